@@ -1,6 +1,6 @@
 """A column that came later: its values filled in, beside reading the whole table again.
 
-The source gets a column whose values differ from row to row and does not move the cursor; the next sync lets it in and
+The source gets a column whose values differ from row to row and does not move the cursor; the next sync accepts it and
 finds nothing to read. Then the same lake is made whole twice: by `backfill --column`, then by `backfill`.
 """
 

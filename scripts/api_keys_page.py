@@ -30,19 +30,19 @@ HEAD = """\
 # What an API key can set
 Made by `python scripts/api_keys_page.py` from the models and rules of the code; do not edit.
 
-Each key of each object that a server keeps, who may set it, and what its value can lead to. The same rules hold for
-both APIs, for `POST`, `PUT` and `PATCH`, and for what `instep import` takes in. They are looked at when an object is
+All keys of the objects that a server stores, with who may set them and the possible effects of their values. The same
+rules apply to both APIs, to `POST`, `PUT` and `PATCH`, and to `instep import`. They are checked when an object is
 written, and again when a worker opens it. A key that is not listed is refused. The [project file](project-file.md) is
-not held to them: whoever writes it may do what the account of the process may. A key that is not said has the product's
-own default (`lake`, `.instep/staging`). Behind the objects come the other keys of requests, by what their routes take:
-a role, for some a key without groups.
+not restricted by them: whoever writes it may do everything that the account of the process may. A key that is not set
+has its default (`lake`, `.instep/staging`). After the objects come the other keys of requests, by what their routes
+need: a role, for some a key without groups.
 
 **On a shelf**: below one of the folders that `shelves` of the project file names (`data/` and `lakes/`), links
 followed, and neither in nor around `.instep`, the store, `.env`, `instep.yml`, `connectors/` and `drivers/`.
 """
 LISTS = """\
 ## Properties
-Those that an API may set, by name; a REST catalog takes `header.NAME` as well, and a table labels of your own.
+Properties that an API may set, by name; a REST catalog also accepts `header.NAME`, and a table your own labels.
 """
 
 

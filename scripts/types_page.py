@@ -36,21 +36,21 @@ HEAD = """\
 # Types
 Made by `python scripts/types_page.py` from the mapping tables of the code; do not edit.
 
-A source's type becomes one of ours, and ours has one form at the destination. A type without an exact form is kept as
-text, never rounded, and the column carries the note that stands here; [`types`](project-file.md#chosen-types) chooses
-another type for it. A value that its own type does not admit (a zero
+instep maps each source type to one of its own types, and each of these to one type per destination. A type without an
+exact equivalent is stored as text, never rounded, and the column carries the note that is shown here;
+[`types`](project-file.md#chosen-types) chooses another type for it. A value that its own type does not admit (a zero
 date, `infinity`, text in a number column of SQLite) is an invalid value: it is quarantined with its original.
 
-A value arrives as it is, or as the text that stands here, or it is quarantined: never as another value. The tests send
-every type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with what the source
-prints. Another test gives columns of every type every other type, with values at the edges of all of them; each run
-takes a part of the pairs, `INSTEP_FULL=1 pytest tests/values/test_values_retyped.py` all.
+A value arrives unchanged, or as the text that is described here, or it is quarantined; it never becomes another value.
+The tests send every type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with
+what the source prints. Another test changes columns of every type to every other type, with values at the edges of all
+of them; each run takes a part of the pairs, `INSTEP_FULL=1 pytest tests/values/test_values_retyped.py` all.
 
-A float that becomes a decimal is the number of its shortest text. Only text, bytes and UUIDs have a form as bytes: text
-its UTF-8. In a table whose syncs read some of its rows only (a cursor, change capture), a type that may write values
-otherwise (numbers, bytes, arrays, intervals, documents or moments as text, `char(n)`, fewer digits of a fraction) makes
-the next sync read the whole table, and so does letting in a type that waited. Numbers that get more room and text that
-gets longer are not read again: rewritten values (`USING`) count as changes that move no cursor.
+A float that becomes a decimal has the value of its shortest text. Only text, bytes and UUIDs can become bytes: text as
+UTF-8. In a table that is read in part (by a cursor or CDC), a new type that may format values differently (numbers,
+bytes, arrays, intervals, documents or timestamps as text, `char(n)`, fewer fractional digits) makes the next sync read
+the whole table, and so does accepting a type that was pending. Wider numbers and longer text do not: rewritten values
+(`USING`) count as changes that do not move the cursor.
 """
 TEXTS = """
 ## Values as text
@@ -96,8 +96,8 @@ HELD: tuple[tuple[str, str, str], ...] = (
 """(what is quarantined, where, the reason that quarantine gives)."""
 HOLDING = """
 ## Values that are quarantined
-Their rows land with NULL there, `_instep_meta` says so, and quarantine has the original (`instep quarantine list`);
-under `on_invalid_value: fail` the sync stops and names the row instead.
+Their rows are loaded with NULL, `_instep_meta` notes it, and the quarantine has the original (see
+`instep quarantine list`); with `on_invalid_value: fail` the sync stops and names the row instead.
 """
 REFUSED = """
 A table is refused as a whole, with an error that names it, for a row of more than 1 GB, which PostgreSQL cannot send
@@ -106,19 +106,20 @@ was declared with.
 """
 SYSTEM = """
 ## System columns
-They begin with the prefix `_instep_`, which a destination may change (`prefix`), and come from no column of the source.
+System columns begin with the prefix `_instep_`, which `prefix` of a destination changes. instep adds them to the
+source's columns.
 
 | column | type | what it holds |
 | --- | --- | --- |
-| `_instep_synced` | `timestamptz` | when the run began that wrote the row |
+| `_instep_synced` | `timestamptz` | start of the run that wrote the row |
 | `_instep_deleted` | `boolean` | the source has deleted the row; tables with a key |
 | `_instep_id` | `string` | the row's id, from its values; tables without a key |
-| `_instep_meta` | `json` | what was nulled in the row, and why |
-| `_instep_shard` | `string` | which shard the row is of; tables that [connections share](../guides/shards.md) |
-| `_instep_extra` | `json` | values of new columns over the limit, until somebody decides; not in all tables |
+| `_instep_meta` | `json` | invalid values of the row that became NULL, with the reasons |
+| `_instep_shard` | `string` | the row's shard; tables that [connections share](../guides/shards.md) |
+| `_instep_extra` | `json` | values of new columns over the limit, until they are decided; not in all tables |
 | `_instep_valid_from` | `timestamptz` | start of the row's validity; tables that keep [history](../guides/history.md) |
-| `_instep_valid_to` | `timestamptz` | up to when, NULL for the current one |
-| `_instep_current` | `boolean` | whether it is the current one |
+| `_instep_valid_to` | `timestamptz` | end of the validity, NULL for the current version |
+| `_instep_current` | `boolean` | true for the current version |
 """
 PROMOTIONS = """
 ## What widens in place

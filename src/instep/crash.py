@@ -26,7 +26,7 @@ class Crashed(Exception):
 
 
 def crashpoint(name: str) -> None:
-    """Does what INSTEP_CRASH asks for at `name`; raises ValueError on an unknown action."""
+    """Do what INSTEP_CRASH asks for at `name`; raises ValueError on an unknown action."""
     armed = os.environ.get(VARIABLE)
     if not armed:
         return
@@ -53,7 +53,7 @@ def _act(name: str, action: str) -> None:
 
 
 def points(root: Path | None = None) -> tuple[str, ...]:
-    """The names of all crash points called in the source files below `root` (default: this package), sorted."""
+    """Return the names of all crash points called in the source files below `root` (default: this package), sorted."""
     folder = root or Path(__file__).parent
     files = (path for path in folder.rglob("*.py") if path != Path(__file__))
     return tuple(sorted({name for path in files for name in _CALL.findall(path.read_text(encoding="utf-8"))}))

@@ -82,7 +82,7 @@ class LockYielded(ReadError):
 
     broken = False
     closed: InstepError | None = None
-    """What it is if nobody waits: the server has closed the connection without a word."""
+    """Error to use if nobody waits: the server has closed the connection without a message."""
 
 
 class StageError(InstepError):
@@ -152,13 +152,14 @@ class SetupError(InstepError):
 
 
 def named(name: str, otherwise: type[InstepError] = InstepError) -> type[InstepError]:
-    """The class of that name here, as errors are known by that were raised in another process."""
+    """Return the class of that name here, as errors are known by that were raised in another process."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, InstepError) else otherwise
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
+    """Return True if a whole source or destination could not be reached; a table that may not be read any more is
+    less."""
     return isinstance(error, ConnectError) and not isinstance(error, AccessDenied)
 
 
@@ -172,10 +173,10 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """As `visible`, with line breaks and tabs as escapes, too: one name, one line."""
+    """Return the text as `visible` does, but also escape line breaks and tabs, so that it is one line."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def quoted(text: str, most: int = 500) -> str:
-    """As `one_line`, and what is longer than `most` characters is cut."""
+    """Return the text as `one_line` does, cut after `most` characters."""
     return one_line(text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)")

@@ -54,7 +54,7 @@ class ChangeIgnored(Event):
 
 @dataclass(frozen=True)
 class ChangeWaiting(Event):
-    """Policy lets it in, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why`
+    """Policy accepts it, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why`
     says what it waits for)."""
 
     type: ClassVar[str] = "change.waiting"
@@ -218,7 +218,7 @@ class ActAskedFor(Event):
 
 @dataclass(frozen=True)
 class ActDone(Event):
-    """What two people have asked for was carried out, for the second one."""
+    """An operation that needs two people was carried out for the second one."""
 
     type: ClassVar[str] = "act.done"
     act: str
@@ -228,7 +228,7 @@ class ActDone(Event):
 
 @dataclass(frozen=True)
 class OldNameKept(Event):
-    """What a table or column was called is shown in a view until `until` (ISO time in UTC)."""
+    """The old name of a table or column is kept in a view until `until` (ISO time in UTC)."""
 
     type: ClassVar[str] = "old_name.kept"
     table: str
@@ -316,7 +316,7 @@ class TableMaintained(Event):
 
 @dataclass(frozen=True)
 class ConnectionCreated(Event):
-    """By the server's API; a connection that a project file adds is seen with its first run."""
+    """A connection was created through the API; one of the project file appears with its first run."""
 
     type: ClassVar[str] = "connection.created"
     who: str
@@ -324,7 +324,7 @@ class ConnectionCreated(Event):
 
 @dataclass(frozen=True)
 class ConnectionEdited(Event):
-    """Its settings, or those of its source, were changed by the server's API."""
+    """A connection's settings, or those of its source, were changed through the API."""
 
     type: ClassVar[str] = "connection.edited"
     who: str

@@ -49,7 +49,7 @@ class LogSettings:
 
 
 def clean(text: str) -> str:
-    """A text without the values that are hidden, and without what looks like a secret."""
+    """Return a text without the values that are hidden, and without what looks like a secret."""
     text = blot(text)
     for shape, instead in _SHAPES:
         text = shape.sub(instead, text)
@@ -57,7 +57,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: Any, name: str = "") -> Any:
-    """The same of documents: whatever is called like a secret is hidden."""
+    """Return the same of documents: whatever is called like a secret is hidden."""
     if isinstance(value, Mapping):
         return {clean(str(key)): cleaned(part, str(key)) for key, part in value.items()}
     if name and names_secret(name) and value not in (None, "", True, False):
@@ -81,12 +81,12 @@ def bound(**ids: str) -> Iterator[None]:
 
 
 def context() -> Mapping[str, str]:
-    """The fields of `bound` here."""
+    """Return the fields of `bound` here."""
     return _context.get()
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line says beside its text: the ids of the work, and what was given as `extra`."""
+    """Return what a line says beside its text: the ids of the work, and what was given as `extra`."""
     given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     return {**_context.get(), **given}
 
@@ -104,7 +104,7 @@ class AsJson(logging.Formatter):
 
 
 class AsText(logging.Formatter):
-    """For a terminal: time, level, text, fields."""
+    """Log format for a terminal: time, level, text, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = " ".join(f"{name}={value}" for name, value in cleaned(fields(record)).items() if value not in ("", None))
@@ -130,7 +130,7 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def logged(settings: LogSettings, opener: Callable[[], T]) -> T:
-    """What `opener` answers, in a process that logs so: a `partial` of this can be sent to another process."""
+    """Return what `opener` answers, in a process that logs so: a `partial` of this can be sent to another process."""
     configure(settings)
     return opener()
 

@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to this address, or to this name, stays on this machine."""
+    """Return True if what is sent to this address, or to this name, stays on this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -14,5 +14,5 @@ def is_loopback(host: str) -> bool:
 
 
 def is_near(host: str) -> bool:
-    """Whether nobody on a network hears what is said to `host`: a local socket, or loopback."""
+    """Return True if nobody on a network hears what is said to `host`: a local socket, or loopback."""
     return host.startswith("/") or is_loopback(host.lower())

@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True)
 class LogNames:
-    """What a connection's log is called at the source's server."""
+    """Names of a connection's log at the source's server."""
 
     slot: str
     publication: str
@@ -39,7 +39,7 @@ class LogNames:
 
 @dataclass(frozen=True)
 class Pause:
-    """Why a connection (table = None) or one table does not run, since when, and by which change."""
+    """Pause of a connection (table = None) or a table, with reason, time and change."""
 
     reason: str
     since: datetime
@@ -124,13 +124,12 @@ class AcceptedVersion:
 
 @dataclass(frozen=True)
 class Review:
-    """A recorded change with its decision. `key` is the change's content key; `id` is short and for people.
-
-    `source_fingerprint` is the catalog that the decision saw. `first_seen` and `seen` count detections, for
-    confirming removals. `tables_fingerprint` says how the change's table looked at the source and as accepted when
-    the change was last shown, or when it was approved; an approval counts as long as that is so. An open change that
-    has a `decided_by` was approved once, and its table has moved since. `snoozed_until`: not listed before. `evidence`:
-    what makes a rename without ids likely (score, lines, counts; never values).
+    """A recorded change with its decision. `key` is the change's content key; `id` is a short id for people.
+    `source_fingerprint` identifies the source catalog at the time of the decision. `first_seen` and `seen` count
+    detections, for confirming removals. `tables_fingerprint` identifies the state of the change's table, at the source
+    and as accepted, when the change was last shown or approved; an approval is valid as long as it matches. An open
+    change with a `decided_by` was approved before its table changed again. `snoozed_until`: hidden from lists until
+    then. `evidence`: what makes a rename without column ids likely (score, lines, counts; never values).
     """
 
     id: str
@@ -158,13 +157,14 @@ class Review:
 
 @dataclass(frozen=True)
 class JobSummary:
-    """Work that waits for a worker, or has met one. Only one job of a connection runs at a time, and only one of each
-    (connection, kind, key) waits; `connection` may be empty for work that is about none.
+    """A queued, running or finished job. One job per connection runs at a time, and at most one per (connection, kind,
+    key) is queued; `connection` is empty for jobs that concern no connection.
 
-    It is not begun before `due`. `attempt` counts its claims, of which it gets `attempts`. `fence` grows with each
-    claim: whoever holds an older one can no longer write. `owner` is the worker's id, `lease_until` the end of its
-    claim unless it is extended. `stop` names who asked a running one to stop. `run` is the run that it made. Only so
-    many at a time look at one `source`. failed: not worth another attempt; dead: all attempts are used up."""
+    A job does not start before `due`. `attempt` counts its claims, `attempts` is their limit. `fence` grows with each
+    claim; a worker with an older fence can no longer write. `owner` is the worker's id, `lease_until` the end of its
+    lease unless extended. `stop` names who asked a running job to stop. `run` is the run that the job created. The
+    number of concurrent jobs per `source` is limited. Status `failed`: another attempt would not help; `dead`: all
+    attempts are used up."""
 
     id: str
     connection: str
@@ -197,14 +197,14 @@ class JobSummary:
 
 @dataclass(frozen=True)
 class Job(JobSummary):
-    """A job with what it has answered."""
+    """A job with its result."""
 
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A process that runs jobs. `seen` is its last sign of life, `stopping` that it claims no more."""
+    """A process that runs jobs. `seen` is its last heartbeat; `stopping`: it claims no more jobs."""
 
     id: str
     host: str
@@ -217,7 +217,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """When a kind of job of a connection comes again. `spec` is `every <seconds>` or a cron line, read in `timezone`;
+    """Schedule of a kind of job of a connection. `spec` is `every <seconds>` or a cron line, read in `timezone`;
     `next_due` the next time, `last_due` the one before."""
 
     connection: str
@@ -233,8 +233,8 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class DetectorState:
-    """How the scheduled detector of a connection stands: `disabled` says why it switched itself off, "" if it did not;
-    `error_at` is when an error last set it off."""
+    """State of a connection's scheduled detector: `disabled` is the reason why it disabled itself, "" if it did not;
+    `error_at` is the time when an error last triggered it."""
 
     connection: str
     disabled: str = ""
@@ -255,7 +255,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class TableHealth:
-    """What one run did to one table: rows read, values held in quarantine, the table before (None: there was none)
+    """Outcome of one run for one table: rows read, values held in quarantine, the table before (None: there was none)
     and after."""
 
     read: int = 0
@@ -280,9 +280,9 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One change, policy or selection patch (`what`) over a group of connections, wave by wave. `wave` is the last
-    that has begun, 0 before the first, `of` how many there are. `why`: what stopped or halted it. `fence` grows with
-    every process that carries it on; `owner` is that process, "" while none does."""
+    """One change, policy or selection patch (`what`) for a group of connections, in waves. `wave` is the last that has
+    started (0: none), `of` their number. `why` is the reason of a stop or halt. `fence` grows with each process that
+    advances the rollout; `owner` is that process, "" if there is none."""
 
     id: str
     what: Mapping[str, Any]

@@ -84,7 +84,7 @@ class Redactor:
             self._heads = _longest_first({*self._heads, *opaque})
 
     def clean(self, text: str) -> str:
-        """The text without these secrets, in whatever form they stand in it."""
+        """Return the text without these secrets, in whatever form they stand in it."""
         for form in self._encoded:
             if form in text:
                 text = re.sub(rf"[A-Za-z0-9+/_-]?{re.escape(form)}[A-Za-z0-9+/_-]?(?:=|%3D){{0,2}}", HIDDEN, text)
@@ -102,7 +102,7 @@ def _longest_first(forms: Iterator[str] | set[str]) -> tuple[str, ...]:
 
 
 def _without_beginnings(text: str, secret: str) -> str:
-    """The text without pieces of the secret that begin as it does and were cut off."""
+    """Return the text without pieces of the secret that begin as it does and were cut off."""
     done, at = [], 0
     while (begin := text.find(secret[:_HEAD], at)) >= 0:
         end = begin + _HEAD
@@ -114,7 +114,8 @@ def _without_beginnings(text: str, secret: str) -> str:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """The value, and what in it is a secret by itself: lines, the password of an address, leaves of a JSON document."""
+    """Yield the value, and what in it is a secret by itself: lines, the password of an address, leaves of a JSON
+    document."""
     if len(value) < SHORTEST:
         return
     yield value
@@ -140,8 +141,8 @@ def _of_address(value: str) -> Iterator[str]:
 
 
 def secrets_in(document: object, name: str = "", *, named_only: bool = False) -> Iterator[str]:
-    """Texts of a JSON document that are secrets: those of fields that are called so, and (unless `named_only`) those
-    that look like one."""
+    """Yield texts of a JSON document that are secrets: those of fields that are called so, and (unless `named_only`)
+    those that look like one."""
     if isinstance(document, dict):
         for key, part in document.items():
             inner = str(key) if names_secret(str(key)) or not names_secret(name) else name
@@ -158,7 +159,7 @@ def secrets_in(document: object, name: str = "", *, named_only: bool = False) ->
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The value as it is, and as programs write it in JSON, Python, HTML, addresses and hexadecimal numbers."""
+    """Yield the value as it is, and as programs write it in JSON, Python, HTML, addresses and hexadecimal numbers."""
     yield value
     yield from _forms_of_bytes(value)
     for text in {json.dumps(value), json.dumps(value, ensure_ascii=False)}:
@@ -208,12 +209,12 @@ _referenced: set[str] = set()
 
 
 def hide(*values: str) -> None:
-    """From now on no text that goes through `blot` has one of these values in it."""
+    """Register secret values: `blot` removes them from every text from now on."""
     _process.add(*values)
 
 
 def blot(text: str) -> str:
-    """The text without the secrets that this process knows."""
+    """Return the text without the secrets that this process knows."""
     return _process.clean(text)
 
 

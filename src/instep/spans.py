@@ -36,7 +36,7 @@ def within(does: Callable[P, T], *given: P.args, **named: P.kwargs) -> Callable[
 
 
 def listen(opens: Opens | None, tells: Tells | None = None) -> None:
-    """From now on this process's parts are told to these; to nobody with None."""
+    """Send the spans of this process to these listeners from now on; None sends them to nobody."""
     global _listening
     _listening = (opens, tells or _ignored) if opens is not None else None
 

@@ -92,7 +92,7 @@ def test_the_test_button_sends_at_once_and_says_what_was_answered(api: Api, hook
 REFUSALS: list[tuple[int, dict[str, str], str]] = [
     (500, {}, "the receiver answered 500"), (404, {}, "the receiver answered 404"),
     (410, {}, "the receiver answered 410 (gone)"),
-    (302, {"Location": "http://127.0.0.1/"}, "wants the message elsewhere"),
+    (302, {"Location": "http://127.0.0.1/"}, "it redirects elsewhere"),
 ]  # fmt: skip
 
 

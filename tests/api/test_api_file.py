@@ -61,11 +61,11 @@ def test_what_is_new_and_what_is_gone(served: Compat) -> None:
 
 
 def test_events_are_told_by_what_the_file_says_now(served: Compat) -> None:
-    served.store.events.add(Paused("shop", "by hand"))
+    served.store.events.add(Paused("shop", "manually"))
     assert served.store.outbox.gather() == 0
     (served.folder / "instep.yml").write_text("engine: local\nshelves: [.]\n" + TWO)
     assert served.app.refresh() == ""
-    served.store.events.add(Paused("shop", "by hand"))
+    served.store.events.add(Paused("shop", "manually"))
     assert served.store.outbox.gather() == 1
 
 

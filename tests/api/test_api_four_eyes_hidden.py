@@ -1,4 +1,4 @@
-"""Four eyes: one person hides what a held change is about, sets a policy that lets it in, and shows it again."""
+"""Four eyes: one person hides what a held change is about, sets a policy that accepts it, and shows it again."""
 
 from __future__ import annotations
 

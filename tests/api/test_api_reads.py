@@ -70,10 +70,10 @@ def test_what_a_connection_is_up_to(api: Api) -> None:
     assert status() == "idle"
     recorded(api.store, "eu", "note")
     assert status() == "waiting"
-    api.store.pauses.pause("eu", "by hand")
+    api.store.pauses.pause("eu", "manually")
     found = api.get("/connections/eu")
     assert (found["status"], found["waiting"], found["last_run"]["status"]) == ("paused", 1, "done")
-    assert [p["reason"] for p in found["pauses"]] == ["by hand"]
+    assert [p["reason"] for p in found["pauses"]] == ["manually"]
     assert (found["source"], found["destination"], found["namespace"]) == ("db", "lake", "eu")
     api.store.pauses.resume("eu", who="test")
     api.store.jobs.enqueue("eu", "detect", source="db")

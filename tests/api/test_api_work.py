@@ -108,7 +108,7 @@ def test_rows_are_repaired_and_only_an_approver_lets_some_go(api: Works) -> None
     shown = api.done(api.post("shop/repair", {"table": "main.item", "preview": True}, "operator"))["result"]
     assert [shown["document"][name] for name in ("missing", "differing", "extra")] == [0, 1, 1]
     refused = api.done(api.post("shop/repair", {"table": "main.item"}, "operator"), "failed")
-    assert "would go" in refused["error"]
+    assert "would be deleted" in refused["error"]
     assert api.post("shop/repair", {"table": "main.item"}, "viewer").status_code == 403
     allowed = {"table": "main.item", "allow": ["main.item"]}
     assert api.post("shop/repair", allowed, "operator").status_code == 403

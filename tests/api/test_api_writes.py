@@ -248,7 +248,7 @@ class TestWhatWasRead:
 
     def test_of_a_connection_and_of_a_key(self, api: Api) -> None:
         read = api.call("GET", "/connections/eu").headers["etag"]
-        api.store.pauses.pause("eu", "by hand")
+        api.store.pauses.pause("eu", "manually")
         stale = {"headers": {"If-Match": read}}
         assert api.call("POST", "/connections/eu/resume", body={}, **stale).status_code == 412
         key = api.call("POST", "/keys", body={"name": "ci", "role": "viewer"}).json()["key"]["id"]

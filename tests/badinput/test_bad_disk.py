@@ -306,7 +306,7 @@ class TestSomebodyElse:
     pytestmark = SERVER
 
     def test_a_table_that_is_not_ours(self, place: Place, postgres: Database) -> None:
-        """Another program has a table of that name in the lake: it is left alone and named, the others go on."""
+        """Another program has a table of that name in the lake: it is left alone and named, the others continue."""
         postgres.execute("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
         place.over(postgres)
         assert place.run("sync").code == 0

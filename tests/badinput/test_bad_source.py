@@ -48,7 +48,7 @@ class TestSync:
         assert status["last_run"]["status"] == "failed"
 
     def test_a_table_that_may_not_be_read(self, place: Place, postgres: Database) -> None:
-        """Lost after the first sync: the others go on, its rows stay, the grant is named; then it comes back."""
+        """Lost after the first sync: the others continue, its rows stay, the grant is named; then it comes back."""
         postgres.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
         postgres.execute("INSERT INTO a VALUES (1); INSERT INTO b VALUES (1)")
         place.over(postgres, reader=True)
@@ -88,7 +88,7 @@ class TestSync:
 
     def test_no_key_and_null_in_a_key(self, place: Place, postgres: Database) -> None:
         """No key: reloaded whole. Upsert without a key: refused. NULL or twins in a key of the settings: held or
-        refused, and said; the others go on."""
+        refused, and said; the others continue."""
         postgres.execute(
             "CREATE TABLE plain (a int); CREATE TABLE wished (a int); CREATE TABLE nulls (a int, b text);"
             "CREATE TABLE fine (id int PRIMARY KEY)"

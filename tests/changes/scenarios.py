@@ -34,7 +34,7 @@ def remade(columns: str, taken: str, rows: str = "") -> tuple[str, ...]:
 class Scenario:
     """`kinds`: the kinds of change that are looked for, by source where sources see the same step differently; `change`
     by source: a source without one cannot make it. `cursor`: the table is read by this column. `denied`: after the
-    first sync the user may not read this table any more. `lake`: an edit by hand, by pyiceberg's name for it."""
+    first sync the user may not read this table any more. `lake`: an edit manually, by pyiceberg's name for it."""
 
     name: str
     kinds: Mapping[str, tuple[str, ...]]

@@ -12,8 +12,8 @@ def test_new_columns_beyond_the_limit_wait(shop: Shop) -> None:
     out = shop.ok("plan").out
     assert "+ column main.customer.a added (string)" in out
     assert (
-        "2 columns of this table are new, 1 are let in at once: approve it, or raise max_new_columns (new column limit)"
-        in out
+        "2 columns of this table are new, 1 are accepted at once: approve it, or raise max_new_columns (new column "
+        "limit)" in out
     )
     shop.ok("apply", "--yes")
     assert list(shop.changes()) == ["column main.customer.b added (string)"]

@@ -135,7 +135,7 @@ def test_settings_make_plan_tell_it(views: Shop) -> None:
 
 def test_wrong_settings_do_not_stop_a_plan(views: Shop) -> None:
     views.write(text=with_downstream("{manifest: target/none.json}"))
-    assert "downstream models are not judged: " in views.ok("plan").out
+    assert "downstream models were not evaluated: " in views.ok("plan").out
     said = views.run("impact")
     assert (said.code, "dbt compile" in said.err) == (1, True)
 
@@ -156,7 +156,7 @@ def test_without_models_or_sqlglot(views: Shop, monkeypatch: pytest.MonkeyPatch)
     said = views.run("impact", "--sql", str(views.folder / "views"))
     assert (said.code, "pip install 'instep[lineage]'" in said.err) == (1, True), said
     views.write(text=with_downstream("{sql: views}"))
-    assert "downstream models are not judged: reading SQL needs the package sqlglot" in views.ok("plan").out
+    assert "downstream models were not evaluated: reading SQL needs the package sqlglot" in views.ok("plan").out
 
 
 WRONG = [

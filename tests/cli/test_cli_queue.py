@@ -60,7 +60,7 @@ def test_cancel_and_retry(shop: Shop) -> None:
 
 def test_the_detector(shop: Shop) -> None:
     assert "shop: scheduled, every 3,600 s" in shop.ok("detector", "status").out
-    assert "had not switched itself off" in shop.ok("detector", "enable").out
+    assert "had not disabled itself" in shop.ok("detector", "enable").out
     with shop.store() as store:
         store.detectors.disable("shop", "table box removed")
         store.pauses.pause("shop", "table box removed")
@@ -70,7 +70,7 @@ def test_the_detector(shop: Shop) -> None:
     assert shop.json("detector", "status")["detector"]["internal_disabled_detect_schema_changes"] is True
     assert shop.run("detector", "enable").code == 3
     shop.ok("resume", "shop")
-    assert "is on again" in shop.ok("detector", "enable", "shop").out
+    assert "is enabled again" in shop.ok("detector", "enable", "shop").out
     assert shop.json("detector", "status")["detector"]["internal_disabled"] is False
 
 

@@ -181,7 +181,7 @@ def test_what_is_not_loaded_yet_says_the_next_command(place: Place) -> None:
     place.shop.ok("detect")
     for table, one in place.tables().items():
         assert (one["source"], one["destination"], one["rows"], one["last_run"]) == (table, None, None, None)
-        assert "selected, not accepted: `instep plan`" in one["note"]
+        assert "selected, not accepted: run `instep plan`" in one["note"]
     assert {name: one["status"] for name, one in place.columns("main.item").items()} == {
         "id": "new", "name": "new", "secret": "off", "size": "new", "old": "new", "raw": "new",
     }  # fmt: skip

@@ -369,7 +369,7 @@ def test_reset_where_nothing_ran(trial: Trial) -> None:
     trial.write(ONE)
     assert trial.json("reset", "--yes") == {"format_version": 1, "forgotten": []}
     said = trial.run("reset", "--table", "part", "--yes")
-    assert (said.code, "no run has brought a table part" in said.err) == (1, True)
+    assert (said.code, "no run has loaded a table part" in said.err) == (1, True)
 
 
 def test_a_warehouse_that_somebody_deleted_is_made_anew(trial: Trial) -> None:

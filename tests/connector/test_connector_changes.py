@@ -300,7 +300,7 @@ def test_operations_on_a_table_in_review_wait_for_the_answer(world: ConnectorWor
 def test_rows_of_a_table_that_is_off_are_sent_again_by_a_full_sync(world: ConnectorWorld) -> None:
     world.policy = preset("block_all")
     report = world.play(*upserts("new", {"v": 1}), CHECKPOINT)
-    assert any("sent again once it is on" in note for note in report.notes)
+    assert any("sent again once it is selected" in note for note in report.notes)
     world.policy = preset("allow_all")
     world.play(full=True)
     assert world.tables() == {"t": "t"}, "what was listed off stays off under any later policy"

@@ -1,4 +1,4 @@
-"""Pauses by hand and by changes, and what may end them."""
+"""Pauses manually and by changes, and what may end them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_an_open_change_keeps_paused(
     store: Store, kind: str, action: str, table: tuple[str, str] | None, refused: bool
 ) -> None:
     [review] = recorded(store, found(kind, action=action))
-    pause(store, "shop", "by hand", table)
+    pause(store, "shop", "manually", table)
     if not refused:
         assert resume(store, "shop", "ana", table)
         return
@@ -80,5 +80,5 @@ def test_a_decision_lets_it_run_again(store: Store, kind: str, status: str) -> N
 
 def test_another_connection_s_change_keeps_nothing_paused(store: Store) -> None:
     recorded(store, found("key.changed", action="pause_connection"), connection="twin")
-    pause(store, "shop", "by hand")
+    pause(store, "shop", "manually")
     assert resume(store, "shop", "ana")

@@ -116,7 +116,7 @@ HELD: list[tuple[str, str, dict[str, str]]] = [
     ("a mass removal, whatever the policy", "pause_connection|mass removal limit|9 of 10 tables vanished at once",
      {"preset": "approve"}),
     ("private", "review|privacy|a is hashed and b would not be: name it under `hash`", {}),
-    ("a name in use", "ignore|preset allow_all|the name 'a' is still used by a held change", {}),
+    ("a name in use", "ignore|preset allow_all|the name 'a' is still used by a pending change", {}),
     ("switched on", "apply|selection|applied", {"preset": "stop"}),
     ("switched off", "ignore|selection|not applied", {"preset": "stop"}),
     ("asked again", "review|review|approved for another table: ask again", {}),

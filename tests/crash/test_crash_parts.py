@@ -134,7 +134,7 @@ def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: i
 
 
 def test_files_of_a_killed_attempt_are_removed(world: World) -> None:
-    """Its task had read other tables before: their files are written again, and stand once."""
+    """Its task had read other tables before: their files are rewritten, and stand once."""
     world.execute(BEFORE)
     world.execute("CREATE TABLE last (id int PRIMARY KEY); INSERT INTO last VALUES (1), (2)")
     world.execute(gate("last", 2))

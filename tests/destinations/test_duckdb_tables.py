@@ -1,4 +1,4 @@
-"""What the steps of a plan leave in the file: parked columns and tables, edits by hand, names, copies."""
+"""What the steps of a plan leave in the file: parked columns and tables, edits manually, names, copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partition specs, sort orders and identifier fields made by hand with pyiceberg: guarded, kept, never loaded wrong."""
+"""Partition specs, sort orders and identifier fields made with pyiceberg: guarded, kept, never loaded wrong."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_pause_does_not_wait_for_the_minute(told: Base) -> None:
     assert mail["Importance"] == "high"
     for fact in (
         "! paused because of table removed public.box", "option app_options.auto_unsync_deleted_tables",
-        "! detection switched itself off", "next step: instep detector enable shop",
+        "! detection disabled itself", "next step: instep detector enable shop",
     ):  # fmt: skip
         assert fact in said, said
 

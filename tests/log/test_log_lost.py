@@ -128,7 +128,7 @@ def test_a_table_that_fails_keeps_its_log(loaded: LogWorld, monkeypatch: pytest.
         loaded.sync()
         assert loaded.slot == before
         patch.setattr(cdc, "HOLD", 0)
-        assert "public.t is far behind the log" in notes(loaded.sync())
+        assert "public.t is far behind" in notes(loaded.sync())
         assert loaded.slot > before
     assert held.state is not None
     assert "read as a whole" in notes(loaded.sync())

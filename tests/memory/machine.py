@@ -368,7 +368,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(n=N, c=N, drops=st.booleans())
     def drift(self, n: int, c: int, drops: bool) -> None:
-        """Somebody changes a table of the destination by hand."""
+        """Somebody changes a table of the destination manually."""
         held = self.world.destination.held
         ref = pick(sorted(held), n)
         if ref is None or held[ref].pending is not None or BY_HAND in held[ref].table.by_name:

@@ -221,7 +221,7 @@ def check_cursors(world: World) -> None:
             continue
         rows = world.rows(table)
         if rows and column.alias not in rows[0]:
-            continue  # somebody has dropped it by hand
+            continue  # somebody has dropped it manually
         known = counted(rows, [column.alias])
         due = [row[source.name] for row in held.named() if row[source.name] <= int(said["upper"])]
         assert all((at,) in known for at in due), f"{table.path} lacks rows below its cursor {said}"

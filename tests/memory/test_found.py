@@ -79,7 +79,7 @@ def test_nothing_of_a_table_that_is_only_kept_is_taken_back(world: World) -> Non
     for _ in range(2):
         world.sync()
     (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind in RENAMED and r.column)
-    with pytest.raises(Conflict, match="only kept"):
+    with pytest.raises(Conflict, match="only retained"):
         prepare(world.context, find(world.context, review.id))
 
 

@@ -9,7 +9,7 @@ the promises hold after every step.
 | set_policy, set_backfill | another preset, with or without consent to drop, invalid values held or nulled, backfills |
 | exclude_table | a table is left out by a regular expression, or let in again |
 | approve, reject, answer_all, resume | what people decide |
-| set_key | a table gets another key by hand: its rows stay, go, or are kept in a copy |
+| set_key | a table gets another key manually: its rows stay, go, or are kept in a copy |
 | drift | somebody drops a column of the destination, or adds one |
 | undo | an applied change is taken back |
 | sync, sync_twice, let_go, plan_and_apply, replay | runs over all tables |

@@ -123,7 +123,7 @@ def test_an_answer_of_somebody_else_is_no_problem_of_ours(kind: str, body: bytes
     assert problem_of(PROBLEM, b"[" * 100_000) is None
 
 
-STRANGE = [(302, "redirect"), (502, "is not reached"), (504, "is not reached"), (200, "as an instep server"),
+STRANGE = [(302, "redirect"), (502, "cannot be reached"), (504, "cannot be reached"), (200, "as an instep server"),
            (404, "as an instep server")]  # fmt: skip
 
 

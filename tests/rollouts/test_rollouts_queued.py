@@ -186,9 +186,9 @@ def test_a_pause_fails_a_run_that_waits(crew: Make) -> None:
     made = shop.create("rest")
     queued.advance(shop.store, made.id, "ann")
     shop.work(1)
-    shop.store.pauses.pause("c000", "by hand")
+    shop.store.pauses.pause("c000", "manually")
     shop.work()
-    assert "paused: by hand" in shop.store.rollouts.member(made.id, "c000").error
+    assert "paused: manually" in shop.store.rollouts.member(made.id, "c000").error
     assert shop.status(made) == "halted"
 
 

@@ -45,7 +45,7 @@ def test_new_columns(decisions: list[Decision], most: int, held: tuple[int, ...]
 
 def test_a_held_column_says_why() -> None:
     assert limit_columns([added(n) for n in range(7)], 2)[-1].why == (
-        "7 columns of this table are new, 2 are let in at once: approve it, or raise max_new_columns"
+        "7 columns of this table are new, 2 are accepted at once: approve it, or raise max_new_columns"
     )
 
 

@@ -141,7 +141,10 @@ def test_the_changes_of_one_diff_have_keys_of_their_own(two: tuple[Catalog, Cata
 
 
 SAID = [
-    (DestinationDrifted(T, "column b is gone"), "destination table s.t is not as it was left: column b is gone"),
+    (
+        DestinationDrifted(T, "column b is gone"),
+        "destination table s.t was changed outside of instep: column b is gone",
+    ),
     (NameCollided(T, ("a", "A"), "case"), "names in s.t collide: a, A (case)"),
     (AccessLost(T, None, "denied"), "access to table s.t lost: denied"),
     (AccessLost(T, "a", "denied"), "access to column s.t.a lost: denied"),

@@ -58,11 +58,10 @@ def test_a_column_that_was_adopted_is_known_by_its_name() -> None:
 def test_each_answer_is_named() -> None:
     text = detail(differences(LEFT, table(ID, B), "_instep_"))
     assert text == (
-        "column a is gone (approve: it comes back, with the values it had where those are kept, and the table is read "
-        "again; "
-        "reject: this table is not loaded, the others go on)"
+        "column a is gone (approve: it is restored, with its values where they are kept, and the table is read again; "
+        "reject: this table is not loaded, the others continue)"
     )
-    assert "nobody is asked again" in detail(differences(LEFT, CASES[5][1], "_instep_"))
+    assert "without another review" in detail(differences(LEFT, CASES[5][1], "_instep_"))
 
 
 @given(st.lists(st.sampled_from([ID, A, B, column("z", alias=""), column("a", "int64")]), unique_by=lambda c: c.name))

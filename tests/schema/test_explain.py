@@ -51,7 +51,7 @@ def test_drift_and_refusals_are_shown() -> None:
     world.there = catalog(type(found)(**{**vars(found), "columns": (*found.columns, Column("z", parse("string")))}))
     lines = explain(world.plan(catalog(table("t", "Z:int32#1", oid="9"))))
     assert any("! s.t is left as it is: 'Z' in lake.t is taken by 'z'" in line for line in lines)
-    assert any("column z string of lake.t is not from here" in line for line in lines)
+    assert any("column z string of lake.t was not created by instep" in line for line in lines)
 
 
 def test_every_held_kind_that_holds_values_says_what_happens_to_them() -> None:

@@ -172,7 +172,7 @@ def test_the_line_shows_the_score_and_its_parts() -> None:
     assert line.startswith(
         "customer_name -> client_name: 0.97: 998 of 1,000 sampled rows have the same value; 12% NULL"
     )
-    for part in ("900 distinct values", "another smallest or largest", "same position", "same type string", "alike"):
+    for part in ("900 distinct values", "different smallest or largest", "same position", "same type string", "alike"):
         assert part in line
     assert "flags" not in line
     nothing = weigh(found, Sample(note="no rows at the destination to compare with yet"))

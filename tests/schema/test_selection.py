@@ -183,7 +183,7 @@ COLUMNS = [
         "id",
         True,
         True,
-        "excluded by *.id, but rows are told apart by it: kept, hashed",
+        "excluded by *.id, but it identifies rows: kept, hashed",
     ),
     (
         "key switched off",
@@ -191,7 +191,7 @@ COLUMNS = [
         "id",
         True,
         True,
-        "switched off, but rows are told apart by it: kept, hashed",
+        "switched off, but it identifies rows: kept, hashed",
     ),
 ]
 

@@ -137,9 +137,9 @@ SINCE = (
     (
         "the column has left",
         (B, ("id:int32#1!", "y:int32#2", "b:int32#3"), ("id:int32#1!", "b:int32#3")),
-        "left the source since",
+        "is no longer at the source",
     ),
-    ("it was never taken away", (B, ("id:int32#1!", "a:int32#2")), "nothing was taken away"),
+    ("it was never taken away", (B, ("id:int32#1!", "a:int32#2")), "nothing was removed"),
 )
 
 

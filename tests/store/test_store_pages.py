@@ -74,7 +74,7 @@ def test_a_page_of_connections(any_store: Store, clock: Clock) -> None:
     any_store.reviews.snooze(any_store.reviews.find("a")[0].id, START + timedelta(hours=1))
     any_store.runs.finish(any_store.runs.claim("a", "detect"), "failed")
     last = any_store.runs.claim("a", "sync")
-    any_store.pauses.pause("b", "by hand")
+    any_store.pauses.pause("b", "manually")
     any_store.pauses.pause("a", "one table", table=("public", "orders"))
     names = ["a", "b", "unknown"]
     assert {name: run.id for name, run in any_store.pages.latest_runs(names).items()} == {"a": last.id}

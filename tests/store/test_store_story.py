@@ -179,11 +179,11 @@ def test_pauses(any_store: Store, clock: Clock) -> None:
     assert not pauses.pause("c", "key changed", change="c-1", table=ORDERS)
     clock.forward(1)
     assert pauses.pause("c", "cursor gone", change="c-2", table=ORDERS)
-    assert pauses.pause("c", "by hand")
-    assert [p.reason for p in pauses.active("c")] == ["by hand", "key changed", "cursor gone"]
-    assert pauses.connection("c") == Pause("by hand", clock())
+    assert pauses.pause("c", "manually")
+    assert [p.reason for p in pauses.active("c")] == ["manually", "key changed", "cursor gone"]
+    assert pauses.connection("c") == Pause("manually", clock())
     assert pauses.tables("c") == {ORDERS: Pause("key changed", START, "c-1", ORDERS)}
-    assert [p.reason for p in pauses.resume("c", who="ana")] == ["by hand"]
+    assert [p.reason for p in pauses.resume("c", who="ana")] == ["manually"]
     assert [p.change for p in pauses.resume_change("c", "c-1", who="ana")] == ["c-1"]
     assert pauses.tables("c")[ORDERS].change == "c-2"
     assert [p.change for p in pauses.resume("c", table=ORDERS, who="ana")] == ["c-2"]

@@ -158,7 +158,11 @@ def test_other_partitions_come_with_the_next_whole_load(world: World) -> None:
     world.settings["t"] = cursor("id", deletes="ignore", partition=("region",))
     made = world.preview().plan
     assert [s.text for s in made.steps] == ["partition new files by region"]
-    assert [r for r in made.remarks if "by the next load that reads the whole table: `instep sync --full`" in r]
+    assert [
+        r
+        for r in made.remarks
+        if "the next load of the whole table partitions its files so: run `instep sync --full`" in r
+    ]
     changed(world, MOVES[2])
     assert (by(world), world.preview().plan.steps) == ([], ())
     synced(world, full=True)

@@ -1,4 +1,4 @@
-"""Tables that were edited by hand with pyiceberg: found, asked about, put back or adopted. Over real Iceberg."""
+"""Tables that were edited manually with pyiceberg: found, asked about, put back or adopted. Over real Iceberg."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WAS = ["id int", "a int", "b string"]
 EDITS = [
     ("dropped", lambda u: u.delete_column("a"), "column a is gone", ["id int", "b string", "a int"]),
     ("renamed", lambda u: u.rename_column("a", "x"), "column a is called x", WAS),
-    ("required", lambda u: u.update_column("a", required=True), "column a takes no NULL any more", WAS),
+    ("required", lambda u: u.update_column("a", required=True), "column a no longer accepts NULL", WAS),
 ]
 HARMLESS = [
     ("added", lambda u: u.add_column("mine", StringType()), "column mine string was added", [*WAS, "mine string"]),
@@ -109,7 +109,7 @@ def test_a_policy_that_applies_puts_it_back_at_once(left: World) -> None:
 def test_a_column_that_was_made_anew_is_taken_over_and_loaded(left: World) -> None:
     by_hand(left, dropped_and_made)
     left.evolve()
-    assert "column b was dropped and made anew as int64" in drift(left)[0]
+    assert "column b was dropped and recreated as int64" in drift(left)[0]
     left.answer("approved", "destination.drifted")
     left.evolve()
     assert sorted(columns(left)) == sorted(WAS)

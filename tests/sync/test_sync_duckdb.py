@@ -187,7 +187,7 @@ def test_a_column_that_was_dropped_by_hand_is_made_and_read_again(world: World) 
 
 
 def test_values_that_turn_out_not_to_fit_are_no_other_tables_trouble(world: World) -> None:
-    """A day that somebody wrote into the file by hand has no moment: its table keeps its type, the others go on."""
+    """A day that somebody wrote into the file manually has no moment: its table keeps its type, the others continue."""
     world.run("CREATE TABLE t (id int PRIMARY KEY, d date)", "CREATE TABLE o (id int PRIMARY KEY, a int)")
     world.run("INSERT INTO t VALUES (1, '2024-01-01'), (2, '2024-01-02')", "INSERT INTO o VALUES (1, 1)")
     world.sync()

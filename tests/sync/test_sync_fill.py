@@ -55,7 +55,7 @@ def test_the_sync_fills_what_it_has_let_in(make_world: MakeWorld, kind: str) -> 
     assert sizes(world) == {1: None, 2: 8, 3: 7}
     assert {c.cursor for c in before.values()} == {c.cursor for c in world.store.cursors.of("shop").values()}
     assert waiting(world) == []
-    assert "t: size filled in 1 row loaded before, 1 file written again" in notes(report)
+    assert "t: size filled in 1 row loaded before, 1 file rewritten" in notes(report)
     assert world.sync().notes == ()
 
 
@@ -247,7 +247,7 @@ def test_a_person_hears_what_was_not_filled(make_world: MakeWorld) -> None:
     world.store.pauses.pause("shop", "for a reason", table=ref)
     report = world.sync(**asked)
     assert report.status == "failed"
-    assert "size is not filled: the table does not run now" in report.tables[0].error
+    assert "size is not filled: the table is not being synced" in report.tables[0].error
     world.store.pauses.resume("shop", who="test", table=ref)
     world.store.backfills.want("shop", ref)
     with pytest.raises(Blocked, match="the whole table has to be read first"):

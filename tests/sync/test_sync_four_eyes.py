@@ -177,7 +177,7 @@ def test_a_plan_from_another_policy_does_not_carry_out_what_waits(eyes: Eyes) ->
     assert [d.rule for d in made.decisions if d.applied] == ["preset propagate_all"]
     eyes.policy = None
     preview(eyes.by("bob"))
-    with pytest.raises(Blocked, match="it stood before policy let it in"):
+    with pytest.raises(Blocked, match="it was open before the policy applied it"):
         evolve(eyes.by("alice"), made, ("*",))
 
 

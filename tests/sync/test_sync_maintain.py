@@ -106,8 +106,8 @@ def test_a_sync_that_begins_meanwhile_wins(grown: World, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.pack", packed)
     first, second = by_command(grown).tables
-    assert (first.left, first.error) == ("it is being loaded: the next time", "")
-    assert second.left == "a run that began later is at it"
+    assert (first.left, first.error) == ("it is being loaded and will be maintained next time", "")
+    assert second.left == "a later run is working on it"
     assert grown.differing() == {}
     assert by_command(grown).tables[0].done.files == 1
 

@@ -155,7 +155,7 @@ def test_a_source_that_cannot_be_sampled_lets_nothing_in(
     world.run(T, "INSERT INTO t VALUES (1, 'x')")
     monkeypatch.setattr(SqliteSession, "read", broken)
     detect(world)
-    assert held(world) == {"t": "column id: its data could not be looked at (disk I/O error)"}
+    assert held(world) == {"t": "column id: its data could not be read (disk I/O error)"}
 
 
 def test_approved_with_hash_it_comes_in_hashed(world: World) -> None:

@@ -157,7 +157,7 @@ def test_a_replaced_table_says_how_it_stands(world: World) -> None:
     assert report.tables[0].error.endswith(f"of that name: review it ({report.waiting[0]})")
     world.answer("rejected")
     report = world.sync()
-    assert report.tables[0].error.endswith("was rejected, `instep changes approve " + _only(world) + "` lets it in")
+    assert report.tables[0].error.endswith("was rejected, `instep changes approve " + _only(world) + "` accepts it")
 
 
 def _only(world: World) -> str:

@@ -175,7 +175,7 @@ def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> 
     world.run("UPDATE t SET a = 7 WHERE b = 1", "UPDATE t SET c = 5 WHERE c IS NULL")
     made = rekey.prepare(world.context, "public.t", ["a"])
     assert (made.counts.source, made.counts.destination) == (RowCounts(3), RowCounts(3, 1, 0))
-    with pytest.raises(Blocked, match="does not tell the rows at the destination apart") as error:
+    with pytest.raises(Blocked, match="does not identify the rows at the destination") as error:
         rekey.carry_out(world.context, made)
     assert "--rebuild" in error.value.hint
     assert world.store.choices.of("shop") == {}

@@ -44,7 +44,7 @@ def _want_whole(world: World) -> None:
 CASES = {
     "no key": Refused("it has no key", "instep backfill", table=TABLE.replace("PRIMARY KEY", "NOT NULL")),
     "history": Refused("it keeps its history", "instep backfill", TableSettings(history=True)),
-    "append": Refused("it is only appended to", "instep backfill", TableSettings(mode="append", cursor="at")),
+    "append": Refused("it is append-only", "instep backfill", TableSettings(mode="append", cursor="at")),
     "paused": Refused("it is paused: looked at", "instep resume shop", act=_pause_table),
     "a schema change that the next sync applies": Refused(
         "its schema has changed", "instep sync", then=("ALTER TABLE t ADD COLUMN more int",)
@@ -135,7 +135,7 @@ def test_rows_go_only_where_the_table_is_named(world: World) -> None:
     put(world, lambda row: {**row, "id": 9}, lambda row: row["id"] == 1)
     put(world, lambda row: {**row, "name": "z"}, lambda row: row["id"] == 2)
     before = content(world)
-    with pytest.raises(Blocked, match=r"1 row of public\.t is not in the source, and would go") as caught:
+    with pytest.raises(Blocked, match=r"1 row of public\.t is not in the source, and would be deleted") as caught:
         repair(world.context, "public.t", ["public.other"], engine=world.rows_by)
     assert caught.value.hint == "name it: --allow-destructive 'public.t'"
     assert content(world) == before

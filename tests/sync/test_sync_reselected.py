@@ -72,7 +72,7 @@ def test_a_column_that_is_on_again_has_what_the_source_has(make_world: MakeWorld
     world = begun(make_world(kind), backfill=backfill)
     moved_while_off(world)
     [note] = notes(world)
-    assert "on again with old values, so a sync reads the whole table" in note
+    assert "selected again with old values, so a sync reads the whole table" in note
     assert world.rows("t", "id", "name") == [(1, "z"), (2, "b"), (3, "c")]
     assert (wanted(world), list(world.preview().partial)) == ([], [])
 
@@ -81,7 +81,7 @@ def test_without_a_backfill_it_is_said_once(make_world: MakeWorld) -> None:
     world = begun(make_world(), backfill="none")
     moved_while_off(world)
     [note] = notes(world)
-    assert "keep what they had in it until `instep backfill" in note
+    assert "keep their old values until `instep backfill" in note
     assert world.rows("t", "id", "name")[0] == (1, "a")
     assert list(world.preview().partial) == []
 

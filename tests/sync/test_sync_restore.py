@@ -207,7 +207,7 @@ def test_what_is_refused(world: World, do: Callable[[World], None], error: type[
     assert found.value.hint
 
 
-@pytest.mark.parametrize(("snapshot", "why"), [(1, "has expired, or never was")])
+@pytest.mark.parametrize(("snapshot", "why"), [(1, "has expired, or is not one of")])
 def test_unknown_snapshots(world: World, snapshot: int, why: str) -> None:
     world.run(*SETUP)
     world.sync()

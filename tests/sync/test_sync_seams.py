@@ -154,7 +154,7 @@ def test_a_fill_leaves_a_table_alone_that_was_changed_by_hand(make_world: MakeWo
     world.sync()
     with world.destination.lake.catalog.load_table(("shop", "t")).update_schema() as update:
         update.delete_column("size")
-    assert "does not run now" in fill(world, "more").tables[0].error
+    assert "is not being synced" in fill(world, "more").tables[0].error
     assert "has no column size" in fill(world, "size").tables[0].error
 
 

@@ -198,7 +198,7 @@ def test_a_sync_within_the_interval(by_sync: World) -> None:
     assert (by_sync.tables().keys(), by_sync.rows("t")) == ({"t", "u"}, [(1, 2, 3)])
     by_sync.detect()
     by_sync.sync()
-    assert by_sync.tables().keys() == {"t", "u", "v"}, "a detection by hand always looks"
+    assert by_sync.tables().keys() == {"t", "u", "v"}, "a detection manually always looks"
     by_sync.run("ALTER TABLE t RENAME COLUMN a TO aa", "ALTER TABLE t ADD COLUMN c int DEFAULT 7")
     by_sync.run("INSERT INTO t VALUES (2, 5, 6, 8)")
     by_sync.sync()

@@ -59,14 +59,14 @@ def test_tables_change_their_names(world: World) -> None:
 def test_a_pause_follows_its_table(world: World) -> None:
     world.run(*table("a", "(1, 1)"), *table("b", "(1, 2)"))
     world.sync()
-    world.store.pauses.pause("shop", "by hand", table=("public", "a"))
+    world.store.pauses.pause("shop", "manually", table=("public", "a"))
     world.run(
         "ALTER TABLE a RENAME TO x", "ALTER TABLE b RENAME TO a", "ALTER TABLE x RENAME TO b", "UPDATE a SET v = 9",
         "UPDATE b SET v = 9",
     )  # fmt: skip
     report = world.sync()
     assert world.statuses(report) == {"a": "done", "b": "paused"}
-    assert world.pauses() == {"b": "by hand"}
+    assert world.pauses() == {"b": "manually"}
     assert (world.rows("a"), world.rows("b")) == ([(1, 9)], [(1, 1)])
 
 

@@ -1,5 +1,6 @@
 # ruff: noqa: S608 - names of this file
-"""An approved type that rows loaded before do not fit: their table keeps it, the others go on, and there is a way."""
+"""An approved type that rows loaded before do not fit: their table keeps it, the others continue, and there is a
+way."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_what_nobody_expected_ends_no_sending(told: Shop, post: Post) -> None:
     thread.start()
     until(lambda: post.mails)
     thread.close()
-    assert told.said[:2] == ["notices were not sent: KeyError", "notices were not sent: OSError"]
+    assert told.said[:2] == ["notifications were not sent: KeyError", "notifications were not sent: OSError"]
     with told.store() as store:
         assert [d.status for d in store.outbox.log() if d.channel == "mail"] == ["sent"]
 

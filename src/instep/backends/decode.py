@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 def record(kind: type[T], document: Mapping[str, Any]) -> T:
-    """A frozen record of this kind; what the record does not have is left out. ConnectError for a document that is none
-    of it."""
+    """Return a frozen record of this kind; what the record does not have is left out. ConnectError for a document that
+    is none of it."""
     from pydantic import ValidationError
 
     adapter: Any = _adapter

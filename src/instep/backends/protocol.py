@@ -93,7 +93,7 @@ class Backend(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def connection(self, name: str | None) -> str:
-        """The named connection, or the only one."""
+        """Return the named connection, or the only one."""
         ...
 
     def connections(self) -> list[str]:
@@ -107,7 +107,7 @@ class Backend(Protocol):
     def has_connection(self, name: str) -> bool: ...
 
     def tables(self, connection: str) -> Mapping[str, Ref]:
-        """The accepted tables by what people call them."""
+        """Return the accepted tables by what people call them."""
         ...
 
     def detect(self, connection: str) -> Detected: ...

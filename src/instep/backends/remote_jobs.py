@@ -39,14 +39,14 @@ class Follower:
     sleep: Callable[[float], None] = time.sleep
 
     def done(self, id: str) -> Job:
-        """The job once it is over; the error that it ended with."""
+        """Return the job once it is over; the error that it ended with."""
         job = self.over(id)
         if job.status != "done":
             raise error_of(job)
         return job
 
     def over(self, id: str) -> Job:
-        """The job once it is over, however it ended."""
+        """Return the job once it is over, however it ended."""
         try:
             with self.watch() as shows:
                 return self._until_over(id, shows)
@@ -106,7 +106,7 @@ def standing(job: Job) -> str:
 
 
 def error_of(job: Job) -> errors.InstepError:
-    """The error that ended a job, of the kind that the command would have raised where the worker is."""
+    """Return the error that ended a job, of the kind that the command would have raised where the worker is."""
     if job.status == "cancelled":
         return errors.Blocked(f"job {job.id} was cancelled: {job.error or job.stop}", hint="ask for it again")
     said = job.result.get("problem")
@@ -137,7 +137,7 @@ class Works:
     note: Callable[[str], None]
 
     def begin(self, connection: str, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The job that a request below a connection has put into the queue, or that was there already."""
+        """Return the job that a request below a connection has put into the queue, or that was there already."""
         job: dict[str, Any] = self.client.post(f"/connections/{part(connection)}/{what}", asked)
         if not job["fresh"]:
             self.note(f"job {job['id']} was there already: {job['status']}")

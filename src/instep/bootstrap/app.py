@@ -66,8 +66,8 @@ def open_project(folder: Path, spark: SparkSession | None = None) -> App:
 
 
 def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = False) -> App:
-    """The project in `folder` together with what its store keeps; an instep.yml is not needed. ProjectError without
-    master keys for secrets, unless `insecure_dev`; with `lazy_keys` not before a secret is used."""
+    """Return the project in `folder` together with what its store keeps; an instep.yml is not needed. ProjectError
+    without master keys for secrets, unless `insecure_dev`; with `lazy_keys` not before a secret is used."""
     from instep.project.load import load_beside
     from instep.project.served import served
     from instep.store.engine.keyring import keyring
@@ -148,7 +148,7 @@ class App:
         return bool(self.store) and self._copy is not None
 
     def refresh(self) -> str:
-        """Takes in what the project file and the `.env` beside it say, if one is another text by now. "" or, once for
+        """Take in what the project file and the `.env` beside it say, if one is another text by now. "" or, once for
         each text, why that is not done: what they said before holds on."""
         moved = [watch.moved() for watch in self._watches]  # all are asked, so that each text is told once
         if self._reread is None or not any(moved):
@@ -166,7 +166,7 @@ class App:
         return ""
 
     def _telling(self, store: Store) -> Store:
-        """The store, which writes the notices of its events from now on."""
+        """Return the store, which writes the notices of its events from now on."""
         from instep.notify.hooks import Hooks
         from instep.notify.routes import Routes
 
@@ -180,7 +180,7 @@ class App:
         return identity(self.project, self.store, connection)
 
     def connection(self, name: str | None = None) -> str:
-        """The named connection, or the only one; ProjectError if that is not clear."""
+        """Return the named connection, or the only one; ProjectError if that is not clear."""
         names = self.project.selected([name] if name else [])
         if len(names) > 1:
             raise ProjectError(
@@ -190,16 +190,16 @@ class App:
         return names[0]
 
     def source(self, name: str | None = None) -> Source:
-        """The source of that name, or the only one."""
+        """Return the source of that name, or the only one."""
         chosen = self._only("source", name, self.project.model.sources)
         return kinds.source(chosen, self.project, lambda: self.store, lambda: self._session(None, chosen))
 
     def destination(self, name: str | None = None) -> Destination:
-        """The destination of that name, or the only one."""
+        """Return the destination of that name, or the only one."""
         return kinds.destination(self._only("destination", name, self.project.model.destinations), self.project)
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name; also one that is a webhook of the compatible API."""
+        """Return the channel of that name; also one that is a webhook of the compatible API."""
         from instep.control.compat_documents import CompatDocuments
         from instep.egress.guard import EgressGuard
         from instep.notify.hooks import PREFIX, HookChannel, HookConfig
@@ -237,14 +237,14 @@ class App:
         return Sender(self.store, self.channel, self._source_of, self._link, utc_now, kept=kept)
 
     def _source_of(self, connection: str) -> str:
-        """The name of a connection's source, "" if it is not in the project any more."""
+        """Return the name of a connection's source, "" if it is not in the project any more."""
         try:
             return self.project.source_of(connection)
         except ProjectError:
             return ""
 
     def _link(self, connection: str, of: str) -> str:
-        """The page of a change, a run (`of`: its id) or the connection; "" if no server is known."""
+        """Return the page of a change, a run (`of`: its id) or the connection; "" if no server is known."""
         url = self.project.model.server_url
         if not url:
             return ""
@@ -460,7 +460,7 @@ def opens(secrets: Secrets) -> Opens:
 
 
 def given_names(project: Project, connection: str) -> Given:
-    """The names that the project file gives to tables and columns."""
+    """Return the names that the project file gives to tables and columns."""
     from instep.schema.planning.custom_names import GivenNames, nothing_given
 
     if not any(t.name or t.columns for t in project.connection(connection).tables.values()):

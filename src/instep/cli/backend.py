@@ -125,7 +125,7 @@ def open_there() -> RemoteBackend:
 
 
 def open_client() -> Client:
-    """A client of the server that is named, with the user's key."""
+    """Return a client of the server that is named, with the user's key."""
     from importlib.metadata import version
 
     from instep.backends.http.client import Client

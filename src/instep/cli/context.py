@@ -41,7 +41,7 @@ class Options:
     command: str = ""
 
     def reset(self, output: str) -> None:
-        """As at the start of a process: nothing of an earlier command is left."""
+        """Reset the options to those of a fresh process."""
         vars(self).update(vars(Options(output=output)))
 
 
@@ -49,14 +49,14 @@ options = Options()
 
 
 def console(*, stderr: bool = False) -> Screen:
-    """Where people read: data on stdout, talk on stderr."""
+    """Return the console for people: data goes to stdout, messages to stderr."""
     from instep.cli.screen import Screen
 
     return Screen(stderr=stderr, plain=not options.color or bool(os.environ.get("NO_COLOR")))
 
 
 def open_app(*, looks_only: bool = False) -> App:
-    """The project in `--project` or above the current folder. What its command has to tell is told at its end.
+    """Return the project in `--project` or above the current folder. What its command has to tell is told at its end.
     `looks_only`: the command writes nothing, so that a folder that may not be written will do."""
     from instep.bootstrap import open_project
 
@@ -69,7 +69,7 @@ def open_app(*, looks_only: bool = False) -> App:
 
 
 def _tell(app: App) -> None:
-    """Sends the lineage and the notices that this command has caused, for a few seconds: the rest is for the next
+    """Send the lineage and the notices that this command has caused, for a few seconds: the rest is for the next
     command or a worker. What cannot be sent fails no command."""
     try:
         if lineage := app.lineage():
@@ -89,7 +89,7 @@ def _tell(app: App) -> None:
 
 
 def emit(data: Any, render: Callable[[Screen], None]) -> None:
-    """Prints `data` as JSON under `--output json`, else what `render` draws."""
+    """Print `data` as JSON under `--output json`, else what `render` draws."""
     if options.output == "json":
         write_json(data)
     else:
@@ -107,7 +107,7 @@ def say(text: str, style: str = "") -> None:
 
 
 def confirm(question: str) -> bool:
-    """Asks on a terminal; without one, or with --no-input, the answer is no unless --yes was given."""
+    """Ask on a terminal; without one, or with --no-input, the answer is no unless --yes was given."""
     if options.yes:
         return True
     if not (options.interactive and sys.stdin.isatty()):
@@ -116,7 +116,7 @@ def confirm(question: str) -> bool:
 
 
 def fail(code: int) -> typer.Exit:
-    """To be raised when a command has said why already."""
+    """Return an exit without a message: the command has already printed the reason."""
     return typer.Exit(code)
 
 
@@ -130,10 +130,10 @@ def set_runner(runner: Runner) -> None:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Runs a command as the entry point would; returns its exit code."""
+    """Run a command as the entry point would; returns its exit code."""
     return _runner[0](arguments)
 
 
 def one_connection(app: App, name: str | None) -> str:
-    """The named connection, or the only one."""
+    """Return the named connection, or the only one."""
     return app.connection(name)

@@ -32,7 +32,7 @@ from instep.errors import InstepError
 
 
 def report(error: InstepError) -> int:
-    """Says what went wrong and what to do; returns the exit code."""
+    """Say what went wrong and what to do; returns the exit code."""
     if options.output == "json":
         title = (type(error).__doc__ or "").strip().splitlines()[0]
         _problem(type(error).__name__, title, error.message, error.hint, error.exit_code)
@@ -46,7 +46,7 @@ def report(error: InstepError) -> int:
 
 
 def report_usage(error: TyperException) -> int:
-    """As `report`, for a command line that was not understood."""
+    """Report a command line that was not understood, as `report` does."""
     if options.output == "json":
         _problem("Usage", "The command line was not understood.", error.format_message(), "see --help", USAGE)
     elif show := getattr(error, "show", None):
@@ -132,7 +132,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process as the interpreter does: threads end, exit functions run, output is flushed. Only what is
+    """End the process as the interpreter does: threads end, exit functions run, output is flushed. Only what is
     imported is not taken apart object by object, which takes 0.6 s after a sync."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -143,7 +143,7 @@ def leave(code: int) -> NoReturn:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
+    """Run one command and return its exit code."""
     set_runner(main)
     given = hoisted(sys.argv[1:] if arguments is None else arguments)
     options.reset(output="json" if "--output=json" in given or ("--output", "json") in pairwise(given) else "table")
@@ -200,8 +200,8 @@ def _check_folder(given: list[str]) -> None:
 
 
 def command_of(given: list[str]) -> str:
-    """The command of a command line whose global options stand first, such as `changes map`; "" if its help is asked
-    for."""
+    """Return the command of a command line whose global options stand first, such as `changes map`; "" if its help is
+    asked for."""
     words: list[str] = []
     rest = iter(given)
     for argument in rest:
@@ -218,7 +218,7 @@ def command_of(given: list[str]) -> str:
 
 
 def with_only(word: str) -> typer.Typer:
-    """The program with the one command, or family of commands, of that name; the whole if there is none.
+    """Return the program with the one command, or family of commands, of that name; the whole if there is none.
 
     Typer makes the parameters of all commands before it looks at which one is asked for: 0.05 s for ours."""
     commands = [c for c in app.registered_commands if name_of(c) == word]

@@ -17,7 +17,7 @@ NARROW = 100
 
 
 def cell(value: object, style: str = "") -> Text:
-    """A table's cell: one line."""
+    """Return a table's cell: one line."""
     return Text(one_line(str(value)), style=style)
 
 
@@ -50,5 +50,5 @@ class Screen(Console):
         self.print(folded(line, self.width) if self.is_terminal else line, style=style)
 
     def on_broken_pipe(self) -> None:
-        """Who reads has seen enough: told to the entry point."""
+        """Tell the entry point that the reader has closed the pipe."""
         raise BrokenPipeError

@@ -15,8 +15,8 @@ _PIECE = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 
 
 def folded(line: str, width: int) -> str:
-    """One line as several of at most `width` cells, all indented as the first, the others by 4 more. A command in
-    backquotes or between ` · ` stays in one piece, and so does a word, however long."""
+    """Return one line as several of at most `width` cells, all indented as the first, the others by 4 more. A command
+    in backquotes or between ` · ` stays in one piece, and so does a word, however long."""
     from rich.cells import cell_len
 
     if cell_len(line) <= width:
@@ -40,7 +40,8 @@ def text_of(value: Any) -> str:
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """A JSON document that any parser reads: moments as ISO 8601, and what JSON has no form for (NaN) as text."""
+    """Return a JSON document that any parser reads: moments as ISO 8601, and what JSON has no form for (NaN) as
+    text."""
     document = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
     return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 

@@ -15,12 +15,12 @@ from instep.store.store import Store
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What waited or ran for a table and does so no longer."""
+    """Backfills and jobs that were cancelled."""
 
     backfills: tuple[Backfill, ...] = ()
-    """The backfills that were wanted."""
+    """The cancelled backfills."""
     jobs: tuple[str, ...] = ()
-    """The ids of jobs that waited for a worker or had one."""
+    """Ids of the cancelled jobs, queued or running."""
 
     def __bool__(self) -> bool:
         return bool(self.backfills or self.jobs)
@@ -42,7 +42,7 @@ def _unknown(kind: str, name: str) -> NotFound:
 
 
 def cancel(store: Store, connection: str, table: Table, columns: Collection[str], who: str) -> Cancelled:
-    """Ends what waits or runs for these columns of an accepted table, or for all of it. A fill that is under way stops
+    """End what waits or runs for these columns of an accepted table, or for all of it. A fill that is under way stops
     at its next file, a job as soon as its worker hears of it; what was filled stays."""
     with store.transaction():
         waiting = [b for b in store.backfills.waiting(connection) if b.table == table.ref]

@@ -59,7 +59,7 @@ class CompatDocuments:
         any_of: Iterable[Link] = (),
         namespace: str = "",
     ) -> list[StoredObject]:
-        """In the order of names, from the first one behind `after`; links as `Objects.page` has them. `namespace`:
+        """Return a page of documents by name, behind `after`; links as `Objects.page` has them. `namespace`:
         those that say so, or are called so."""
         called = Called(namespace, ("config", "schema")) if namespace else None
         found = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of, called=called)
@@ -76,7 +76,7 @@ class CompatDocuments:
         links: Iterable[Link] = (),
         since: tuple[datetime, str] | None = None,
     ) -> StoredObject:
-        """Writes a document; stars keep the secret that is there. Conflict if it must be `new` and is not. `since`:
+        """Write a document; stars keep the secret that is there. Conflict if it must be `new` and is not. `since`:
         when and by whom what it takes the place of was made."""
         with self._store.transaction():
             before = self._store.objects.get(kind, name)

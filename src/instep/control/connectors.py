@@ -11,7 +11,7 @@ from instep.store.store import Store
 
 
 def forget_operations(project: Project, store: Store, connection: str) -> None:
-    """Forgets the connector's state and the operations that wait, and removes the folder that these are in. Outside of
+    """Forget the connector's state and the operations that wait, and removes the folder that these are in. Outside of
     a transaction: files do not come back. InstepError if the folder cannot be removed."""
     store.connectors.forget(connection)
     folder = segments_folder(project.root, connection)

@@ -33,12 +33,12 @@ State = Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
 
 
 def partition(connection: str) -> str:
-    """Of all detections with the same one runs at a time."""
+    """Return the concurrency key: at most one detection per key runs at a time."""
     return f"dsc_{connection}"
 
 
 def constraint(connection: str, source: str) -> str:
-    """Of all detections with the same one waits at a time."""
+    """Return the queue key: at most one detection per key is queued."""
     return f"{partition(connection)}_{source}"
 
 
@@ -80,13 +80,13 @@ def enabled(project: Project, connection: str) -> bool:
 
 
 def options_of(project: Project, connection: str) -> dict[str, Any]:
-    """Of a detection's job. Where a scheduled detector has options it also propagates what policy lets in; elsewhere
-    the next sync does."""
+    """Return the options of a detection's job. Where a scheduled detector has options it also propagates what policy
+    accepts; elsewhere the next sync does."""
     return {"apply": project.detector(connection) is not None}
 
 
 def ask(store: Store, project: Project, connection: str, who: str, *, priority: int = WAITED_FOR) -> RequestedDetection:
-    """A detection now. Where one runs or waits already that one is answered: never a second."""
+    """Return a detection now. Where one runs or waits already that one is answered: never a second."""
     with store.transaction():
         if running := store.jobs.running(connection, "detect"):
             return RequestedDetection(running, False)
@@ -106,8 +106,8 @@ def ask(store: Store, project: Project, connection: str, who: str, *, priority: 
 
 
 def on_error(store: Store, project: Project, connection: str) -> RequestedDetection | None:
-    """A detection because a sync has failed: the schema may have moved. None if that is switched off, if the detector
-    is, or if an error has set one off within the last ten minutes."""
+    """Return a detection because a sync has failed: the schema may have moved. None if that is switched off, if the
+    detector is, or if an error has set one off within the last ten minutes."""
     options = project.detector(connection)
     wanted = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
     with store.transaction():
@@ -135,9 +135,9 @@ def idle(store: Store, project: Project, job: Job) -> str:
 
 
 def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
-    """What another connection of the same source has seen, if that serves this detection, too: its look began after
-    the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look itself:
-    also what a person asks for looks anew."""
+    """Return what another connection of the same source has seen, if that serves this detection, too: its look began
+    after the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look
+    itself: also what a person asks for looks anew."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)
@@ -152,7 +152,7 @@ def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
 
 
 def share(store: Store, project: Project, connection: str, begun: datetime) -> None:
-    """After a detection that began to look at `begun` is recorded: what it has seen may serve others."""
+    """Share the result of a recorded detection that began at `begun` with others."""
     source = project.source_of(connection)
     if project.model.sources[source].type == "files":
         return  # which files are new is remembered while they are listed
@@ -161,26 +161,25 @@ def share(store: Store, project: Project, connection: str, begun: datetime) -> N
 
 
 def settle(store: Store, job: Job, counts: dict[str, dict[str, int]]) -> None:
-    """After a detection has held what it found: one that found something deleted, which is not let go by itself,
-    switches itself off."""
+    """Disable the detector if its detection found a deletion that no option decides."""
     with store.transaction():
         store.events.add(_ended(job, "done", counts))
         check_deleted(store, job.connection)
 
 
 def check_deleted(store: Store, connection: str) -> None:
-    """Switches the detector off if something deleted that is not let go by itself has paused the connection."""
+    """Switch the detector off if something deleted that is not let go by itself has paused the connection."""
     if change := deleted(store, connection):
         switch_off(store, connection, f"{change.summary} ({change.id})", change.id)
 
 
 def failed(store: Store, job: Job, error: str) -> None:
-    """After a detection that could not look, with no attempt left: the next one may."""
+    """Record a detection that failed for good; the next one may run."""
     store.events.add(_ended(job, "failed", {}, error))
 
 
 def propagation_failed(store: Store, job: Job, error: str) -> None:
-    """After a propagation that no further attempt mends: the connection is paused, the detector off."""
+    """Record a propagation that failed for good: pause the connection and disable the detector."""
     reason = f"propagating schema changes has failed: {error.splitlines()[0] if error else 'unknown error'}"
     with store.transaction():
         if store.pauses.pause(job.connection, reason):
@@ -213,8 +212,8 @@ def switch_off(store: Store, connection: str, reason: str, change: str = "") -> 
 
 
 def switch_on(store: Store, connection: str, who: str) -> bool:
-    """By a person, who has resolved what it was off for; False if it was on. Raises Blocked while the connection is
-    still paused."""
+    """Enable the detector again for a person who has resolved the problem; False if it was on. Raises Blocked while the
+    connection is still paused."""
     state = store.detectors.get(connection)
     if not state.disabled:
         return False

@@ -54,7 +54,7 @@ def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
 
 @dataclass(frozen=True)
 class Rate:
-    """What one run did with one table. `speed`: rows per second, from the first one read to the commit."""
+    """Speed of one run for one table. `speed`: rows per second, from the first one read to the commit."""
 
     table: tuple[str, str]
     mode: str
@@ -62,7 +62,7 @@ class Rate:
 
 
 def rates(store: Store, connection: str) -> tuple[Rate, ...]:
-    """Of the latest runs, newest first."""
+    """Return the rates of the latest runs, newest first."""
     return tuple(_rates(store, connection))
 
 

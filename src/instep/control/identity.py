@@ -30,7 +30,7 @@ class Identity:
 
 
 def identity(project: Project, store: Store, connection: str) -> Identity:
-    """Of a connection with a source, or of one whose service nothing here reads."""
+    """Return the identity of a connection with a source, or of one whose service is not supported."""
     if connection in project.model.connections:
         type = project.model.sources[project.source_of(connection)].type
         return Identity(SERVICES.get(type, type), project.namespace_of(connection), project.destination_of(connection))

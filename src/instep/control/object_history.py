@@ -25,8 +25,9 @@ Spot = tuple[Ref, str]
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One change. `version` is the accepted version that it led to, 0 for one that was not let in (see `status`);
-    `who` applied it, `decided_by` approved or rejected it, `change` is its review's id ("" if none was recorded)."""
+    """One change in an object's history. `version` is the accepted version that it led to, 0 if it was not accepted
+    (see `status`); `who` applied it, `decided_by` approved or rejected it, `change` is the id of its review ("" if none
+    was recorded)."""
 
     at: datetime
     version: int
@@ -44,7 +45,8 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class ColumnStatus:
-    """A column of the table and the accepted version since which it is there. `retained`: kept after its removal."""
+    """A column of the table and the accepted version that added it. `retained`: the source has removed it, the
+    destination keeps it."""
 
     column: str
     type: str
@@ -57,8 +59,8 @@ class ColumnStatus:
 
 @dataclass(frozen=True)
 class ObjectHistory:
-    """`gone`: it is not accepted any more. `names`: what it was called, oldest first. `columns` of the table, or the
-    one column, as they were last accepted; `entries` oldest first."""
+    """History of a table or column. `gone`: it is no longer accepted. `names` are its names, oldest first; `columns`
+    are the table's columns, or the one column, as last accepted; `entries` are oldest first."""
 
     connection: str
     table: str
@@ -266,7 +268,7 @@ def _has(catalog: Catalog, spot: Spot) -> bool:
 
 
 def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
-    """What led to each version: as recorded, else as the two catalogs differ."""
+    """Yield what led to each version: as recorded, else as the two catalogs differ."""
     for i, version in enumerate(past.versions):
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
         recorded = [t for t in past.told.get(version.version, ()) if _is_about(t.review, about)]
@@ -312,7 +314,7 @@ def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[H
 
 
 def _held(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
-    """What was seen and not let in."""
+    """Yield what was seen and not accepted."""
     about = list(dict.fromkeys(s for s in spots if s))
     done = {t.review.id for told in past.told.values() for t in told}
     for review in past.reviews:

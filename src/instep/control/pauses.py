@@ -17,12 +17,12 @@ PAUSES = ("pause_table", "pause_connection")
 
 @dataclass(frozen=True)
 class ActivePause:
-    """A pause that holds now."""
+    """A pause in effect."""
 
     reason: str
-    """Why it was paused."""
+    """Reason why it was paused."""
     since: datetime
-    """When it was paused."""
+    """Time when it was paused."""
     change: str
     """The id of the change that has paused it; "" for a person's pause."""
     table: str | None
@@ -36,7 +36,7 @@ def active(store: Store, connection: str) -> tuple[ActivePause, ...]:
 
 
 def pause(store: Store, connection: str, reason: str, table: Ref | None = None) -> bool:
-    """False if it is paused by hand already."""
+    """False if it is paused manually already."""
     with store.transaction():
         new = store.pauses.pause(connection, reason, table=table)
         if new:

@@ -44,8 +44,8 @@ def ask(
 def ask_sync(
     store: Store, connection: str, who: str, options: Mapping[str, Any] | None = None, *, force: bool = False
 ) -> RequestedDetection:
-    """A sync; RunInProgress while one runs or is about to. `force`: the one that runs is stopped, and a new one comes
-    next."""
+    """Return a sync; RunInProgress while one runs or is about to. `force`: the one that runs is stopped, and a new one
+    comes next."""
     with store.transaction():
         running = store.jobs.running(connection, "sync")
         if running and not force:
@@ -59,7 +59,7 @@ def ask_sync(
 
 
 def asked_key(kind: JobKind, who: str, options: Mapping[str, Any] | None) -> str:
-    """What tells work of a kind from other work, and where two people are needed each one's from the other's."""
+    """Return what tells work of a kind from other work, and where two people are needed each one's from the other's."""
     return key_of({"options": options, "who": who} if policy_of(kind).two_person else options)
 
 
@@ -80,6 +80,6 @@ def await_end(store: Store, job_id: str, seconds: float, sleep: Callable[[float]
 
 
 def check_workers(store: Store) -> None:
-    """Raises ConnectError if no worker lives."""
+    """Raise ConnectError if no worker lives."""
     if not store.workers.live():
         raise ConnectError("no worker is running, so nothing is begun", hint="start one: `instep worker`")

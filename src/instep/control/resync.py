@@ -42,7 +42,7 @@ def _loaded(place: SwitchedConnection, ref: Ref) -> Table:
 
 
 def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole: bool = False) -> int:
-    """Asks for these tables to be read again by the next sync, in one transaction; answers how many are new. `whole`:
+    """Ask for these tables to be read again by the next sync, in one transaction; answers how many are new. `whole`:
     the connection was meant."""
     with store.transaction():
         named = () if whole else tuple(".".join(filter(None, ref)) for ref in tables)

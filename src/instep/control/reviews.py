@@ -20,7 +20,7 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """Which changes are meant: by id, or the open ones that fit. `patterns` fit table.column or the kind; `kinds` a
+    """Filter for changes: by id, or open ones that match. `patterns` fit table.column or the kind; `kinds` a
     kind or family; `tables` the table. Those of different sorts must all fit, of one sort any."""
 
     ids: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ def _any(patterns: Sequence[str], *texts: str) -> bool:
 
 
 def waiting(store: Store, connection: str | None = None) -> list[Review]:
-    """Open changes that need a person now; those that policy lets in or has listed as switched off do not, nor do
+    """Open changes that need a person now; those that policy accepts or has listed as switched off do not, nor do
     snoozed ones."""
     found = store.reviews.find(connection, ("open",))
     return [r for r in found if r.action not in ("apply", "ignore") and not store.reviews.is_asleep(r)]
@@ -60,16 +60,16 @@ def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Seq
 
 
 def choose(store: Store, change_filter: ChangeFilter, scope: Collection[str] | None = None) -> list[Review]:
-    """The changes that are meant; InstepError if there are none. A connection alone means none. `scope`: patterns find
-    changes of these connections only, None for all."""
+    """Return the changes that are meant; InstepError if there are none. A connection alone means none. `scope`:
+    patterns find changes of these connections only, None for all."""
     return selected(change_filter, store.reviews.get, lambda name: store.reviews.find(name, ("open",), scope=scope))
 
 
 def selected(
     change_filter: ChangeFilter, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
 ) -> list[Review]:
-    """As `choose`, from wherever changes are: `named` finds one by its id, `unanswered` the open ones of a connection
-    or of all."""
+    """Choose changes as `choose` does, from any source of changes: `named` finds one by its id, `unanswered` the open
+    ones of a connection or of all."""
     found = {r.id: r for r in map(named, change_filter.ids)}
     for review in unanswered(change_filter.connection) if change_filter.filters else ():
         if change_filter.fits(review):
@@ -80,7 +80,7 @@ def selected(
 
 
 def answer(store: Store, reviews: Sequence[Review], status: Answer, who: str) -> list[Review]:
-    """Records the answers in one transaction; the next plan, apply or sync acts on them. Ignored changes are rejected
+    """Record the answers in one transaction; the next plan, apply or sync acts on them. Ignored changes are rejected
     ones that nobody is told about again."""
     with store.transaction():
         done = [store.reviews.decide(r.id, "approved" if status == "approved" else "rejected", who) for r in reviews]
@@ -98,7 +98,7 @@ def _event(review: Review, status: Answer, who: str) -> Event:
 
 
 def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -> list[Review]:
-    """Leaves open changes alone until then, in one transaction; Conflict if one of them is not open."""
+    """Leave open changes alone until then, in one transaction; Conflict if one of them is not open."""
     with store.transaction():
         done = [store.reviews.snooze(r.id, until) for r in reviews]
         store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))
@@ -106,8 +106,8 @@ def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -
 
 
 def until(duration: str | None, date: str | None, now: datetime) -> datetime:
-    """The end of a snooze from a duration (`90m`, `4h`, `3d`, `2w`) or a date (`2026-12-01`, `2026-12-01T08:00`, UTC
-    unless it has an offset); InstepError if it is neither, both, or not ahead of `now`."""
+    """Return the end of a snooze from a duration (`90m`, `4h`, `3d`, `2w`) or a date (`2026-12-01`, `2026-12-01T08:00`,
+    UTC unless it has an offset); InstepError if it is neither, both, or not ahead of `now`."""
     if (duration is None) == (date is None):
         raise InstepError("until when?", hint="give either --for 3d or --until 2026-12-01")
     end = now + _length(duration) if duration is not None else _date(date or "")

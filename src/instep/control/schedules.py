@@ -82,7 +82,7 @@ class Timetable:
         self._seen: Mapping[tuple[ObjectKind, str], tuple[str, int]] = {}
 
     def follow(self, store: Store, project: Project, now: datetime) -> list[str]:
-        """Brings schedules in step; answers what is wrong with any connection that was looked at."""
+        """Bring schedules in step; answers what is wrong with any connection that was looked at."""
         mark = store.objects.mark()
         if project is self._project and mark == self._mark:
             return []
@@ -122,7 +122,7 @@ def _spec(text: str) -> str:
 
 
 def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str] | None = None) -> list[str]:
-    """Brings the schedules of some connections (None: of all, and of those that are gone) in step with their
+    """Bring the schedules of some connections (None: of all, and of those that are gone) in step with their
     settings; answers what is wrong with any. One that asks for the same as before keeps its next time."""
     known = {(s.connection, s.kind): s for s in store.schedules.all()}
     asked = list(project.connections if names is None else names)
@@ -153,7 +153,7 @@ def _same(one: Scheduled, known: Scheduled | None) -> bool:
 
 
 def fire(store: Store, now: datetime, limit: int = 100) -> int:
-    """Puts what is due into the queue, up to `limit` (others want to write, too); however often it should have come
+    """Put what is due into the queue, up to `limit` (others want to write, too); however often it should have come
     meanwhile, it comes once. Answers how many came."""
     due = store.schedules.due(now, limit)
     if not due:

@@ -19,8 +19,9 @@ Moment = datetime | int | Label
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One version of one side's schema. `version` counts on that side; `accepted` is the accepted version at that
-    time, `label` its major.minor ("" before the first); `run` saw or made it."""
+    """One version of the source's, the accepted or the destination's schema. `version` counts per side; `accepted` is
+    the accepted version at that time, `label` its major.minor ("" before the first); `run` is the run that detected or
+    created it."""
 
     connection: str
     side: Side

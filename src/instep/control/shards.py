@@ -79,7 +79,7 @@ def _tables(store: Store, place: tuple[str, str], shards: Iterable[Shard]) -> It
 
 
 def as_data(table: SharedTable) -> Mapping[str, object]:
-    """For JSON."""
+    """Return a JSON-ready form."""
     return {
         "destination": table.destination,
         "table": table.name,

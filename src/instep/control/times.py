@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 
 def utc(text: str) -> datetime:
-    """A date or time in ISO 8601, in UTC where it does not say otherwise. Raises ValueError."""
+    """Return a date or time in ISO 8601, in UTC where it does not say otherwise. Raises ValueError."""
     return aware(datetime.fromisoformat(text))
 
 
 def aware(at: datetime) -> datetime:
-    """In UTC where it does not say otherwise."""
+    """Return the time with a zone; UTC if it has none."""
     return at if at.tzinfo else at.replace(tzinfo=UTC)

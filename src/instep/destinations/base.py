@@ -28,7 +28,7 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class StagingTarget:
-    """Where and how files of one table are written: see `stage.spec.StageSpec`. `types`: of columns that are stored as
+    """Target of staged files of one table: see `stage.spec.StageSpec`. `types`: of columns that are stored as
     a wider type than the accepted one. `partition`: how the rows of files that are adopted are told apart."""
 
     schema: pa.Schema
@@ -41,7 +41,7 @@ class StagingTarget:
 
 @dataclass(frozen=True)
 class PartChange:
-    """What a schema commit records of one shard of a shared table, whose rows have its name in `column`: `table` is the
+    """Record of a schema commit for one shard of a shared table, whose rows have its name in `column`: `table` is the
     table as that shard has it. `anew`:
     its rows are those of another table by now, and the next load replaces them. `moves`: columns whose values go to
     others in this shard's rows, all at once. `seen` is the number of the table's shape that all of this was planned
@@ -58,7 +58,7 @@ class PartChange:
 
 @dataclass(frozen=True)
 class Commit:
-    """What is recorded in the same commit as the data. `cursor` is JSON or "", `accepted` the fingerprint of
+    """Record that is written in the same commit as the data. `cursor` is JSON or "", `accepted` the fingerprint of
     the accepted table, `changes` the ids of the schema changes that this commit completes, `part` what becomes of one
     shard of a shared table."""
 
@@ -72,7 +72,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class LoadState:
-    """What the last data commit of a table recorded, read from the destination itself. `deleted` tells whether
+    """Record of a table's last data commit, read from the destination itself. `deleted` tells whether
     rows are marked as deleted."""
 
     run: str
@@ -97,7 +97,7 @@ class TableSize:
 
 @dataclass(frozen=True)
 class Merge:
-    """How staged rows meet the table.
+    """Specification of a merge of staged rows into a table.
 
     `key`: destination column names. `cursor`: the column by which an older version never overwrites a newer
     one, "" without. `complete`: the staged rows are the whole source table, so keys that are not staged are
@@ -133,9 +133,9 @@ class LoadOutcome:
 
 @dataclass(frozen=True)
 class UndropReport:
-    """What of a dropped column comes back: `why_not` says why nothing does. `written`: rows written since its drop,
-    which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs. `snapshot`:
-    the rows from before the drop are kept, so that both get their values back by key."""
+    """Report on restoring a dropped column: `why_not` is the reason why it cannot be restored. `written`: rows written
+    since its drop, which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs.
+    `snapshot`: the rows from before the drop are kept, so that both get their values back by key."""
 
     why_not: str = ""
     written: int = 0
@@ -174,7 +174,7 @@ class RowLookup:
 
 @dataclass(frozen=True)
 class RowUpdate:
-    """What rows become: `updated` replace those that `rows` (indexes into `RowLookup.rows`, none twice) names.
+    """Update of rows: `updated` replace those that `rows` (indexes into `RowLookup.rows`, none twice) names.
 
     They stand in the same order; `inserted` are new.
     """
@@ -213,8 +213,8 @@ class FillSize:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a fill did: rows that got a value, files that were written again, their bytes. Not `whole`: it was told to
-    stop in between, and the next one goes on."""
+    """Result of a backfill of columns: rows that got a value, files that were rewritten, their bytes. Not `whole`: it
+    was told to stop in between, and the next one goes on."""
 
     rows: int = 0
     files: int = 0

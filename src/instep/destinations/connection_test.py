@@ -37,7 +37,7 @@ class Scratch:
 
 
 def scratch(namespace: str) -> Scratch:
-    """A table of a name that nobody has."""
+    """Return a table of a name that nobody has."""
     ref = (namespace, f"test_{uuid.uuid4().hex[:12]}")
     table = Table(*ref, (Column("id", Int(64)),))
     wider = Table(*ref, (*table.columns, Column("note", String())))
@@ -46,7 +46,7 @@ def scratch(namespace: str) -> Scratch:
 
 
 def scratch_file(target: StagingTarget) -> StagedFile:
-    """One row for the scratch table, where tasks write."""
+    """Return one row for the scratch table, where tasks write."""
     made = StorageFolder(target.location, target.io).create("scratch.parquet")
     footers, footer = list[Any](), pa.BufferOutputStream()
     rows = pa.table({"id": pa.array([1], pa.int64())}, schema=target.schema)
@@ -61,7 +61,8 @@ def checks_of(
     failures: type[Exception] | tuple[type[Exception], ...] = OSError,
     cleared: Callable[[str], str] = str,
 ) -> list[Check]:
-    """A line an attempt, until the first that fails, by an error of ours or by `failures`, whose text is `cleared`."""
+    """Return a line an attempt, until the first that fails, by an error of ours or by `failures`, whose text is
+    `cleared`."""
     found: list[Check] = []
     for name, hint, attempt in attempts:
         try:

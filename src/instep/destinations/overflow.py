@@ -17,8 +17,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Hashing:
-    """How values that were kept in clear become those of a hashed column: `source` is the type that they had. `late`:
-    the column is hashed since it was let in; without it what looks like a hash was kept as one."""
+    """Hashing of values that were kept in clear, for a hashed column: `source` is the type that they had. `late`:
+    the column is hashed since it was accepted; without it what looks like a hash was kept as one."""
 
     source: DataType
     salt: bytes = field(repr=False)

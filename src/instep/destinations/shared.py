@@ -29,7 +29,7 @@ class Reshaped(Conflict):
 
 
 def shard_column(prefix: str) -> str:
-    """What the column is called that tells a row's shard."""
+    """Return what the column is called that tells a row's shard."""
     return f"{prefix}shard"
 
 
@@ -42,7 +42,7 @@ def with_shard(schema: pa.Schema, within: tuple[str, str] | None) -> pa.Schema:
 
 
 def is_shared(ref: Ref) -> DestinationError:
-    """What is said to a connection that is no shard of the table."""
+    """Return what is said to a connection that is no shard of the table."""
     return DestinationError(
         f"table {'.'.join(ref)} is shared by connections with a `shard`",
         hint="choose another namespace, or give this connection a `shard`, too",

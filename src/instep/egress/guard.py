@@ -74,7 +74,7 @@ class EgressGuard:
         return JudgedHost(host, port, found, all(trusted))
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
-        """A connection to a judged address. Raises EgressRefused or ConnectError; `timeout` in seconds."""
+        """Return a connection to a judged address. Raises EgressRefused or ConnectError; `timeout` in seconds."""
         return connect(self.target(host, port), timeout)
 
     def _listed(self, text: str) -> bool:
@@ -83,7 +83,7 @@ class EgressGuard:
 
 
 def connect(target: JudgedHost, timeout: float) -> socket.socket:
-    """A connection to the first of the addresses that answers."""
+    """Return a connection to the first of the addresses that answers."""
     why = ""
     for address in target.addresses:
         try:
@@ -127,7 +127,7 @@ def _network(text: str) -> Network | None:
 
 
 def check_allowed(text: str) -> str:
-    """An entry of an allow-list: a network, an address or a host name; ProjectError if it is none."""
+    """Return an entry of an allow-list: a network, an address or a host name; ProjectError if it is none."""
     if _network(text) is None and ("/" in text or not _HOST.fullmatch(text)):
         raise ProjectError(f"{text!r} is no network, address or host name", hint="write 10.0.0.0/8 or mail.example.org")
     return text

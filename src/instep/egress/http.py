@@ -19,7 +19,7 @@ from instep.errors import ConnectError
 
 
 class Talking(Protocol):
-    """What has its connection, once it is there, in `sock`."""
+    """Client that has its connection, once open, in `sock`."""
 
     @property
     def sock(self) -> socket.socket | None: ...

@@ -65,7 +65,7 @@ class Command:
     begun: float
     peer: socket.socket | None
     left: float = 0.0
-    """When its peer went."""
+    """Time when its peer disconnected."""
     on_spark: bool = False
 
 
@@ -81,9 +81,9 @@ class Keeper:
     waiting: list[socket.socket] = field(default_factory=list)
     served: int = 0
     is_worn: bool = False
-    """Whether it ends once no command uses it: one was killed, whose statements and connections stay in the JVM."""
+    """True if it ends once no command uses it: one was killed, whose statements and connections stay in the JVM."""
     ends_until: float = 0.0
-    """When it is killed, once it was told to end."""
+    """Time at which it is killed after it was told to end."""
 
 
 class EngineProcess:

@@ -15,7 +15,7 @@ from instep.lineage.shape import LEVELS, UNKNOWN, Level, ModelEdit, ModelFinding
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """What all changes together do to one model."""
+    """Verdict on one model under all changes."""
 
     model: Model
     findings: tuple[ModelFinding, ...]
@@ -30,7 +30,8 @@ class ModelVerdict:
 
 
 def assess(models: Sequence[Model], relations: Iterable[ModelRelation]) -> tuple[ModelVerdict, ...]:
-    """One verdict a model, the worst first. `relations` are the tables of the destination with the edits on them."""
+    """Return one verdict a model, the worst first. `relations` are the tables of the destination with the edits on
+    them."""
     judge = _Judge(models, relations)
     found = [ModelVerdict(model, judge.judge(place)[0]) for place, model in enumerate(models)]
     return tuple(sorted(found, key=lambda v: (LEVELS.index(v.level), v.model.name)))

@@ -195,7 +195,7 @@ class _Reading:
                 self._shift(edit, f"{by} compares all columns: {edit.text}", node)
 
     def _expanded(self, scope: Scope, star: exp.Expr) -> RelationShape:
-        """What a `*` or `t.*` stands for, without what its EXCEPT names."""
+        """Return what a `*` or `t.*` stands for, without what its EXCEPT names."""
         of = self._sources.of(scope)
         qualifier = star.args.get("table") if isinstance(star, exp.Column) else None
         shapes = [s for n, s in of.items() if qualifier is None or n.lower() == qualifier.name.lower()]
@@ -223,7 +223,7 @@ def _merged(a: ModelField | None, b: ModelField | None) -> tuple[ModelEdit, ...]
 
 
 def _counted(shape: RelationShape) -> Iterator[ModelEdit]:
-    """What changes how many columns there are."""
+    """Return what changes how many columns there are."""
     return (edit for field in shape.fields for edit in field.edits if edit.kind in ("added", "gone"))
 
 

@@ -20,7 +20,7 @@ METADATA = frozenset(
 
 @dataclass(frozen=True)
 class Case:
-    """Which names are one name in a dialect."""
+    """Rule for equal names in a dialect."""
 
     strict: bool
     quoted: bool
@@ -43,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ResolvedColumn:
-    """What a column stands for. `rivals` are columns on their way that would make its name ambiguous or take its place;
+    """Resolution of a column. `rivals` are columns on their way that would make its name ambiguous or take its place;
     `missing`: no table that it can come from has it."""
 
     field: ModelField | None = None
@@ -53,7 +53,7 @@ class ResolvedColumn:
 
 
 class Sources:
-    """What the scopes of one query read, as far as it has been worked out."""
+    """Sources that the scopes of one query read, as far as resolved."""
 
     def __init__(self, case: Case, lookup: Lookup) -> None:
         self.case, self._lookup = case, lookup
@@ -66,7 +66,7 @@ class Sources:
         return self._done.get(id(scope), UNKNOWN)
 
     def of(self, scope: Scope) -> Mapping[str, RelationShape]:
-        """What a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
+        """Return what a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
         return {name: self._shape(node, source) for name, (node, source) in scope.selected_sources.items()}
 
     def _shape(self, node: exp.Expr, source: exp.Table | Scope) -> RelationShape:
@@ -74,13 +74,13 @@ class Sources:
         return replace(shape, open=True) if node.args.get("pivots") else shape
 
     def tables(self, scope: Scope) -> Iterator[tuple[exp.Table, RelationShape]]:
-        """The tables and models that the scope reads itself."""
+        """Yield the tables and models that the scope reads itself."""
         for _, source in scope.selected_sources.values():
             if isinstance(source, exp.Table):
                 yield source, self._lookup(source)
 
     def resolve(self, scope: Scope, column: exp.Column) -> ResolvedColumn:
-        """By its qualifier, else by the innermost scope whose tables have it."""
+        """Resolve a column by its qualifier, else by the innermost scope whose tables have it."""
         parts = column.parts
         for place, part in enumerate(parts[:-1]):
             if (shape := self._named(scope, part)) is not None:

@@ -25,7 +25,7 @@ _LEVEL: dict[Kind, Level] = {
 
 @dataclass(frozen=True)
 class ModelEdit:
-    """What a change does to a relation, or to one column of it.
+    """Effect of a change on a relation, or on one of its columns.
 
     gone, renamed, retyped: whoever names it fails or compares other values. stale: it stays and gets no new values.
     added: only `*` and natural joins see it. broken, shifted, unclear: of a model that reads what changes. `change` is
@@ -84,7 +84,7 @@ class ModelRelation:
 
 @dataclass(frozen=True)
 class ModelFinding:
-    """What one change does to one model. `line` is 1-based in its SQL, 0 where it is about no line; `output` the column
+    """Effect of one change on one model. `line` is 1-based in its SQL, 0 where it is about no line; `output` the column
     of the model that is affected, if it is one."""
 
     change: str

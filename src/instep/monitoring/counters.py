@@ -17,7 +17,7 @@ _More = Callable[[LoggedEvent], Mapping[Total, float]]
 
 
 def fold(store: Store) -> int:
-    """Counts the events that came since the last time."""
+    """Count the events that came since the last time."""
     return store.totals.fold(lambda events: counted(events, _reviews(store, events)))
 
 

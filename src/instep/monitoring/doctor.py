@@ -98,7 +98,7 @@ def disk(name: str, folder: Path) -> Finding:
 
 
 def project(app: App) -> Iterator[Finding]:
-    """The file, secrets that it refers to, and the store with its queue."""
+    """Yield the file, secrets that it refers to, and the store with its queue."""
     names = app.project.selected()
     yield Finding("project", "ok", f"{app.project.file}, {len(names)} connection(s)")
     for name in app.project.model.sources:

@@ -62,7 +62,7 @@ class Lineage:
         return Versions(self.project, self.store)
 
     def send(self, seconds: float = 60.0) -> int:
-        """Sends what is new, unless another process does; begins with no event after so many seconds. Answers how many
+        """Send what is new, unless another process does; begins with no event after so many seconds. Answers how many
         events went out. Raises NotTaken if the receiver fails: what is left comes later."""
         if not self.store.events.after(self.store.positions.at(NAME), types=TYPES, limit=1):
             return 0

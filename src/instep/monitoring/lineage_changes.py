@@ -48,7 +48,7 @@ class AcceptedVersion:
         return {c.after.ref: c.before.ref for c in map(change_from_dict, found) if isinstance(c, TableRenamed)}
 
     def _events(self) -> Iterator[list[LoggedEvent]]:
-        """The earlier ones, then the later ones: all were logged in one transaction."""
+        """Yield the earlier ones, then the later ones: all were logged in one transaction."""
         log, logged = self.store.events, self.logged
         number = logged.number + 1
         while page := self._own(
@@ -73,7 +73,7 @@ class Versions:
         self._last: tuple[tuple[str, int, str], AcceptedVersion] | None = None
 
     def of(self, logged: LoggedEvent) -> AcceptedVersion:
-        """Raises InstepError for a connection or a version that there is no more."""
+        """Raise InstepError for a connection or a version that there is no more."""
         name, number = logged.connection, int(logged.data["version"])
         wanted = (name, number, logged.type)
         if self._last is None or self._last[0] != wanted:
@@ -84,8 +84,8 @@ class Versions:
 
 
 def altered(versions: Versions, store: Store, logged: LoggedEvent) -> Iterator[dict[str, Any]]:
-    """The dataset that one event of `CHANGES` is about; none where nothing of the destination is another one, where
-    the change is forgotten, and for a mapping that is on record as a change."""
+    """Yield the dataset that one event of `CHANGES` is about; none where nothing of the destination is another one,
+    where the change is forgotten, and for a mapping that is on record as a change."""
     try:
         version = versions.of(logged)
         was, now, anew = _sides(store, logged, version)

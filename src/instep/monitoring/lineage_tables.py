@@ -64,7 +64,7 @@ def _place(root: str, parts: tuple[str, ...]) -> Dataset:
 
 
 class LineageTables:
-    """As one version of the accepted schema has them; none before the first."""
+    """Tables of one version of the accepted schema; none before the first."""
 
     def __init__(self, project: Project, store: Store, connection: str, version: int | None) -> None:
         self._project, self._source = project, project.source_of(connection)
@@ -78,7 +78,7 @@ class LineageTables:
 
     @classmethod
     def at(cls, project: Project, store: Store, connection: str, moment: datetime) -> LineageTables:
-        """Raises InstepError for a connection that is not in the project any more."""
+        """Raise InstepError for a connection that is not in the project any more."""
         versions = store.accepted.history(connection)
         return cls(
             project.of(connection), store, connection, next((v.version for v in versions if v.at <= moment), None)

@@ -54,7 +54,7 @@ def _number(value: float) -> str:
 
 COUNTERS = (
     ("instep_detections_total", "detections", "Detections by workers, by how they ended."),
-    ("instep_changes_total", "changes", "Schema changes, by what was decided when they were first seen."),
+    ("instep_changes_total", "changes", "Schema changes, by the decision when they were first seen."),
     ("instep_rows_total", "rows", "Rows of loads; invalid_values: values that were quarantined."),
     ("instep_runs_total", "runs", "Runs that have ended."),
     ("instep_table_failures_total", "table_failures", "Tables that a run could not load."),
@@ -83,9 +83,9 @@ def families(totals: Mapping[Total, float], now: Gauges) -> Iterator[Family]:
     for metric, name, help in COUNTERS:
         yield Family(metric, "counter", help, _summed(of.get(name, []), now.notifications, name))
     taken = [(f"_{part}", (), totals.get((f"detection_seconds_{part}", ()), 0.0)) for part in ("sum", "count")]
-    yield Family("instep_detection_duration_seconds", "summary", "How long detections by workers took.", taken)
+    yield Family("instep_detection_duration_seconds", "summary", "Seconds that detections by workers took.", taken)
     lag = [("", labels, max(0.0, now.at.timestamp() - value)) for _, labels, value in of.get("last_sync", [])]
-    yield Family("instep_sync_lag_seconds", "gauge", "Seconds since the last sync that was done.", lag)
+    yield Family("instep_sync_lag_seconds", "gauge", "Seconds since the last successful sync.", lag)
     yield from _gauges(now)
 
 
@@ -111,19 +111,27 @@ def _gauges(now: Gauges) -> Iterator[Family]:
 
     yield Family("instep_changes_waiting", "gauge", "Changes that wait for a person.", one(now.waiting))
     yield Family(
-        "instep_oldest_waiting_seconds", "gauge", "How long the oldest of them waits.", one(since(now.oldest_waiting))
+        "instep_oldest_waiting_seconds",
+        "gauge",
+        "Seconds that the oldest of them has waited.",
+        one(since(now.oldest_waiting)),
     )
     yield Family("instep_paused_connections", "gauge", "Connections that are paused.", one(now.paused))
-    yield Family("instep_queue_depth", "gauge", "Jobs that wait and are due.", by("kind", now.queued))
+    yield Family("instep_queue_depth", "gauge", "Queued jobs that are due.", by("kind", now.queued))
     yield Family(
-        "instep_queue_oldest_seconds", "gauge", "How long the oldest of them is due.", one(since(now.oldest_due))
+        "instep_queue_oldest_seconds",
+        "gauge",
+        "Seconds since the oldest of them became due.",
+        one(since(now.oldest_due)),
     )
-    yield Family("instep_jobs_running", "gauge", "Jobs that workers do.", by("kind", now.running))
+    yield Family("instep_jobs_running", "gauge", "Jobs that workers are running.", by("kind", now.running))
     yield Family(
         "instep_jobs_stuck", "gauge", "Jobs whose lease has ended and which no worker took over.", one(now.stuck)
     )
-    yield Family("instep_workers", "gauge", "Workers that live and claim jobs.", one(now.workers))
-    yield Family("instep_notices_waiting", "gauge", "Notices that are not delivered yet.", by("channel", now.notices))
+    yield Family("instep_workers", "gauge", "Live workers that claim jobs.", one(now.workers))
+    yield Family(
+        "instep_notices_waiting", "gauge", "Notifications that are not delivered yet.", by("channel", now.notices)
+    )
 
 
 NAMES = frozenset(

@@ -64,13 +64,13 @@ def event(
     inputs: Sequence[Mapping[str, Any]] = (),
     outputs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """One RunEvent."""
+    """Return one RunEvent."""
     said = {"run": dict(run), "job": dict(job), "inputs": list(inputs), "outputs": list(outputs)}
     return {"eventType": state, **_event("RunEvent", at), **said}
 
 
 def dataset_event(at: datetime, dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """One DatasetEvent: what is true of a dataset, whoever made it so."""
+    """Return one DatasetEvent: what is true of a dataset, whoever made it so."""
     return {**_event("DatasetEvent", at), "dataset": dict(dataset)}
 
 
@@ -80,14 +80,15 @@ def _event(kind: str, at: datetime) -> dict[str, Any]:
 
 
 def facet(name: str, /, **said: Any) -> dict[str, dict[str, Any]]:
-    """One facet, by its name."""
+    """Return one facet, by its name."""
     path = _FACETS[name]
     url = f"{SPEC}/facets/{path}.json#/$defs/{path.partition('/')[2]}"
     return {name: {"_producer": PRODUCER, "_schemaURL": url, **said}}
 
 
 def schema(columns: Sequence[tuple[str, Column]]) -> dict[str, Any]:
-    """Names with the accepted types, in order. Comments are not told: they may hold what is nobody's business."""
+    """Return names with the accepted types, in order. Comments are not told: they may hold what is nobody's
+    business."""
     fields = [
         {"name": name, "type": str(column.type), "ordinal_position": place}
         for place, (name, column) in enumerate(columns, 1)

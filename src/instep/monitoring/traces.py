@@ -68,7 +68,7 @@ def trace_to(guard: EgressGuard, settings: TracesSection) -> TraceExporter:
 
 
 def end() -> None:
-    """Nothing listens any more; what is left is sent."""
+    """Stop listening and send the remaining spans."""
     global _current
     if _current is not None:
         _current.close()
@@ -105,11 +105,11 @@ class TraceExporter:
                 raise
 
     def flush(self) -> None:
-        """Sends what has ended."""
+        """Send what has ended."""
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Sends what is left."""
+        """Send what is left."""
         listen(None)
         self._provider.shutdown()
 

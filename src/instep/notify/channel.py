@@ -53,7 +53,7 @@ def post_json(guard: EgressGuard, url: str, body: bytes, *, timeout: float, ca: 
         return answer.status
     if 300 <= answer.status < 400:
         raise NotDelivered(
-            f"the receiver answered {answer.status}: it wants the message elsewhere, and redirects are not followed",
+            f"the receiver answered {answer.status}: it redirects elsewhere, and redirects are not followed",
             code=answer.status,
             hint="write the address that it redirects to",
         )

@@ -21,7 +21,7 @@ from instep.store.store import Store
 
 
 def counted(store: Store, lines: Iterable[MessageLine]) -> Mapping[str, Counts]:
-    """By connection, for those whose schema has changed and has been looked at."""
+    """Return counts by connection, for those with a detected schema change."""
     by_name: dict[str, list[MessageLine]] = {}
     for line in lines:
         if line.kind and line.tone != "stopped":
@@ -100,7 +100,7 @@ class Sender:
     kept: timedelta = KEPT
 
     def send(self, *, seconds: float = 3_600.0, most: int = 10_000, patience: timedelta = timedelta()) -> list[Result]:
-        """Sends what is due, and begins with no further delivery after so many `seconds`. A channel that fails
+        """Send what is due, and begins with no further delivery after so many `seconds`. A channel that fails
         stops nobody: its delivery is tried again later. `patience`: as the outbox gathers."""
         begun, done = time.monotonic(), list[Result]()
         self.store.outbox.gather(patience)
@@ -159,7 +159,7 @@ class Sender:
         return begun, tries
 
     def again(self, attempt: int, after: float = 0.0, end: datetime | None = None) -> datetime | None:
-        """When an attempt that has failed is followed by the next one: up to a fifth earlier or later than planned, and
+        """Return the time of the next attempt after a failure: up to a fifth earlier or later than planned, and
         not before the receiver wants it; None after the last. A hook has an `end`, and its attempts count from when
         these tries began: its steps are never longer than planned, and what the receiver wants later than that is
         tried at the end, for the last time."""

@@ -31,7 +31,7 @@ def as_slack(text: str, longest: int = LONGEST) -> str:
 
 
 def as_code(text: str, longest: int = LONGEST) -> str:
-    """A name as Slack's inline code."""
+    """Return a name as Slack's inline code."""
     safe = shown(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return f"`{safe.replace('`', chr(0x2CB))}`" if safe.strip() else "` `"
 

@@ -56,7 +56,8 @@ class About(Protocol):
 
 
 def words(event: Event) -> tuple[str, ...]:
-    """What an event is called by those who ask for it, the word that says most first; () for what has no word."""
+    """Return what an event is called by those who ask for it, the word that says most first; () for what has no
+    word."""
     match event:
         case events.RunStarted() if event.kind in _SYNCS:
             return ("sync_start",)
@@ -162,7 +163,7 @@ class HookChannel:
         return self.post(payload(told.notice, told.event, self._about))
 
     def post(self, document: Mapping[str, Any]) -> int:
-        """Answers the receiver's code; NotDelivered, or ConnectError if nobody answers."""
+        """Answer the receiver's code; NotDelivered, or ConnectError if nobody answers."""
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
         signed = {SIGNATURE: signature(self._config.secret, body)} if self._config.secret else {}
         return post_json(self._guard, self._config.url, body, timeout=self._config.timeout, **signed)

@@ -57,8 +57,8 @@ class MessageLine:
 
 
 def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str], link: Link) -> list[MessageLine]:
-    """One line a change, saying what has become of it, and one for everything else; in the order of the first event.
-    `source_of`: the name of a connection's source."""
+    """Return one line a change, saying what has become of it, and one for everything else; in the order of the first
+    event. `source_of`: the name of a connection's source."""
     found: dict[tuple[str, str], MessageLine] = {}
     for one in told:
         line = _line(store, one)
@@ -95,14 +95,14 @@ def _line(store: Store, told: Told) -> MessageLine:
         case events.Resumed():
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
         case events.DetectorEnabled():
-            return replace(line, what="detection switched on", status=f"by {event.who}")
+            return replace(line, what="detection enabled", status=f"by {event.who}")
         case events.ActAskedFor():
             why = f"{event.what}; another person has to request the same"
             return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
         case events.DetectionEnded() | events.JobDead():
             return _stopped(line, event)
         case events.DetectorDisabled():
-            line = replace(line, tone="stopped", what="detection switched itself off", why=event.reason)
+            line = replace(line, tone="stopped", what="detection disabled itself", why=event.reason)
             return replace(line, command=f"instep detector enable {line.connection}")
         case events.ChangeMapped():
             line = replace(line, old=event.old, new=event.new, why=f"mapped by {event.who}", table=event.table)

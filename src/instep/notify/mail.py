@@ -30,7 +30,7 @@ class EmailChannel:
         self._config, self._guard = config, guard
 
     def send(self, message: Message) -> int:
-        """Hands the mail to the server: 250. One that takes it for some of the addresses has taken it."""
+        """Hand the mail to the server: 250. One that takes it for some of the addresses has taken it."""
         config, end = self._config, time.monotonic() + STEPS * self._config.timeout
         try:
             with self._server() as server, ended_at(server, end):
@@ -77,7 +77,7 @@ class EmailChannel:
 
 
 def _why(error: Exception, late: bool) -> str:
-    """A reason in our words: a server's own may hold anything."""
+    """Return a reason in our words: a server's own may hold anything."""
     if late or isinstance(error, TimeoutError) or "timed out" in str(error):
         return "it does not answer in time"
     if isinstance(error, smtplib.SMTPServerDisconnected):
@@ -120,7 +120,7 @@ def made(message: Message, sender: str, to: tuple[str, ...]) -> EmailMessage:
 
 
 def _threads(message: Message) -> list[str]:
-    """A thread a change, else one a connection, else that of the digests."""
+    """Return a thread a change, else one a connection, else that of the digests."""
     if message.changes:
         return [f"change.{change}" for change in message.changes]
     return [f"connection.{_list(message)}"]

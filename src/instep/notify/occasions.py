@@ -46,8 +46,8 @@ class Meaning:
 
 
 def meaning(event: Event) -> Meaning | None:
-    """None for what nobody is told of. A failed table is told with its run, a connection that stayed paused was told
-    of when it stopped."""
+    """Return the occasion of an event; None if nobody is notified. A failed table is told with its run, a connection
+    that stayed paused was told of when it stopped."""
     match event:
         case events.Paused() | events.DetectorDisabled():
             return Meaning(frozenset({"paused"}), "error", True)

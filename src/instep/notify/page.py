@@ -53,7 +53,7 @@ def _text(line: MessageLine) -> Iterator[str]:
 
 
 def html_of(message: Message) -> str:
-    """A document of at most 600 pixels, without anything that is loaded from elsewhere."""
+    """Return a document of at most 600 pixels, without anything that is loaded from elsewhere."""
     lines, more = message.first(SHOWN)
     rows = "".join(map(_row, lines)) + "".join(map(_counted, _counts(message)))
     rest = f'<tr><td style="padding:12px 24px;color:#57606a">…and {more} more</td></tr>' if more else ""

@@ -74,7 +74,7 @@ class Routes:
         return [self._notice(name, word, event, means, at) for name, word in told.items()]
 
     def _asked(self, word: Occasion, means: Meaning) -> Iterator[str]:
-        """The channels of routes for all connections that ask for what is about none of them."""
+        """Yield the channels of routes for all connections that ask for what is about none of them."""
         asked = (r for r in self._project.model.notify if not (r.tags or r.groups or r.connections) and word in r.on)
         grave = SEVERITIES.index(means.severity)
         yield from dict.fromkeys(r.to for r in asked if SEVERITIES.index(r.severity) <= grave)

@@ -17,5 +17,5 @@ def trial(name: str, at: datetime) -> Message:
 
 
 def try_channel(channel: Channel, name: str, at: datetime) -> int:
-    """Sends a test at once, past the outbox; answers the receiver's code. Raises NotDelivered or ConnectError."""
+    """Send a test at once, past the outbox; answers the receiver's code. Raises NotDelivered or ConnectError."""
     return channel.send(trial(name, at))

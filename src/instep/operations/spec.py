@@ -20,20 +20,20 @@ Role = Literal["viewer", "operator", "approver", "admin"]
 
 @dataclass(frozen=True)
 class JobPolicy:
-    """How the queue treats the jobs of an operation."""
+    """Rules of the queue for the jobs of an operation."""
 
     attempts: int = 3
-    """How often a job is tried before it is dead."""
+    """Maximum number of attempts of a job."""
     runs_while_paused: bool = True
-    """Whether it runs while its connection is paused."""
+    """True if it runs while its connection is paused."""
     reads_catalog: bool = False
-    """Whether it counts among the jobs that read the catalog of one source at the same time."""
+    """True if it counts among the jobs that read the catalog of one source at the same time."""
     two_person: bool = False
-    """Whether it may need a second person, so that each person's request is a job of its own."""
+    """True if it may need a second person, so that each person's request is a job of its own."""
     retry_command: str = ""
     """The command that asks anew, where a job counts for its requester alone and nobody else may retry it."""
     shared: bool = False
-    """Whether one job serves everybody who has asked for the same."""
+    """True if one job serves everybody who has asked for the same."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Request(Options):
-    """What every request for an operation may say."""
+    """Base of the requests of operations."""
 
     why: Reason = field(default="", kw_only=True)
     """The reason, for the audit log."""
@@ -71,7 +71,7 @@ class Request(Options):
 
 @dataclass(frozen=True)
 class Query(Options):
-    """What every query may say."""
+    """Base of queries."""
 
 
 @dataclass(frozen=True)
@@ -81,24 +81,24 @@ class ImmediatePart(Options):
 
 @dataclass(frozen=True)
 class ImmediateRequest(ImmediatePart):
-    """What every request may say for an operation that is done at once."""
+    """Base of the requests of immediate operations."""
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What an operation does, before it is done."""
+    """Preview of an operation, before it is carried out."""
 
     connection: str
     request: Request
     """The request to carry out, bound to what the preview has found."""
     document: Mapping[str, Any]
-    """As JSON has it."""
+    """JSON form of the preview."""
     lines: Sequence[str]
-    """For people."""
+    """Return the text for people."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """More for people, which is no part of the document."""
     prepared: Any = field(default=None, repr=False)
-    """What the work has made of the request; only in the process that has prepared it."""
+    """The prepared work; only in the process that prepared it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a client needs to show it and to have it carried out."""
@@ -114,7 +114,7 @@ class JobWork:
     """The code of an operation that a worker may do. `context` is a connection's, as `sync` has it."""
 
     moves_rows: ClassVar[bool] = False
-    """Whether it reads or writes many rows, so that it is given an `engine` and a `progress`."""
+    """True if it reads or writes many rows, so that it is given an `engine` and a `progress`."""
     engine: Any = None
     """The engine that reads and merges rows, as `sync.loading.engine.Engine`."""
     progress: Any = None
@@ -122,7 +122,7 @@ class JobWork:
     app: Any = None
     """The open project, as `bootstrap.App`, for what is more than one connection's."""
     at_project: bool = False
-    """Whether the answer stays at the project, so that values of rows may be in it."""
+    """True if the answer stays at the project, so that values of rows may be in it."""
 
 
 class Work(JobWork):
@@ -145,7 +145,7 @@ class DirectWork(JobWork):
     """An operation that is done without being shown first, and answers a record."""
 
     makes_run: ClassVar[bool] = False
-    """Whether it is a run of its connection which the record does not name."""
+    """True if it is a run of its connection which the record does not name."""
 
     def begin(self, context: Any, request: Any) -> Any:
         """Put on record what is asked for at the project; return the request. Of a job its route has done so."""
@@ -170,7 +170,7 @@ class OperationSpec:
     """One operation on a connection, or on the whole project."""
 
     name: str
-    """What jobs, audit entries and Python call it."""
+    """Name in jobs, audit entries and Python."""
     role: Role
     """The least role of a key that may ask for it."""
     route: str
@@ -183,7 +183,7 @@ class OperationSpec:
     result: str = ""
     """The record that its `DirectWork` answers, as `module:name`. One that has `of_job` is made of a job by it."""
     starts_engine: bool = False
-    """Whether it is sure to read rows: an engine that takes long to start does so while all else is loaded."""
+    """True if it is sure to read rows: an engine that takes long to start does so while all else is loaded."""
 
 
 def served_fields(request: type[Options]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class QuerySpec:
     """One query about a connection, or about the whole project."""
 
     name: str
-    """What the API's description calls it."""
+    """Name in the API's description."""
     role: Role
     """The least role of a key that may ask it."""
     route: str
@@ -257,7 +257,7 @@ class QuerySpec:
     work: str
     """The class of its `QueryWork`, as `module:name`."""
     paged: bool = False
-    """Whether the answer is a list, which comes page by page."""
+    """True if the answer is a list, which comes page by page."""
     beside: str = ""
     """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
@@ -306,7 +306,7 @@ class ImmediateSpec:
     """One operation that is done at once, in the store alone, without a job."""
 
     name: str
-    """What the API's description calls it."""
+    """Name in the API's description."""
     role: Role
     """The least role of a key that may ask for it."""
     route: str
@@ -318,7 +318,7 @@ class ImmediateSpec:
     work: str
     """The class of its `ImmediateWork`, as `module:name`."""
     audit: str
-    """What the audit log calls it; names in braces are fields of the request."""
+    """Name in the audit log; names in braces are fields of the request."""
     target: str
     """The field of the request that the audit log names as its target; without a value it is all connections. A text
     that is no field is the target itself."""
@@ -331,7 +331,7 @@ class ImmediateSpec:
     told_once: str = ""
     """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
     whole: bool = False
-    """Whether it is about the whole server: a key that is for some groups is refused."""
+    """True if it is about the whole server: a key that is for some groups is refused."""
 
     def noted(self, request: ImmediateRequest) -> tuple[str, str]:
         """Return the action and the target that the audit log has of a request."""

@@ -19,7 +19,7 @@ is a text for people; `parts` have fields of their own; a `spec` is the document
 
 @dataclass(frozen=True)
 class LeadsTo:
-    """What a value may lead to."""
+    """Possible effects of a value."""
 
     what: Leads
 

@@ -24,7 +24,7 @@ Line = tuple[str, str]
 def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: bool = True) -> dict[str, Any]:
     """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows, each with the
     key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
-    one is not let in."""
+    one is not accepted."""
     from instep.control.estimates import rates
     from instep.sync.loading.backfill_costs import asked
     from instep.sync.schema_changes.invalid_values import held_values
@@ -71,8 +71,8 @@ def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
 
 def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return what a plan tells of an open change of a type: up to `sample` source values tried on the accepted type, as
-    long as a new one is not let in, and values of the destination tried on the new type. Nothing for other changes, and
-    for 0."""
+    long as a new one is not accepted, and values of the destination tried on the new type. Nothing for other changes,
+    and for 0."""
     if review.kind not in ("column.retyped", "column.narrowed") or review.status != "open" or not sample:
         return [], []
     from instep.schema.changes.describe import change_from_dict, key

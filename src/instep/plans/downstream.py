@@ -85,12 +85,12 @@ def impact_document(found: ImpactReport) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ImpactAnswer:
-    """What changes do to models."""
+    """Effects of changes on models."""
 
     verdicts: Mapping[str, Any] | None = None
     """The document of `impact_document`, where the models are those of the project."""
     looked: Looked | None = None
-    """What is going to happen to the tables, for a client to judge its own models."""
+    """Coming changes of the tables, with which a client evaluates its own models."""
 
     def judge(self, models: Sequence[Model]) -> Mapping[str, Any]:
         """Return the document for these models."""
@@ -138,7 +138,7 @@ def read_models(where: Downstream) -> list[Model]:
 
 
 def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line]:
-    """One line a change for `plan`; what is wrong with the settings is said and stops nothing."""
+    """Return one line a change for `plan`; what is wrong with the settings is said and stops nothing."""
     where = configured(app, connection)
     if not where or not found.detection.decisions:
         return []
@@ -147,7 +147,7 @@ def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line
     try:
         outcomes = report(app.sync_context(connection), found, read_models(where), "").outcomes
     except InstepError as error:
-        return [(f"downstream models are not judged: {error.message}", "yellow")]
+        return [(f"downstream models were not evaluated: {error.message}", "yellow")]
     return list(_outcome_lines(outcomes))
 
 

@@ -29,7 +29,7 @@ def ddl_of(app: App, connection: str, found: PlanPreview) -> list[str]:
 
 
 def ddl_lines(statements: Sequence[str]) -> Iterator[DdlLine]:
-    """The statements as they can be pasted."""
+    """Yield the statements as they can be pasted."""
     if statements:
         yield "Equivalent SQL (for reference; instep executes the steps above)", "bold"
     for statement in statements:
@@ -69,7 +69,7 @@ class Planned:
     waiting: Sequence[str] = ()
     """The ids of the changes that wait for a decision."""
     drops: Sequence[str] = ()
-    """What has to be named by whoever applies the plan."""
+    """Objects that `apply` has to allow by name."""
 
     @property
     def connection(self) -> str:
@@ -80,7 +80,7 @@ class Planned:
         return str(self.document.get("job", ""))
 
     def text(self, *, ddl: bool = False) -> Iterator[Line]:
-        """All of it for people."""
+        """Yield all of it for people."""
         from instep.plans.costs import cost_lines
 
         yield from self.lines

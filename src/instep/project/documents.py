@@ -167,7 +167,7 @@ def secret_id(value: Any) -> str:
 
 
 def referenced(value: Any) -> Any:
-    """A document with its references as such, as the project file's reader makes them."""
+    """Return a document with its references as such, as the project file's reader makes them."""
     if isinstance(value, dict):
         return {str(key): referenced(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -214,7 +214,7 @@ def _masked(value: Any) -> Any:
 
 
 def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
-    """A copy with other values at these places."""
+    """Return a copy with other values at these places."""
     data: dict[str, Any] = _copied(spec)
     for path, value in values.items():
         parent_of(data, path)[path[-1]] = value
@@ -222,7 +222,7 @@ def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, A
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a document, of its mappings and lists alone: a page of a list copies hundreds."""
+    """Return a copy of a document, of its mappings and lists alone: a page of a list copies hundreds."""
     if isinstance(value, Mapping):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list | tuple) else value

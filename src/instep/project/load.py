@@ -24,7 +24,7 @@ MAX_BYTES = 4 << 20
 
 
 def find(start: Path | None = None) -> Path:
-    """The project file in `start` (default: here) or the nearest folder above; ProjectError if there is none."""
+    """Return the project file in `start` (default: here) or the nearest folder above; ProjectError if there is none."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
@@ -100,7 +100,7 @@ def _validate(tree: Tree) -> tuple[ProjectFile | None, list[Problem]]:
 
 
 def _links(tree: Tree) -> Iterator[Problem]:
-    """What one section says of another, read from the data so that other errors hide none of it."""
+    """Yield what one section says of another, read from the data so that other errors hide none of it."""
     for name, connection in _section(tree.data, "connections").items():
         if isinstance(connection, dict):
             for problem, field in connection_links(tree.data, connection):

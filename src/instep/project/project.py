@@ -98,7 +98,7 @@ class Project:
         return self
 
     def among(self, connections: Collection[str]) -> Project:
-        """The project for a look at some of its connections."""
+        """Return the project for a look at some of its connections."""
         return self
 
     def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ class Project:
         return detector(tuple(layers), self.tree.lines)
 
     def detect(self, connection: str) -> Detect:
-        """When a sync looks for changes: what `detect:` says, else what other settings are translated to."""
+        """Return the detection settings: those of `detect:`, else translated from other settings."""
         section, options = self.connection(connection), self.detector(connection)
         found = section.detect
         given = {name: getattr(found, name) for name in found.model_fields_set}
@@ -298,7 +298,7 @@ class Project:
         return f"instep_{plain}_{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
 
     def config_hash(self, connection: str) -> str:
-        """A digest of all that the file says of a connection, its source, destination and policy; no secret's
+        """Return a digest of all that the file says of a connection, its source, destination and policy; no secret's
         value is in it."""
         section = self.connection(connection)
         parts = (
@@ -311,7 +311,7 @@ class Project:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def source_hash(self, source: str) -> str:
-        """A digest of what is said of a source; no secret's value is in it."""
+        """Return a digest of what is said of a source; no secret's value is in it."""
         text = json.dumps(_written(self.model.sources[source]), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

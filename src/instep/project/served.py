@@ -26,7 +26,7 @@ _KINDS = {plural: kind for kind, plural in PLURALS.items()}
 
 
 class StoredSection(Protocol):
-    """What is kept of an object: its section as JSON; `id` and `version` tell one writing of it from all others."""
+    """Stored object: its section as JSON; `id` and `version` identify one version of it."""
 
     @property
     def name(self) -> str: ...
@@ -42,7 +42,7 @@ class StoredSection(Protocol):
 
 
 class Documents(Protocol):
-    """Where a server keeps them."""
+    """Store of a server's documents."""
 
     def get(self, kind: ObjectKind, name: str) -> StoredSection | None: ...
 
@@ -188,7 +188,7 @@ class ServedProject(Project):
 
 
 def served(project: Project, documents: Documents, opens: Opens) -> ServedProject:
-    """A project with what a server keeps beside its file."""
+    """Return a project with what a server keeps beside its file."""
     model, own = project.model, project.model
     both = {plural: Sections(kind, getattr(own, plural), documents) for kind, plural in PLURALS.items()}
     environment = replace(project.environment, opens=opens)

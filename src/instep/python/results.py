@@ -175,9 +175,9 @@ class Detection:
     changes: Changes
     """Every change that differs from what is accepted, whatever was decided about it."""
     pending: bool
-    """Whether a change waits for a person, or for the next `apply` or sync."""
+    """True if a change waits for a person, or for the next `apply` or sync."""
     counts: Mapping[str, Mapping[str, int]]
-    """How many schemas, tables and columns are new, deleted, updated and unchanged."""
+    """Numbers of new, deleted, updated and unchanged schemas, tables and columns."""
     missing: Sequence[str] = ()
     """A sentence for each pattern of `include` that no table of the source fits."""
 
@@ -203,9 +203,9 @@ class BackfillEstimate:
     rewritten_bytes: int
     """Bytes of these files; exact."""
     why_not: str = ""
-    """Why the columns cannot be filled; "" if they can."""
+    """Reason why the columns cannot be filled; "" if they can."""
     waits: str = ""
-    """Why a sync would not begin it by itself now; "" if it would."""
+    """Reason why a sync would not begin it by itself now; "" if it would."""
 
     @classmethod
     def of(cls, found: BackfillOutlook) -> BackfillEstimate:

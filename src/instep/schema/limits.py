@@ -11,7 +11,7 @@ MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class BackfillLimits:
-    """When automatic backfills of columns run. `max_bytes`: of files to write again, more waits for a person; 0: any.
+    """Limits of automatic column backfills. `max_bytes`: of files to write again, more waits for a person; 0: any.
     `max_minutes`: how long one run works on them before the next goes on; 0: until they are done. `window`: minutes of
     the day in `timezone` from when until when, past midnight where the second is the lower one; None: always."""
 
@@ -31,7 +31,7 @@ def is_open(limits: BackfillLimits, now: datetime) -> bool:
 
 
 def waits(limits: BackfillLimits, now: datetime, bytes: int = 0) -> str:
-    """Why a backfill that writes so many bytes waits, "" if it does not."""
+    """Return why a backfill that writes so many bytes waits, "" if it does not."""
     if not is_open(limits, now):
         return f"it waits for its window, {window_text(limits)}"
     if limits.max_bytes and bytes > limits.max_bytes:

@@ -9,15 +9,15 @@ DAY_MS = 86_400_000
 SMALL = 0.75
 """A file below this part of the target size is small."""
 TIER = 4
-"""A small file stays out while it is larger than so many times all smaller ones together: each row is written again a
+"""A small file stays out while it is larger than so many times all smaller ones together: each row is rewritten a
 few times in all, however often a table grows."""
 WORN_ROWS = 10_000
-"""Deleted rows of a file below which it is never written again for them alone."""
+"""Deleted rows of a file below which it is never rewritten for them alone."""
 
 
 @dataclass(frozen=True)
 class Maintenance:
-    """When and how tables are maintained. `target_file_size`: bytes. `min_files`: so many small files are put together,
+    """Settings of maintenance. `target_file_size`: bytes. `min_files`: so many small files are put together,
     fewer are left. `delete_ratio`: deleted rows of a file to its rows. A snapshot goes once it is older than
     `max_snapshot_age` (days) and not among the newest `keep_snapshots`. Files that nothing names go after `orphan_age`
     (days). `after_sync`: syncs maintain the tables that they have loaded, for at most `max_minutes`."""
@@ -47,7 +47,7 @@ class FileFacts:
 
 
 def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
-    """Return which files (places in `files`) are written again, those of each bin into one; order is kept. Nothing for
+    """Return which files (places in `files`) are rewritten, those of each bin into one; order is kept. Nothing for
     files that are as they should be."""
     small = _tier([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
@@ -61,7 +61,7 @@ def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...],
 
 
 def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
-    """Return whether so many rows are deleted that the others are worth being written again."""
+    """Return whether so many rows are deleted that the others are worth being rewritten."""
     return deleted >= WORN_ROWS and deleted >= how.delete_ratio * rows
 
 
@@ -77,7 +77,7 @@ def _tier(small: Sequence[int], files: Sequence[FileFacts]) -> list[int]:
 def expirable(
     snapshots: Sequence[tuple[int, int]], kept: Collection[int], how: Maintenance, now_ms: int
 ) -> tuple[int, ...]:
-    """The ids of snapshots, (id, milliseconds since 1970) each, that may go; those in `kept` never do."""
+    """Return the ids of snapshots, (id, milliseconds since 1970) each, that may go; those in `kept` never do."""
     newest = sorted(snapshots, key=lambda s: s[1], reverse=True)
     old = now_ms - how.max_snapshot_age * DAY_MS
     return tuple(id for id, at in newest[how.keep_snapshots :] if at < old and id not in kept)

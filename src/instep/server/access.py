@@ -24,7 +24,7 @@ def server_of(request: Request) -> ServerContext:
 
 
 def caller(request: Request, response: Response) -> Caller:
-    """The key that the request is let in with; a Problem if there is none or it may not do this."""
+    """Return the key that the request is let in with; a Problem if there is none or it may not do this."""
     server = server_of(request)
     found = identified(server, request.headers.get("authorization", ""), address_of(request))
     left = server.rates.count(found.key.id)
@@ -36,7 +36,7 @@ def caller(request: Request, response: Response) -> Caller:
 
 
 def identified(server: ServerContext, authorization: str, address: str) -> Caller:
-    """The caller of an Authorization header; Problem 401, or 429 after too many wrong ones from an address."""
+    """Return the caller of an Authorization header; Problem 401, or 429 after too many wrong ones from an address."""
     given = credentials(authorization)
     if given is None:
         raise ApiProblem(

@@ -76,7 +76,7 @@ def create_app(
     poll: float = 1.0,
     stream: float = 900.0,
 ) -> FastAPI:
-    """The ASGI application over an open server: its own routes, and the compatible API at its path. `secure`:
+    """Return the ASGI application over an open server: its own routes, and the compatible API at its path. `secure`:
     clients come by TLS. Raises ValueError for a route that the matrix does not have."""
     rates = rates or Rates()
     app = FastAPI(
@@ -110,7 +110,7 @@ def create_app(
 
 
 def _refused(path: str, problem: problems.ApiProblem) -> Response:
-    """What the guard refuses, in the words of the routes below a path."""
+    """Return what the guard refuses, in the words of the routes below a path."""
     if path == PATH or path.startswith(f"{PATH}/"):
         return refused_as(problem.status, problem.detail, problem.hint, problem.headers)
     return as_problem(path, problem)

@@ -96,14 +96,15 @@ class ServerContext:
         return self.app.project
 
     def names(self, caller: Caller) -> frozenset[str] | None:
-        """The connections that a key is for, None for all; one query, however many there are. A group is a tag, or the
-        name of a destination."""
+        """Return the connections that a key is for, None for all; one query, however many there are. A group is a tag,
+        or the name of a destination."""
         if not caller.scoped:
             return None
         return frozenset(self.app.objects.names("connection", links_of_groups(caller.key.groups)))
 
     def sees(self, caller: Caller, connection: str) -> bool:
-        """Whether a key is for a connection; one without groups also sees those that are not in the project now."""
+        """Return True if a key is for a connection; one without groups also sees those that are not in the project
+        now."""
         if not caller.scoped:
             return True
         if connection not in self.project.model.connections:
@@ -112,11 +113,11 @@ class ServerContext:
         return in_scope(caller.key.groups, {*tags, self.project.destination_of(connection)})
 
     def connection(self, caller: Caller, name: str) -> str:
-        """The name of a connection that is there, and that the key is for; else a Problem."""
+        """Return the name of a connection that is there, and that the key is for; else a Problem."""
         if name not in self.project.model.connections or not self.sees(caller, name):
             raise unknown("connection", name)
         return name
 
     def only(self, caller: Caller, name: str | None) -> frozenset[str] | None:
-        """The connections that a list is of: the named one, or all that the key is for."""
+        """Return the connections that a list is of: the named one, or all that the key is for."""
         return frozenset({self.connection(caller, name)}) if name is not None else self.names(caller)

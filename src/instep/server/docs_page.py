@@ -30,7 +30,7 @@ The description for programs is
 
 
 def page(api: Mapping[str, Any]) -> str:
-    """The whole page; `api` is the OpenAPI document."""
+    """Return the whole page; `api` is the OpenAPI document."""
     title = escape(api["info"]["title"])
     head = f'<meta charset="utf-8"><title>{title}</title><meta name="viewport" content="width=device-width">'
     body = "".join([f"<h1>{title}</h1>", _INTRO, *_routes(api), *_problems(), *_schemas(api)])

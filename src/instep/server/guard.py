@@ -84,7 +84,7 @@ class RequestGuard:
 
 
 async def patiently(headers: Headers, receive: Receive) -> bytes:
-    """The whole body; a Problem if it does not come in time."""
+    """Return the whole body; a Problem if it does not come in time."""
     try:
         with anyio.fail_after(PATIENCE):
             return await read_body(headers, receive)
@@ -120,7 +120,7 @@ def _odd(text: str) -> bool:
 
 
 async def read_body(headers: Headers, receive: Receive) -> bytes:
-    """The whole body; a Problem if it is too large or not JSON of one meaning."""
+    """Return the whole body; a Problem if it is too large or not JSON of one meaning."""
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BODY:
         raise _too_large()
@@ -152,7 +152,7 @@ def check_type(said: str) -> None:
 
 
 def check_json(body: bytes) -> None:
-    """Refuses what parsers read differently: a name twice, NaN, numbers of thousands of digits, depth, halves of
+    """Refuse what parsers read differently: a name twice, NaN, numbers of thousands of digits, depth, halves of
     characters."""
     try:
         found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_number)
@@ -196,7 +196,7 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Hands the body on in one piece; afterwards what the connection itself says."""
+    """Hand the body on in one piece; afterwards what the connection itself says."""
     told = False
 
     async def again() -> Message:

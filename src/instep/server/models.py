@@ -14,13 +14,13 @@ NameList = Annotated[list[Name], Field(max_length=100)]
 
 
 class ResponseModel(BaseModel):
-    """What the server says."""
+    """Base of responses."""
 
     model_config = ConfigDict(from_attributes=True)
 
 
 class RequestModel(BaseModel):
-    """What a client asks for: unknown fields are mistakes."""
+    """Base of requests; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -37,7 +37,7 @@ class Page(ResponseModel, Generic[T]):
 
 
 class ProblemOut(ResponseModel):
-    """RFC 9457."""
+    """Error response (RFC 9457)."""
 
     type: str
     title: str
@@ -55,7 +55,8 @@ class DryRunResult(ResponseModel):
 
 
 class JobOut(DryRunResult):
-    """`fresh` false: it was there before this request. `note`: what stands in its way, such as that no worker runs."""
+    """A job that was requested. `fresh` is false if the job existed before this request. `note` names what keeps it
+    from starting, such as a missing worker."""
 
     id: str
     connection: str
@@ -66,7 +67,8 @@ class JobOut(DryRunResult):
 
 
 class JobDone(JobOut):
-    """`result` depends on the kind: of a plan it has `plan`, `lines` for people and `drops` that have to be named."""
+    """A job with its result. The form of `result` depends on the kind: for a plan it has `plan`, `lines` of text for
+    people, and the `drops` that `apply` has to allow by name."""
 
     error: str = ""
     run: str = ""

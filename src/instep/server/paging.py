@@ -15,15 +15,15 @@ from instep.server.models import QueryParameters
 from instep.server.problems import ApiProblem
 
 T = TypeVar("T")
-Limit = Annotated[int, Query(ge=1, le=1000, description="The most items of a page.")]
-Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items per page.")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page.")]
 
 
 class PageParameters(QueryParameters):
     """The parameters that choose a page of a list."""
 
-    limit: int = Field(100, ge=1, le=1000, description="The most items of a page.")
-    cursor: str | None = Field(None, max_length=500, description="`next_cursor` of the page before.")
+    limit: int = Field(100, ge=1, le=1000, description="Maximum number of items per page.")
+    cursor: str | None = Field(None, max_length=500, description="`next_cursor` of the previous page.")
 
 
 def page_parameters(size: int, largest: int) -> type[PageParameters]:
@@ -33,13 +33,13 @@ def page_parameters(size: int, largest: int) -> type[PageParameters]:
 
 
 def cursor(place: Sequence[Any]) -> str:
-    """A place in a list, as text without meaning for clients."""
+    """Return a place in a list, as text without meaning for clients."""
     parts = [part.isoformat() if isinstance(part, datetime) else part for part in place]
     return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def place(text: str | None, *kinds: type) -> list[Any] | None:
-    """The place that a cursor stands for; None for the first page, Problem 400 for a text that is no cursor."""
+    """Return the place that a cursor stands for; None for the first page, Problem 400 for a text that is no cursor."""
     if text is None:
         return None
     try:
@@ -64,7 +64,7 @@ def _part(part: Any, kind: type) -> Any:
 
 
 def paged(found: Sequence[T], limit: int, where: Callable[[T], Sequence[Any]], shown: Callable[[T], Any]) -> Any:
-    """A page of `found`, which holds one item more than `limit` if there are more."""
+    """Return a page of `found`, which holds one item more than `limit` if there are more."""
     kept = found[:limit]
     more = cursor(where(kept[-1])) if len(found) > limit else None
     return {"items": [shown(one) for one in kept], "next_cursor": more}

@@ -73,7 +73,7 @@ FAILED = ApiProblem(500, "internal", "the request failed inside the server", "se
 
 
 def respond(problem: ApiProblem) -> Response:
-    """The problem as a response."""
+    """Return the problem as a response."""
     return JSONResponse(problem.document(), problem.status, dict(problem.headers), MEDIA_TYPE)
 
 
@@ -83,7 +83,7 @@ def unknown(what: str, name: str) -> ApiProblem:
 
 
 def of_error(error: errors.InstepError) -> ApiProblem:
-    """What one of our errors is to a client."""
+    """Return what one of our errors is to a client."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
     more = {"errors": list(_places(error))} if isinstance(error, InvalidObject) else {}
     return ApiProblem(status, code, error.message, error.hint, more=more)
@@ -96,14 +96,14 @@ def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
 
 
 def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
-    """What the framework refuses."""
+    """Return what the framework refuses."""
     code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
     return ApiProblem(error.status_code, code, detail, hint, headers=error.headers or {})
 
 
 def of_invalid(error: RequestValidationError) -> ApiProblem:
-    """Which fields are wrong and why, without their values: one of them may be a secret."""
+    """Return the invalid fields with the reasons, without their values: one of them may be a secret."""
     details = error.errors()
     found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_TOLD]]
     detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])

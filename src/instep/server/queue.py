@@ -37,7 +37,7 @@ class StoredQueue:
             return shown(self._store, asked.job, fresh=asked.new)
 
     def _same(self, running: model.Job, key: str, who: str) -> bool:
-        """Whether what runs does it."""
+        """Return True if what runs does it."""
         if running.kind == "detect":
             return True
         four_eyes = policy_of(running.kind).shared and self._opened.project.model.four_eyes
@@ -52,7 +52,7 @@ class StoredQueue:
 
 
 def shown(store: Store, job: model.Job, *, fresh: bool) -> Queued:
-    """As the API tells of it, with what keeps it waiting."""
+    """Return a job as the API shows it, with the reason why it waits."""
     note = ""
     if job.status == "queued":
         pause = store.pauses.connection(job.connection) if not policy_of(job.kind).runs_while_paused else None

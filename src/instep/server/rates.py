@@ -15,7 +15,7 @@ from instep.server.problems import ApiProblem
 
 @dataclass(frozen=True)
 class RateLimitState:
-    """What is left of `limit` requests, and the seconds until it is whole again."""
+    """Remaining of `limit` requests, and the seconds until it is full again."""
 
     limit: int
     remaining: int
@@ -68,22 +68,22 @@ class Rates:
         self._requests, self._failures = Windows(requests), Windows(failures)
 
     def take(self, key_id: str) -> tuple[bool, RateLimitState]:
-        """Counts a request; whether the key may make it, and what is left."""
+        """Count a request; whether the key may make it, and what is left."""
         return self._requests.take(key_id)
 
     def take_failure(self, address: str) -> tuple[bool, RateLimitState]:
-        """Counts a wrong key."""
+        """Count a wrong key."""
         return self._failures.take(address)
 
     def count(self, key_id: str) -> RateLimitState:
-        """Counts a request; Problem 429 if the key has made too many."""
+        """Count a request; Problem 429 if the key has made too many."""
         allowed, left = self.take(key_id)
         if not allowed:
             raise _too_many(f"this API key has made {left.limit} requests within a minute", left)
         return left
 
     def fail(self, address: str) -> None:
-        """Counts a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
+        """Count a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
         forgotten script must not shut out all who share its address."""
         allowed, left = self.take_failure(address)
         if not allowed:
@@ -91,7 +91,7 @@ class Rates:
 
 
 class Listeners:
-    """How many streams each key has open: each costs a look at the store a second."""
+    """Number of open streams per key: each reads the store once a second."""
 
     def __init__(self, most: int = 20) -> None:
         self._most, self._open = most, Counter[str]()

@@ -136,6 +136,6 @@ def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """The classes of a module by name. `inspect.getsource` would parse the module for each of them."""
+    """Return the classes of a module by name. `inspect.getsource` would parse the module for each of them."""
     body = ast.parse(inspect.getsource(sys.modules[module])).body
     return {one.name: one for one in body if isinstance(one, ast.ClassDef)}

@@ -17,9 +17,9 @@ _MEANINGS = {
     401: "No valid API key was sent.",
     403: "The key's role or groups do not allow it.",
     404: "Not found, or the key has no access to it.",
-    405: "Another method is meant.",
-    409: "It conflicts with what is under way, or a decision is needed first.",
-    408: "The body has not come in time.",
+    405: "This path does not support the method; see Allow.",
+    409: "The request conflicts with running work, or a decision is needed first.",
+    408: "The request body did not arrive in time.",
     412: "The object has changed since it was read.",
     413: "The body is larger than 1 MiB.",
     415: "The body is not JSON.",
@@ -31,7 +31,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": meaning, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
     for status, meaning in _MEANINGS.items()
 }
-REHEARSED = "It was only rehearsed (`dry_run`)."
+REHEARSED = "Dry run (`dry_run`): nothing was changed."
 
 
 def router(tag: str) -> APIRouter:
@@ -45,11 +45,11 @@ def open_router(tag: str, **options: Any) -> APIRouter:
 
 
 def name(description: str) -> Any:
-    """A name in a path."""
+    """Return a name in a path."""
     return Path(min_length=1, max_length=200, description=description)
 
 
-ConnectionName = Annotated[str, name("A connection's name.")]
+ConnectionName = Annotated[str, name("Name of the connection.")]
 
 
 def described_once(app: FastAPI, make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:

@@ -26,7 +26,7 @@ CONSENTS = ("drop_columns", "drop_retained", "allow")
 
 
 def again(job: Job) -> Role:
-    """What trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
+    """Return what trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
     if any(job.options.get(name) for name in CONSENTS):
         return "approver"
     return spec_of(job.kind).role
@@ -49,7 +49,7 @@ WHOLE = frozenset(
 
 @dataclass(frozen=True)
 class Need:
-    """What a request takes of its key."""
+    """Rights that a request needs."""
 
     role: Role
     whole: bool = False

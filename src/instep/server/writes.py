@@ -27,19 +27,24 @@ Token = Annotated[
         min_length=1,
         max_length=255,
         pattern="^[!-~]+$",
-        description="Sent again within a day, the same request is answered as before and not carried out again.",
+        description="A key of your choice. A request repeated with it within a day gets the same response and is not "
+        "carried out again.",
     ),
 ]
 Match = Annotated[
     str | None,
-    Header(alias="If-Match", max_length=1000, description="The ETag that was read: refused if it is another by now."),
+    Header(
+        alias="If-Match",
+        max_length=1000,
+        description="The ETag that was read; refused with 412 if the object has changed since.",
+    ),
 ]
-DryRun = Annotated[bool, Query(description="Do all of it but keep nothing: says what would be answered.")]
+DryRun = Annotated[bool, Query(description="Run all checks but change nothing; the response shows what would happen.")]
 
 
 @dataclass(frozen=True)
 class WriteAnswer:
-    """What a write answers. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
+    """Answer of a write. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
     again, where the body holds a secret."""
 
     body: Mapping[str, Any] = field(repr=False)
@@ -67,7 +72,7 @@ class Write:
     """Not empty once `check` has looked at If-Match."""
 
     def run(self, action: str, target: str, do: Callable[[], WriteAnswer]) -> Response:
-        """Does it, writes it down, and answers; all in one transaction, so that none is there without the others."""
+        """Do it, writes it down, and answers; all in one transaction, so that none is there without the others."""
         answer: WriteAnswer | None = None
         try:
             with self.store.transaction():
@@ -95,7 +100,7 @@ class Write:
             )
 
     def repeated(self) -> bool:
-        """Whether this very request was carried out before: for what is done outside of the transaction."""
+        """Return True if this very request was carried out before: for what is done outside of the transaction."""
         return self._given() is not None
 
     def _given(self) -> StoredAnswer | None:
@@ -155,13 +160,13 @@ Matched = Annotated[Write, Depends(matched)]
 
 
 def etag(document: Mapping[str, Any]) -> str:
-    """A strong tag of a JSON-ready document."""
+    """Return a strong tag of a JSON-ready document."""
     text = json.dumps(jsonable_encoder(document), sort_keys=True, separators=(",", ":"))
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def tagged(request: Request, document: Mapping[str, Any]) -> Response:
-    """The document with its ETag; 304 if the client has this one, or (`*`) any."""
+    """Return the document with its ETag; 304 if the client has this one, or (`*`) any."""
     tag, headers = etag(document), dict(request.state.limit_headers)
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known:

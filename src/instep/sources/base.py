@@ -25,7 +25,7 @@ class TableStats:
 
 @dataclass(frozen=True)
 class Discovery:
-    """What the source has. `denied` names tables (and columns as (schema, table, column)) that exist and may
+    """Catalog of the source. `denied` names tables (and columns as (schema, table, column)) that exist and may
     not be read. `identity` is what ids are valid within (system identifier and database oid), "" without
     ids; `proves_absence` tells whether a table that is not listed is really gone. Of a stream, by table: `silent` are
     columns of the catalog that do not come any more, `begun` those whose first value is among the rows at hand."""
@@ -98,7 +98,7 @@ class Snapshot(Protocol):
         ...
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        """Tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
+        """Return tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
         ...
 
 
@@ -117,13 +117,13 @@ class Filters(Protocol):
 
 
 class WholeCatalog(ABC):
-    """Of sources that have no shorter way to tell whether their catalog is unchanged than to read it."""
+    """Mixin for sources that have to read their catalog to tell whether it is unchanged."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...
 
     def fingerprint(self) -> str:
-        """A digest of the whole catalog, which is read for it."""
+        """Return a digest of the whole catalog, which is read for it."""
         return self.discover().fingerprint
 
     def discover(self) -> Discovery:
@@ -143,7 +143,7 @@ class Source(Protocol):
     def test(self) -> list[Check]: ...
 
     def fingerprint(self) -> str:
-        """A digest of the whole selected catalog made in the source: equal means unchanged."""
+        """Return a digest of the whole selected catalog made in the source: equal means unchanged."""
         ...
 
     def discover(self) -> Discovery: ...

@@ -35,7 +35,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class LogState:
-    """How the log stands at the server. `server` is what positions are valid within; `confirmed` is the position that
+    """State of the log at the server. `server` is what positions are valid within; `confirmed` is the position that
     the server may forget what is before ("" without a slot), `behind` and `kept` are bytes that were not read
     yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do.
     A log that is not `ours` is kept by the server's own rule (`wal_status`), wherever we are: `confirmed` is then the
@@ -103,7 +103,7 @@ class ChangedKeys:
 
 @dataclass(frozen=True)
 class LogRead:
-    """What changed, by source table. Everything that the snapshot shows is in there up to the position `reached`; there
+    """Changed keys by source table. Everything that the snapshot shows is in there up to the position `reached`; there
     is `more` behind it. Not `ready`: a transaction that began before the tables were taken in is still running, so the
     log may lack rows of it. `since` is from where it was read for a table, where that is not the log's `confirmed`."""
 
@@ -121,11 +121,11 @@ class ChangeLog(Protocol):
     def state(self) -> LogState: ...
 
     def create(self) -> None:
-        """Makes what is missing of it; nothing of a row's change before this is in it."""
+        """Make what is missing of it; nothing of a row's change before this is in it."""
         ...
 
     def drop(self) -> bool:
-        """Removes it from the server; whether there was one. What was made by somebody else stays."""
+        """Remove it from the server; whether there was one. What was made by somebody else stays."""
         ...
 
     def fault(self, position: str) -> str:
@@ -134,15 +134,15 @@ class ChangeLog(Protocol):
         ...
 
     def resume(self, places: Mapping[Ref, str]) -> None:
-        """Where tables are: from there on `read` looks for their rows, unless the server itself knows."""
+        """Set the positions of tables: `read` continues from there, unless the server itself stores the position."""
         ...
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, FollowedTable]:
-        """Takes the tables in that can be followed by their accepted key; by source table."""
+        """Take the tables in that can be followed by their accepted key; by source table."""
         ...
 
     def begin(self, *, wait: bool) -> None:
-        """To be called before a snapshot begins: what is followed by then is complete in one that is `ready`. `wait`
+        """Follow tables; call this before a snapshot begins, so that the log is complete once `ready`. `wait`
         a moment for that."""
         ...
 

@@ -12,7 +12,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def selects(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str, str], bool]:
-    """Tells of a schema and a name whether the table is included (by no pattern: all are) and not excluded. A pattern
+    """Tell of a schema and a name whether the table is included (by no pattern: all are) and not excluded. A pattern
     is about the name alone or behind its schema. Raises ProjectError for a bad regular expression."""
     wanted, unwanted = ([_pattern(text) for text in texts] for texts in (include, exclude))
 
@@ -48,13 +48,13 @@ def is_glob(pattern: str) -> bool:
 
 
 def glob_to_like(pattern: str) -> str:
-    """A shell pattern without classes."""
+    """Return a shell pattern without classes."""
     escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
     return escaped.replace("*", "%").replace("?", "_")
 
 
 def glob_to_regex(pattern: str) -> str:
-    """A shell pattern with classes as a regular expression over the whole text."""
+    """Return a shell pattern with classes as a regular expression over the whole text."""
     parts = re.findall(r"\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
     return "^" + "".join(map(_part, parts)) + "$"
 

@@ -13,8 +13,8 @@ _TEXT = "-----BEGIN"
 
 
 def carried(file: str) -> str:
-    """A certificate's text in place of its path, for a process that may be on another machine; a file that cannot be
-    read is left to whoever needs it."""
+    """Return a certificate's text in place of its path, for a process that may be on another machine; a file that
+    cannot be read is left to whoever needs it."""
     if not file or _TEXT in file:
         return file
     with suppress(OSError, UnicodeDecodeError):

@@ -38,7 +38,7 @@ def filters(read: TableRead) -> list[str]:
 
 
 def rows_where(select: str, conditions: Sequence[str]) -> str:
-    """A query of the rows that meet all conditions."""
+    """Return a query of the rows that meet all conditions."""
     return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
 
 

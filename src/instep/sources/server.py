@@ -20,7 +20,7 @@ _EARLY = 0.95
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where and as whom to connect, and which tables are looked at.
+    """Settings of a server source: address, login and tables.
 
     `include` and `exclude` are patterns for tables. Timeouts are in seconds, 0 means none; `read_timeout` is the
     longest silence of the server. `max_connections` and `rows_per_second` bound one sync, 0 means no bound.
@@ -51,8 +51,8 @@ class ServerConfig:
         return {**self.__dict__, **{name: carried(getattr(self, name)) for name in self.CERTIFICATES}}
 
     def in_time(self, batches: Iterator[T], table: str) -> Iterator[T]:
-        """The batches of one statement; a ReadError if the server goes on with it, although it should have ended it.
-        What is done with a batch before the next one is asked for does not count."""
+        """Yield the batches of one statement; a ReadError if the server goes on with it, although it should have ended
+        it. What is done with a batch before the next one is asked for does not count."""
         waited, end = 0.0, object()
         while True:
             asked = time.monotonic()
@@ -75,6 +75,6 @@ class ServerConfig:
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
     def told(self, text: str) -> str:
-        """A text of the server's or a library's as it may be passed on: without the password, which it may repeat, on
-        one line, without what moves a cursor, and not too long."""
+        """Return a text of the server's or a library's as it may be passed on: without the password, which it may
+        repeat, on one line, without what moves a cursor, and not too long."""
         return quoted(text.replace(self.password, "***") if self.password else text)

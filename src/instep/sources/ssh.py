@@ -49,18 +49,18 @@ class Ssh:
 
 
 def ssh_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A source's settings with their `ssh` section, if any, as an Ssh."""
+    """Return a source's settings with their `ssh` section, if any, as an Ssh."""
     given = settings.get("ssh")
     return {**settings, "ssh": Ssh(**given)} if given else {k: v for k, v in settings.items() if k != "ssh"}
 
 
 class Way:
-    """How to reach a server now: `address` and `port` to connect to, "" and 0 for the server's own."""
+    """Address to reach a server: `address` and `port` to connect to, "" and 0 for the server's own."""
 
     address, port = "", 0
 
     def explain(self) -> None:
-        """Raises ConnectError if it was the way that failed; called when a connection could not be made."""
+        """Raise ConnectError if it was the way that failed; called when a connection could not be made."""
 
 
 @contextmanager
@@ -150,7 +150,7 @@ class _Tunnel(Way):
             said.close()
 
     def explain(self) -> None:
-        """Raises what `ssh` said, if it failed."""
+        """Raise what `ssh` said, if it failed."""
         if self._missing:
             raise SetupError("the program ssh is not installed, which a source with ssh needs", hint="install OpenSSH")
         for child, said in self._children:

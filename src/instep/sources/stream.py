@@ -52,7 +52,7 @@ class Operations(Protocol):
     def brought(self, ref: Ref) -> Brought: ...
 
     def place_files(self, read: TableRead) -> None:
-        """Puts the files of rows where the rows say, as far as `read` tells what they say. For loads only, which come
+        """Put the files of rows where the rows say, as far as `read` tells what they say. For loads only, which come
         after it. StageError if one cannot be put there."""
         ...
 
@@ -69,7 +69,7 @@ class Stream(Protocol):
     """One run of the source."""
 
     def next(self) -> bool:
-        """Takes the next group; False after the last one, when there is an empty one. Blocks; raises ReadError with the
+        """Take the next group; False after the last one, when there is an empty one. Blocks; raises ReadError with the
         source's own error."""
         ...
 
@@ -95,7 +95,7 @@ class Stream(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the group's last segment; greater for the empty one."""
+        """Return the number of the group's last segment; greater for the empty group."""
         ...
 
     @property
@@ -104,11 +104,11 @@ class Stream(Protocol):
         ...
 
     def leave(self, refs: frozenset[Ref]) -> None:
-        """Keeps in mind that operations on these tables were neither taken nor held."""
+        """Keep in mind that operations on these tables were neither taken nor held."""
         ...
 
     def hold(self, refs: frozenset[Ref]) -> None:
-        """Keeps the group's operations on these tables until they go on."""
+        """Keep the group's operations on these tables until they go on."""
         ...
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
@@ -124,8 +124,8 @@ class Streams(Protocol):
     def stream(
         self, *, anew: bool, told: Callable[[Any], None], log: Callable[[Any], None]
     ) -> AbstractContextManager[Stream]:
-        """A run from the last saved state on, or from the start (`anew`). `told` hears its operations so far, `log`
-        what it says."""
+        """Return a run from the last saved state on, or from the start (`anew`). `told` hears its operations so far,
+        `log` what it says."""
         ...
 
     def waits(self, ref: Ref) -> bool:

@@ -63,7 +63,7 @@ def usable(archive: Path) -> bool:
 
 
 def discard(archive: Path) -> None:
-    """Deletes an archive that is not good; the next build makes it anew."""
+    """Delete an archive that is not good; the next build makes it anew."""
     for file in (archive.with_suffix(".json"), archive):
         with suppress(OSError):
             file.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def options(archive: Path) -> tuple[str, ...]:
 
 
 def build_later(cache: str) -> None:
-    """Makes the archive once this process has ended, unless $INSTEP_ARCHIVE is `off`."""
+    """Make the archive once this process has ended, unless $INSTEP_ARCHIVE is `off`."""
     if os.environ.get("INSTEP_ARCHIVE") != "off" and DUMP_TO not in os.environ and cache not in _later:
         _later.add(cache)
         atexit.register(build_in_background, cache)
@@ -89,7 +89,7 @@ _later: set[str] = set()
 
 
 def build(java: Java, classpath: Sequence[Path], cache: str = "") -> str:
-    """Makes the archive unless it is there: "ready", "made" or "being made elsewhere"; raises SetupError."""
+    """Make the archive unless it is there: "ready", "made" or "being made elsewhere"; raises SetupError."""
     archive = path_for(java, classpath, cache)
     if usable(archive):
         return "ready"
@@ -102,7 +102,7 @@ def build(java: Java, classpath: Sequence[Path], cache: str = "") -> str:
 
 
 def build_in_background(cache: str = "") -> None:
-    """Starts `build` in a process of its own that outlives this one and yields to everything else."""
+    """Start `build` in a process of its own that outlives this one and yields to everything else."""
     command = [sys.executable, "-m", "instep.spark.jars", "--cache", cache]
     with suppress(OSError):
         subprocess.Popen(

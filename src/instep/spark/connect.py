@@ -19,7 +19,7 @@ CLUSTER_HINT = "check spark.master and spark.remote in instep.yml, then `instep 
 
 
 def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
-    """Raises SetupError when the server is not there, or does not take the settings `conf`."""
+    """Raise SetupError when the server is not there, or does not take the settings `conf`."""
     try:
         from pyspark.sql.connect.session import SparkSession as ConnectSession
     except ImportError as error:

@@ -29,7 +29,7 @@ _counted: dict[int, int] = {}
 
 
 def wait_for_executors(spark: SparkSession) -> None:
-    """Returns once executors are there and no more have come for a second; SetupError if there is none in time.
+    """Return once executors are there and no more have come for a second; SetupError if there is none in time.
 
     Spark itself waits for ever, and spreads the first job over those that have come by then. Executors that come and
     go with the work (dynamic allocation) are not waited for: there has to be work first.
@@ -133,7 +133,7 @@ def _forget(folder: Path) -> None:
 
 
 def check_witness(file: str) -> None:
-    """Raises SetupError on a machine that does not see the file of the driver."""
+    """Raise SetupError on a machine that does not see the file of the driver."""
     if file and not Path(file).exists():
         raise SetupError(
             f"the executor on {os.uname().nodename} does not see {Path(file).parent}, a folder of the machine that "

@@ -43,7 +43,7 @@ def extract(
     progress: Callable[[Counts], None] | None = None,
     done: Callable[[list[ChunkResult]], None] | None = None,
 ) -> list[ChunkResult]:
-    """Runs one job over `chunks` and returns one result each, in no order, or one with an `error` per failed table.
+    """Run one job over `chunks` and return one result each, in no order, or one with an `error` per failed table.
 
     `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for two a core; the reader's limits make them
     fewer. `progress` is told rows and
@@ -87,7 +87,8 @@ def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chun
 
 @dataclass(frozen=True)
 class ExtractTask:
-    """What travels to the workers: called once per partition with its number, on Connect as the only row of a batch.
+    """Task that is sent to the workers: called once per partition with its number, on Connect as the only row of a
+    batch.
 
     `folder` is for progress where tasks see this machine's files; `seen` is a file that they have to see.
     """
@@ -138,7 +139,7 @@ class RunningJob:
         return self.rows
 
     def _stop(self, thread: threading.Thread) -> None:
-        """Cancels until it takes: a job that is not submitted yet cannot be cancelled."""
+        """Cancel until it takes: a job that is not submitted yet cannot be cancelled."""
         for _ in range(20):
             self.cancel()
             thread.join(_POLL)

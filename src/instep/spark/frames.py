@@ -36,7 +36,7 @@ class FrameReader(Protocol):
     """A reader whose chunks are the partitions of data frames."""
 
     def frame(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """One partition for each of the chunks of one table, in their order."""
+        """Return one partition for each of the chunks of one table, in their order."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class SparkBatches:
 
 @dataclass(frozen=True)
 class FrameTask:
-    """What travels to the workers: called once for each partition with its batches."""
+    """Task that is sent to the workers: called once for each partition with its batches."""
 
     work: bytes = field(repr=False)
     folder: str
@@ -98,7 +98,7 @@ def extract_frames(
     slots: int,
     progress: Callable[[Counts], None] | None = None,
 ) -> list[ChunkResult]:
-    """One result each, in no order, or one with an `error` per failed table; the other tables go on.
+    """Return one result each, in no order, or one with an `error` per failed table; the other tables go on.
 
     At most as many partitions are read at a time as the session has `slots`, or the reader's limits allow.
     """
@@ -145,7 +145,7 @@ class _TableJob:
                     self.spark.removeTag(self.tag)
 
     def failure(self, error: BaseException) -> InstepError:
-        """What the source said, where it is the source that failed."""
+        """Return what the source said, where it is the source that failed."""
         if isinstance(error, InstepError):
             return error
         if "UnknownReason" in str(error):  # the driver process cannot load the exception's class

@@ -98,7 +98,7 @@ def _verified(file: Path, jar: Jar) -> bool:
 
 
 def fetch(jars: Sequence[Jar], folder: Path) -> None:
-    """Resolves `jars` into `folder`, each verified before it takes its place; raises SetupError."""
+    """Resolve `jars` into `folder`, each verified before it takes its place; raises SetupError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:

@@ -102,13 +102,13 @@ class Jvm:
         return self.process.poll() is None
 
     def leave(self) -> None:
-        """Lets the JVM end by itself, without waiting: for the end of this process."""
+        """Let the JVM end by itself, without waiting: for the end of this process."""
         if self.process.stdin:
             with suppress(OSError):
                 self.process.stdin.close()
 
     def close(self, timeout: float = 60) -> None:
-        """Asks the JVM to end and waits for it; kills it after `timeout` seconds."""
+        """Ask the JVM to end and wait for it; kills it after `timeout` seconds."""
         self.leave()
         try:
             self.process.wait(timeout)
@@ -124,7 +124,7 @@ class JvmExited(SetupError):
 
 
 def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: Mapping[str, str] | None = None) -> Jvm:
-    """Starts a JVM with a Python gateway; raises JvmExited with what it said last."""
+    """Start a JVM with a Python gateway; raises JvmExited with what it said last."""
     folder = Temporary("jvm")
     info, output = Path(folder.path, "gateway"), tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
     command = [

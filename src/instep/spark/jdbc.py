@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Login:
-    """How to reach a database: its URL without a login, the driver's class, the jars that have it, and the driver's
+    """Login to a database: its URL without a login, the driver's class, the jars that have it, and the driver's
     properties, password included."""
 
     url: str
@@ -105,7 +105,7 @@ def load(spark: SparkSession, login: Login) -> Any:
 
 
 def _let_in(jvm: Any, loader: Any) -> None:
-    """Lets the threads that take in what tasks answer find the classes of jars that came later: an exception whose
+    """Let the threads that take in what tasks answer find the classes of jars that came later: an exception whose
     class they cannot load is lost with all that it says. Threads that these start have it from them."""
     for thread in jvm.java.lang.Thread.getAllStackTraces().keySet():
         if thread.getName().startswith(("task-result-getter", "dispatcher-")):
@@ -193,7 +193,7 @@ class JdbcConnection:
             return tuple(result.getString(n + 1) for n in range(result.getMetaData().getColumnCount()))
 
     def batches(self, sql: str, forms: Sequence[Form], fetch: int, timeout: float = 0) -> Iterator[pa.RecordBatch]:
-        """The rows of a query in batches of up to `fetch`, while they are fetched."""
+        """Yield the rows of a query in batches of up to `fetch`, while they are fetched."""
         self.raw.setAutoCommit(False)  # drivers that hold whole results otherwise
         try:
             with self._statement(sql, fetch, timeout) as statement:
@@ -217,7 +217,7 @@ class JdbcConnection:
                 statement.close()
 
     def _rows(self, result: Any, forms: Sequence[Form]) -> Any:
-        """A Scala iterator over the rows of a java.sql.ResultSet."""
+        """Return a Scala iterator over the rows of a java.sql.ResultSet."""
         jvm = classic(self.spark)
         reader = jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
         return reader.resultSetToRows(result, _schema(jvm, forms))
@@ -258,7 +258,7 @@ class JdbcScan:
 
 
 def frame(spark: SparkSession, login: Login, scan: JdbcScan) -> DataFrame:
-    """A data frame with one partition for each part of the scan, read by the executors.
+    """Return a data frame with one partition for each part of the scan, read by the executors.
 
     Spark would quote the columns by what it takes the URL for, and what is no quote to a database is a text to it:
     MariaDB would answer with the names. A scan that groups by nothing leaves the columns as they are given.

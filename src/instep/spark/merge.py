@@ -19,7 +19,7 @@ Name = tuple[str, ...]
 
 @dataclass(frozen=True)
 class MergePlan:
-    """What is merged into what.
+    """Plan of a merge.
 
     `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
     whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order`
@@ -75,7 +75,7 @@ class MergeSettings:
 
 
 def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> MergeResult:
-    """Runs the statements of `plan` on its branch and looks at what came of them."""
+    """Run the statements of `plan` on its branch and look at what came of them."""
     session = own_session(spark, settings)
     open_catalog(session, plan.table[0], settings.secrets)
     if _is_connect(spark):
@@ -91,7 +91,7 @@ def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> 
 
 
 def check_server(session: SparkSession, catalog: str, file: str) -> None:
-    """Raises SetupError where a Connect server has no Iceberg, or does not see the catalog's `file`; it would make an
+    """Raise SetupError where a Connect server has no Iceberg, or does not see the catalog's `file`; it would make an
     empty one in its place."""
     from pyspark.errors import AnalysisException, PySparkException
 
@@ -118,7 +118,7 @@ def first_line(error: Exception) -> str:
 
 
 def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
-    """A session that shares the context and nothing else; on Connect `newSession` does not exist."""
+    """Return a session that shares the context and nothing else; on Connect `newSession` does not exist."""
     new = getattr(spark, "newSession", None)
     session: SparkSession = spark.cloneSession() if _is_connect(spark) or new is None else new()  # type: ignore[attr-defined]
     for key, value in settings.conf.items():
@@ -131,7 +131,7 @@ def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
 
 
 def open_catalog(session: SparkSession, catalog: str, secrets: Mapping[str, str]) -> None:
-    """Makes the session's catalog while its settings hold `secrets`, and takes them out again: what a session has set
+    """Make the session's catalog while its settings hold `secrets`, and take them out again: what a session has set
     goes with every job as its properties, which the event log tells without redaction."""
     if not secrets:
         return
@@ -163,7 +163,7 @@ def statements(plan: MergePlan) -> list[str]:
 
 
 def merge_sql(plan: MergePlan) -> str:
-    """One MERGE: changed rows updated, new ones inserted, rows that left the source marked or deleted."""
+    """Return one MERGE: changed rows updated, new ones inserted, rows that left the source marked or deleted."""
     on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
     on += _within(plan, " AND t.")
     return f"MERGE INTO {target(plan)} t USING ({source_sql(plan)}) s ON {on}\n" + "\n".join(_clauses(plan))
@@ -201,7 +201,7 @@ def _gone(plan: MergePlan) -> list[str]:
 
 
 def _updates(plan: MergePlan) -> str:
-    """A staged row that is not older than the table's and differs from it, or comes back."""
+    """Return a staged row that is not older than the table's and differs from it, or comes back."""
     same = " AND ".join(f"t.{name(c)} <=> s.{name(c)}" for c in plan.values) or "true"
     differs = f"NOT ({same})"
     if plan.deleted:
@@ -225,7 +225,7 @@ STAGED, _RANK, _ORDER = "`__staged`", "`__rank`", "`__order`"
 
 
 def source_sql(plan: MergePlan) -> str:
-    """One row a key: the latest staged one, or the bare key where only `keys` or `asked` has it."""
+    """Return one row a key: the latest staged one, or the bare key where only `keys` or `asked` has it."""
     if not (known := plan.keys or plan.asked):
         return f"SELECT *, true AS {STAGED} FROM ({latest_sql(plan)})"
     keyed = ", ".join(f"coalesce(r.{name(k)}, k.{name(k)}) AS {name(k)}" for k in plan.key)
@@ -256,7 +256,7 @@ def latest_sql(plan: MergePlan) -> str:
 
 
 def audit_sql(plan: MergePlan) -> str:
-    """Rows of the branch and staged keys among them, in one scan of the key columns."""
+    """Return rows of the branch and staged keys among them, in one scan of the key columns."""
     if not plan.key:
         none = "named_struct('n', 0L, 'sum', 0L) AS staged, 0L AS found, 0L AS sum"
         return f"SELECT count(*) AS rows, {none} FROM {target(plan)}{_within(plan, ' WHERE ')}"
@@ -272,7 +272,7 @@ def audit_sql(plan: MergePlan) -> str:
 
 
 def known_sql(plan: MergePlan) -> str:
-    """Counts the keys of the whole source that no row of the branch has, and rows marked as deleted that have one."""
+    """Count the keys of the whole source that no row of the branch has, and rows marked as deleted that have one."""
     on = " AND ".join(f"t.{name(k)} <=> k.{name(k)}" for k in plan.key)
     returned = f"count_if({_is_deleted(plan)})" if plan.deleted else "0L"
     return (
@@ -295,7 +295,7 @@ def name(identifier: str) -> str:
 
 
 def text(value: str) -> str:
-    """A string literal."""
+    """Return a string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -37,7 +37,7 @@ _jvm: Jvm | None = None
 
 
 def start(settings: SparkSettings) -> SparkSession:
-    """A session with these settings; raises SetupError when Java, jars, memory or the cluster are missing.
+    """Return a session with these settings; raises SetupError when Java, jars, memory or the cluster are missing.
 
     A classic session of this process that is already there is returned with the settings that can change.
     """
@@ -51,7 +51,7 @@ def start(settings: SparkSettings) -> SparkSession:
 
 
 def stop(spark: SparkSession, timeout: float = 60) -> None:
-    """Ends the session and the JVM that `start` made for it, within `timeout` seconds."""
+    """End the session and the JVM that `start` made for it, within `timeout` seconds."""
     global _jvm
     with suppress(Exception):  # it may be stopped, or its JVM gone
         spark.stop()
@@ -63,7 +63,8 @@ def stop(spark: SparkSession, timeout: float = 60) -> None:
 
 
 def end(spark: SparkSession, timeout: float = 60) -> None:
-    """As `stop`, when this process ends too: what pyspark keeps in it goes with it, the JVM tidies up after itself."""
+    """Stop as `stop` does, when this process ends too: what pyspark keeps in it goes with it, the JVM tidies up after
+    itself."""
     with _lock:
         if _jvm is None:
             with suppress(Exception):  # it may be stopped, or its JVM gone
@@ -99,7 +100,7 @@ _LAUNCHED = re.compile(r"spark\.(driver\.(extra|default|memory$)|jars\.|submit\.
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
-    """Every Spark setting of the session; raises SetupError if one would hold a secret."""
+    """Return every Spark setting of the session; raises SetupError if one would hold a secret."""
     conf = dict(_SESSION)
     if settings.remote is None:
         conf |= _CONTEXT
@@ -203,7 +204,7 @@ def _compiler(settings: SparkSettings) -> tuple[str, ...]:
 
 
 def _adopt(jvm: Jvm) -> None:
-    """Makes `jvm` the one that pyspark talks to. The variables are how pyspark is told, and only that long."""
+    """Make `jvm` the one that pyspark talks to. The variables are how pyspark is told, and only that long."""
     from pyspark import SparkContext
 
     told = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
@@ -217,7 +218,7 @@ def _adopt(jvm: Jvm) -> None:
 
 
 def hush() -> None:
-    """When the JVM ends, pyspark and py4j would print stack traces; the job itself says what happened."""
+    """Silence the stack traces of pyspark and py4j at the end of the JVM; the job itself reports what happened."""
     from pyspark.accumulators import AccumulatorTCPServer
 
     AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
@@ -231,7 +232,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _forget_gateway() -> None:
-    """Lets pyspark start anew after its JVM has ended."""
+    """Let pyspark start anew after its JVM has ended."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

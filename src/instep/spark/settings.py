@@ -11,7 +11,7 @@ OWN_WORKERS = "INSTEP_OWN_WORKERS"
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """How to get a session.
+    """Settings of a Spark session.
 
     `master`: a Spark master; `local[N]` always becomes `local[N,4]`, without which a task is never retried.
     `remote`: a Connect address (`sc://host:port`), which wins over `master`. `driver_memory`: as `-Xmx` takes

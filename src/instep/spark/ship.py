@@ -22,7 +22,7 @@ _shipped: set[str] = set()
 
 
 def package(folder: Path) -> Path:
-    """A zip file of this package's modules in `folder`, importable as it is."""
+    """Return a zip file of this package's modules in `folder`, importable as it is."""
     root = Path(instep.__file__).parent
     target = folder / f"instep-{instep.__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
@@ -32,7 +32,7 @@ def package(folder: Path) -> Path:
 
 
 def ship(spark: SparkSession) -> None:
-    """Makes this package importable in the session's tasks, once; for sessions that are not on this machine.
+    """Make this package importable in the session's tasks, once; for sessions that are not on this machine.
 
     The file stays until this process ends: executors that start later fetch it from here.
     """

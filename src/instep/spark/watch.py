@@ -17,7 +17,7 @@ from instep.stage.task import ChunkProgress, Counts
 
 
 class TaskProgress:
-    """What one task tells: called by the task, at most a few times a second in the file."""
+    """Progress of one task: called by the task, at most a few times a second in the file."""
 
     def __init__(self, folder: str, task: int, interval: float = 0.3) -> None:
         self._file, self._interval = Path(folder) / f"{task}.json", interval
@@ -52,7 +52,7 @@ def collect(folder: str) -> dict[str, tuple[int, int]]:
 
 
 def written(folder: str, task: int, attempt: int, results: Iterable[ChunkResult]) -> Iterator[ChunkResult]:
-    """The results of a task, each of which the driver can read as soon as it is there."""
+    """Yield the results of a task, each of which the driver can read as soon as it is there."""
     for number, result in enumerate(results):
         place = Path(folder) / f"{task}-{attempt}-{number}.result"
         with suppress(OSError):

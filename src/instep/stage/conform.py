@@ -55,7 +55,7 @@ class Conformed:
 
 
 def conform(batch: pa.RecordBatch, spec: StageSpec) -> Conformed:
-    """One batch of a table as `Conformer` makes it."""
+    """Return one batch of a table as `Conformer` makes it."""
     return Conformer(spec).conform(batch)
 
 
@@ -89,7 +89,7 @@ class Conformer:
 
 
 def check_spec(spec: StageSpec) -> None:
-    """Raises StageError unless every column of the spec has its place in the schema, and the other way round."""
+    """Raise StageError unless every column of the spec has its place in the schema, and the other way round."""
     system = [name for name in vars(spec.system).values() if name]
     names = [c.name for c in spec.columns] + system
     twice = sorted(n for n, count in Counter([*names, *spec.schema.names]).items() if count > 2)
@@ -147,7 +147,7 @@ class _ConformedBatch:
         return limited(cast(values, column.source, target, column.type), field)
 
     def _invalid_values(self) -> dict[int, list[StageColumn]]:
-        """Columns with an invalid value by row; raises under the policy `fail`."""
+        """Return columns with an invalid value by row; raises under the policy `fail`."""
         bad: dict[int, list[StageColumn]] = {}
         for column in self.spec.columns:
             for at in self.casts[column.name].invalid_values:
@@ -165,7 +165,7 @@ class _ConformedBatch:
         )
 
     def _refused_rows(self) -> pa.Array | None:
-        """A mask of rows with NULL where the destination needs a value; None when there is none."""
+        """Return a mask of rows with NULL where the destination needs a value; None when there is none."""
         mask = None
         for name in self._required():
             nulls = self.values[name].is_null() if self.values[name].null_count else None
@@ -281,7 +281,7 @@ def hashed(values: pa.Array, source: DataType, salt: bytes) -> pa.Array:
 
 
 def digest(text: str, salt: bytes) -> str:
-    """A value's canonical text as hashed columns hold it."""
+    """Return a value's canonical text as hashed columns hold it."""
     return sha256(salt + text.encode()).hexdigest()
 
 
@@ -292,5 +292,5 @@ def shape(text: str) -> str:
 
 
 def compact_json(value: Any) -> str:
-    """As keys and originals are written: held values are known by this very text."""
+    """Return the compact JSON of keys and originals: quarantined values are identified by this very text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -21,8 +21,8 @@ _LOCK = threading.Lock()
 
 @cache
 def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
-    """One for the process: its memory is for all threads, and it takes longer to make than a small table to compare.
-    What does not fit goes to the disk, below a folder that leaves with it."""
+    """Return one for the process: its memory is for all threads, and it takes longer to make than a small table to
+    compare. What does not fit goes to the disk, below a folder that leaves with it."""
     import duckdb
 
     spill = Temporary("rows")

@@ -94,8 +94,8 @@ def _moment(run: str) -> datetime:
 
 
 def merged(rows: Iterable[tuple[str, QuarantineEntry]]) -> tuple[QuarantineEntry, ...]:
-    """One entry an id, from (file, entry) pairs: what was held last counts, and of that what was settled. What was
-    discarded stays so."""
+    """Return one entry an id, from (file, entry) pairs: what was held last counts, and of that what was settled. What
+    was discarded stays so."""
     found: dict[str, list[tuple[tuple[datetime, bool, str], QuarantineEntry]]] = {}
     for file, entry in rows:
         found.setdefault(entry.id, []).append(((entry.at, file.startswith(_SETTLED), file), entry))
@@ -112,7 +112,7 @@ def merged(rows: Iterable[tuple[str, QuarantineEntry]]) -> tuple[QuarantineEntry
 def rewrite(
     uri: str, io: Mapping[str, str], found: TableQuarantine, entries: Sequence[QuarantineEntry], run: str
 ) -> None:
-    """Puts one file with `entries` in the place of the files of `found`. A crash in between leaves both, which read as
+    """Put one file with `entries` in the place of the files of `found`. A crash in between leaves both, which read as
     the new one except for entries that were to go: those go when it is done again. Raises StageError."""
     place = StorageFolder(uri, io)
     if entries:

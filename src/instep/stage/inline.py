@@ -29,7 +29,7 @@ def extract_inline(
     progress: Callable[[Counts], None] | None = None,
     done: Callable[[list[ChunkResult]], None] | None = None,
 ) -> list[ChunkResult]:
-    """Reads `chunks` with `threads` connections (0: one a core), within the reader's limits, and returns one result
+    """Read `chunks` with `threads` connections (0: one a core), within the reader's limits, and returns one result
     each, in no order, or one with an `error` per failed table.
 
     `specs` names each table's StageSpec by `Chunk.table`. `progress` is told rows and bytes per table about twice a
@@ -81,7 +81,7 @@ def _together(
 
 
 class _Tally:
-    """What one task tells of itself; `tell`, if given, hears it about twice a second."""
+    """Progress of one task; `tell`, if given, hears it about twice a second."""
 
     def __init__(self, tell: Callable[[Counts], None] | None = None) -> None:
         self.stop = threading.Event()

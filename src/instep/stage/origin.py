@@ -39,7 +39,7 @@ def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
 
 
 def origins(batch: pa.RecordBatch) -> Callable[[int], str]:
-    """The place of the row at a position, as `folder/file.csv:17`; "" for rows that come from no file."""
+    """Return the place of the row at a position, as `folder/file.csv:17`; "" for rows that come from no file."""
     metadata = batch.schema.metadata or {}
     if _FILE not in metadata:
         return lambda at: ""

@@ -30,8 +30,8 @@ _OWN = {Boolean: pa.bool_(), Int: pa.int64(), Float: pa.float64()}
 
 
 def extra_json(columns: Sequence[tuple[StageColumn, pa.Array]], rows: int) -> pa.Array:
-    """One string a row: an object of the values by `path`; NULL for a row that has none. A hashed column's values are
-    hashed already."""
+    """Return one string a row: an object of the values by `path`; NULL for a row that has none. A hashed column's
+    values are hashed already."""
     parts = [(json.dumps(column.path, ensure_ascii=False), _members(column, values)) for column, values in columns]
     return pa.array([_object([(name, texts[at]) for name, texts in parts]) for at in range(rows)], pa.string())
 
@@ -42,7 +42,7 @@ def _object(members: Sequence[tuple[str, str | None]]) -> str | None:
 
 
 def _members(column: StageColumn, values: pa.Array) -> list[str | None]:
-    """Each value's JSON."""
+    """Return each value's JSON."""
     source = column.source or column.type
     if column.hashed:
         return [None if v is None else json.dumps(v) for v in values.to_pylist()]

@@ -17,7 +17,7 @@ def weight(chunk: Chunk) -> int:
 
 
 def pack(chunks: Iterable[Chunk], tasks: int) -> list[list[Chunk]]:
-    """At most `tasks` lists of about equal weight, the heaviest first.
+    """Return at most `tasks` lists of about equal weight, the heaviest first.
 
     Chunks of one lane stay together and in order; within a list the largest come first.
     """

@@ -32,7 +32,7 @@ class Partition:
 
 
 def by_partition(rows: pa.Table, by: Partitioning) -> Iterator[tuple[Partition, pa.Table]]:
-    """The rows of each partition, in their order. Raises StageError for a row that belongs to none."""
+    """Yield the rows of each partition, in their order. Raises StageError for a row that belongs to none."""
     if not len(rows):
         return
     columns = [_values(rows, term) for term in by.terms]

@@ -76,7 +76,7 @@ class QuarantineFile:
         return self.path
 
     def abort(self) -> None:
-        """Drops the file."""
+        """Drop the file."""
         if self._file is not None and self._writer is not None:
             self._writer.is_open = False  # else it writes a footer when it is collected
             self._file.drop()

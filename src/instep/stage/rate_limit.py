@@ -27,7 +27,7 @@ class Pace:
         self._free = clock()
 
     def waits(self, rows: int) -> Iterator[float]:
-        """The seconds to sleep after `rows` more rows, in slices."""
+        """Yield the seconds to sleep after `rows` more rows, in slices."""
         if not self._rate:
             return
         self._free = max(self._free, self._clock() - 1 / self._rate) + rows / self._rate

@@ -74,7 +74,7 @@ def _hex(digests: list[bytes]) -> pa.Array:
 
 
 class Occurrences:
-    """How often each 64-bit hash has been seen: a few sorted runs, merged as they grow.
+    """Counter of 64-bit hashes: a few sorted runs, merged as they grow.
 
     Two different rows whose hashes agree only make a number larger than it need be; ids stay unique.
     """
@@ -83,7 +83,7 @@ class Occurrences:
         self.runs: list[Run] = []
 
     def count(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each hash, how many equal ones came before it, in this call and earlier ones."""
+        """Return for each hash how many equal ones came before it, in this call and earlier ones."""
         import numpy as np
 
         distinct, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)

@@ -47,13 +47,13 @@ class ReadSession(Protocol):
     """One open connection inside a task."""
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The chunk's rows; columns by position."""
+        """Return the chunk's rows; columns by position."""
         ...
 
 
 @dataclass(frozen=True)
 class SourceLimits:
-    """What one sync may ask of its source, over all tasks together: connections at a time and rows a second; 0 means
+    """Limits of one sync at its source, over all tasks together: connections at a time and rows a second; 0 means
     no bound."""
 
     connections: int = 0
@@ -118,16 +118,15 @@ class SystemColumns:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """How the rows of one table become files.
+    """Specification of the staged files of one table.
 
-    `schema` is the destination table's own Arrow schema, names, types, units and field ids included
-    (`PARQUET:field_id` metadata): what a task writes must equal it. `location` is a folder URI for data
-    files, `quarantine` one for values that do not fit; `io` are file-system properties for both (may hold
-    credentials). `synced` and `read_at` are microseconds since 1970 UTC. `salt` is the secret for hashed columns.
-    `path` is the accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule)
-    by `path` of the columns whose new type was not let in. `extra` are columns that the query yields after the others,
-    and that go into the system column of that name (see stage/overflow.py). `partition`: a file holds rows of one
-    partition only.
+    `schema` is the destination table's own Arrow schema, names, types, units and field ids included (`PARQUET:field_id`
+    metadata): what a task writes must equal it. `location` is a folder URI for data files, `quarantine` one for values
+    that do not fit; `io` are file-system properties for both (may hold credentials). `synced` and `read_at` are
+    microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the accepted table's, for
+    quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of the columns whose new
+    type was not accepted. `extra` are columns that the query yields after the others, and that go into the system
+    column of that name (see stage/overflow.py). `partition`: a file holds rows of one partition only.
     """
 
     table: str
@@ -166,7 +165,7 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What became of one chunk. `read` rows came from the source; they are in `files` or in `rejected`.
+    """Result of one chunk. `read` rows came from the source; they are in `files` or in `rejected`.
 
     `casts` counts lossy conversions by column and reason, `invalid_values` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there

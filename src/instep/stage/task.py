@@ -39,7 +39,7 @@ Counts = Mapping[str, tuple[int, int]]
 
 
 def totals(results: Iterable[ChunkResult]) -> dict[str, tuple[int, int]]:
-    """Rows read and bytes written per table."""
+    """Return rows read and bytes written per table."""
     total: dict[str, tuple[int, int]] = {}
     for result in results:
         rows, size = total.get(result.table, (0, 0))
@@ -55,7 +55,7 @@ def run_chunks(
     progress: Report | None = None,
     rows_per_second: float = 0,
 ) -> Iterator[ChunkResult]:
-    """Reads `chunks` in order over one connection, at no more than `rows_per_second` (0: no bound), and yields what
+    """Read `chunks` in order over one connection, at no more than `rows_per_second` (0: no bound), and yields what
     became of each.
 
     A chunk that fails yields a result with its `error`; the rest of its table is skipped, other tables go on.
@@ -156,7 +156,7 @@ class _Task(AbstractContextManager["_Task"]):
         return self._session
 
     def conformer(self, spec: StageSpec) -> Conformer:
-        """One per table: row ids of keyless tables count on from chunk to chunk."""
+        """Return one per table: row ids of keyless tables count on from chunk to chunk."""
         if spec.table not in self._conformers:
             self._conformers[spec.table] = Conformer(spec)
         return self._conformers[spec.table]
@@ -181,7 +181,7 @@ class _Task(AbstractContextManager["_Task"]):
 
 
 def _read(session: ReadSession, chunk: Chunk) -> Generator[pa.RecordBatch, None, None]:
-    """The chunk's batches; whatever the driver raises becomes a ReadError that names the table."""
+    """Yield the chunk's batches; whatever the driver raises becomes a ReadError that names the table."""
     try:
         batches: Any = session.read(chunk)
         yield from batches
@@ -278,7 +278,7 @@ def may_pass(error: InstepError) -> bool:
 
 
 def unexpected(chunk: Chunk, error: BaseException) -> InstepError:
-    """An error that no room foresaw, with the table it happened in."""
+    """Return an error that no room foresaw, with the table it happened in."""
     return StageError(
         f"{chunk.table}: chunk {chunk.number} failed: {type(error).__name__}: {_first_line(error)}",
         hint="nothing was committed: sync again, and report this if it stays",

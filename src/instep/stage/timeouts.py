@@ -71,7 +71,7 @@ class Patience:
         return answer
 
     def each(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
-        """The items, each made by a call."""
+        """Yield the items, each made by a call."""
         end = object()
         try:
             while (item := self.call(lambda: next(items, end))) is not end:
@@ -84,7 +84,7 @@ class Patience:
         self._since = time.monotonic()
 
     def close(self, last: Callable[[], object]) -> None:
-        """Calls `last` and ends the thread; if that is stuck, it does so itself, should it ever be free."""
+        """Call `last` and end the thread; if that is stuck, it does so itself, should it ever be free."""
         try:
             self._finish(last)
         finally:
@@ -166,8 +166,8 @@ _GRACE = 2.0
 
 
 def within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = lambda answer: None) -> T:
-    """One call, as `Patience` makes it; raises Silence. `late` is given what comes after that: a connection that nobody
-    waits for any more has to be closed."""
+    """Return one call, as `Patience` makes it; raises Silence. `late` is given what comes after that: a connection that
+    nobody waits for any more has to be closed."""
     patience, answers = Patience(seconds), list[T]()
 
     def acted() -> T:
@@ -181,7 +181,7 @@ def within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = l
 
 
 def _within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:
-    """The same steps; whoever waits tells at least ten times a second whether something is ready."""
+    """Yield the same steps; whoever waits tells at least ten times a second whether something is ready."""
     from psycopg import OperationalError
 
     since, steps, before = time.monotonic(), 0, 0
@@ -211,7 +211,7 @@ _BYTES_RECEIVED = 128
 
 
 def _received(connection: psycopg.Connection[Any]) -> int:
-    """Bytes on this connection; 0 where nobody counts them."""
+    """Return bytes on this connection; 0 where nobody counts them."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as same:
             told = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)

@@ -24,7 +24,7 @@ _INT = 2**31
 
 
 def transformed(values: pa.Array, transform: str, width: int = 0) -> pa.Array:
-    """One partition value a row, NULL for NULL. Raises StageError for a value that has none."""
+    """Return one partition value a row, NULL for NULL. Raises StageError for a value that has none."""
     plain = _stored(values)
     if transform == "identity":
         return plain

@@ -154,7 +154,7 @@ class Store:
         return abs((there - self._db.now()).total_seconds())
 
     def back_up(self, file: Path) -> None:
-        """Writes a backup; see `instep.store.admin.backup`."""
+        """Write a backup; see `instep.store.admin.backup`."""
         from instep.store.admin.backup import back_up
 
         back_up(self._db, file)

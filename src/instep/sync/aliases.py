@@ -31,8 +31,8 @@ def why_none(context: SyncContext) -> str:
 
 
 def remember(context: SyncContext, made: Plan, batch: str) -> None:
-    """To be called in the transaction that opens the record of a plan. Old names that are there follow its renames,
-    also where nothing is to be kept by now."""
+    """Record old names in the transaction that opens the record of a plan. Existing old names follow its renames, even
+    if none are to be kept any more."""
     known = context.store.old_names.of(context.name)
     names = [n for n in _renamed(context, made, batch) if known or n.until > n.at]
     if names and not why_none(context):
@@ -40,7 +40,7 @@ def remember(context: SyncContext, made: Plan, batch: str) -> None:
 
 
 def _renamed(context: SyncContext, made: Plan, batch: str) -> Iterator[OldName]:
-    """What a plan renames, with the time that its table's settings give to old names: none, if they give none."""
+    """Yield what a plan renames, with the time that its table's settings give to old names: none, if they give none."""
     now, found = context.store.old_names.now(), renames(made.groups())
     tables = {destination_ref(t, context.naming): t for t in made.after.tables if t.alias}
     for (_, old), to in found.tables.items():
@@ -69,7 +69,7 @@ def make_room(context: SyncContext, made: Plan) -> None:
 
 
 def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mapping[int, str] = NONE) -> None:
-    """Brings the views in step with the accepted tables and the old names that are alive, and ends what is over. What
+    """Bring the views in step with the accepted tables and the old names that are alive, and ends what is over. What
     cannot be shown says so; it never fails a run. `last`: all renames of the run are through, so that one that has not
     come about never will. `ended`: why some, by number, end before their time."""
     names = context.store.old_names.of(context.name)
@@ -175,7 +175,7 @@ def troubles(context: SyncContext) -> list[str]:
 
 
 def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
-    """What a plan does to old names, for people: which stay readable until when, which end; touches nothing."""
+    """Return what a plan does to old names, for people: which stay readable until when, which end; touches nothing."""
     known = context.store.old_names.of(context.name)
     new = [n for n in _renamed(context, made, "planned") if n.until > n.at]
     if not new and not known:

@@ -23,7 +23,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
     while the connection is paused."""
     if (paused := context.store.pauses.connection(context.name)) and not paused_too:
         raise Blocked(
-            f"connection {context.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
+            f"connection {context.name} has been paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
             hint=f"see `instep changes list`, decide, then `instep resume {context.name}`",
         )
     crashpoint("sync.claim.before")
@@ -58,7 +58,7 @@ def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
 
 
 def status_by(error: BaseException) -> RunStatus:
-    """Of a run that ends with it."""
+    """Return the status of a run that ends with this error."""
     if isinstance(error, Blocked):
         return "blocked"
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"

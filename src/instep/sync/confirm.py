@@ -12,7 +12,7 @@ from instep.sync.context import Ref, SyncContext
 
 
 def confirm(context: SyncContext, made: Plan) -> None:
-    """Raises DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
+    """Raise DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
     looked at; of a table that is replaced the old generation is seen until the next load."""
     led: dict[Ref, StepGroup] = {ref: group for group in made.groups() for ref in refs_of(group)}
     there = context.destination.schema.inspect(sorted(led)) if led else Catalog()
@@ -21,8 +21,8 @@ def confirm(context: SyncContext, made: Plan) -> None:
             continue
         if why := _fault(ref, group, there):
             raise DestinationError(
-                f"table {'.'.join(ref)} is not what its schema change leads to: {why}",
-                hint="somebody else may have changed it meanwhile: run `instep plan`, then again",
+                f"table {'.'.join(ref)} does not match the result of its schema change: {why}",
+                hint="another program may have changed it meanwhile: run `instep plan`, then try again",
             )
 
 
@@ -32,7 +32,7 @@ def carried_out(group: StepGroup, there: Catalog) -> bool:
 
 
 def refs_of(group: StepGroup) -> set[Ref]:
-    """The names of a table before and after its steps."""
+    """Return the names of a table before and after its steps."""
     return {group.ref, group.after.ref} if group.after else {group.ref}
 
 

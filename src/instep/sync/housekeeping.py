@@ -20,13 +20,13 @@ def is_first_today(context: SyncContext, run: Run) -> bool:
 
 
 def forget_old_names(context: SyncContext, run: Run) -> None:
-    """Ends old names whose time is over, and shows the others as the tables are by now. Not only once a day: a load may
+    """End old names whose time is over, and show the others as the tables are by now. Not only once a day: a load may
     have brought a table of another shape."""
     refresh(context, run, last=True)
 
 
 def forget_dropped(context: SyncContext, run: Run) -> list[str]:
-    """Lets go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
+    """Let go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
     cannot be let go now is tried again the next day."""
     if not is_first_today(context, run):
         return []

@@ -32,19 +32,19 @@ class InProcess:
     engine: Callable[[str], Engine]
 
     def detect(self, connection: str, key: str) -> RunOutcome:
-        """Looks at the source, records what has changed, pauses what policy pauses."""
+        """Look at the source, record what has changed, pauses what policy pauses."""
         return _outcome(lambda: _looked(self.context(connection)))
 
     def sync(self, connection: str, key: str, *, measured: bool) -> RunOutcome:
-        """One sync, with each table's rows before and after; `measured`: and their NULLs."""
+        """Return one sync, with each table's rows before and after; `measured`: and their NULLs."""
         return _outcome(lambda: measured_sync(self.context(connection), self.engine(connection), nulls=measured))
 
     def undo(self, connection: str, change: str, key: str) -> RunOutcome:
-        """Takes an applied change back; done, too, if it was taken back before. Drops nothing."""
+        """Take an applied change back; done, too, if it was taken back before. Drops nothing."""
         return _outcome(lambda: undo(self.context(connection), change))
 
     def wait(self) -> None:
-        """Nothing is under way beside the caller."""
+        """Do nothing: no work runs beside the caller."""
 
 
 def _outcome(run: Callable[[], RunOutcome]) -> RunOutcome:
@@ -62,14 +62,14 @@ def _looked(context: SyncContext) -> RunOutcome:
 
 
 def undo(context: SyncContext, change: str) -> RunOutcome:
-    """Takes an applied change back; done, too, if it was taken back before. Raises what an undo raises."""
+    """Take an applied change back; done, too, if it was taken back before. Raises what an undo raises."""
     if undone(context, change) is None:
         apply_undo(context, prepare(context, find(context, change)))
     return RunOutcome("", "done")
 
 
 def measured_sync(context: SyncContext, engine: Engine, *, nulls: bool) -> RunOutcome:
-    """One sync with what it did to each table's rows. Raises what a sync raises."""
+    """Return one sync with what it did to each table's rows. Raises what a sync raises."""
     before = measures(context, nulls=nulls)
     report = sync(context, engine=engine)
     after = measures(context, nulls=nulls)

@@ -65,7 +65,7 @@ class Journal:
             self.done.clear()
 
     def close(self, version: int, changes: Iterable[str]) -> None:
-        """To be called in the transaction that accepts what the plan leads to."""
+        """Close the record, in the transaction that accepts the plan's result."""
         if self.id:
             self._write_done()
             self.context.store.plans.close(self.id, "done", version=version, changes=changes)
@@ -112,7 +112,7 @@ def _planned(context: SyncContext, step: Step) -> PlannedStep:
 
 
 def settle(context: SyncContext) -> None:
-    """Closes the records of runs that are over: each step that was under way was done, or it was not."""
+    """Close the records of runs that are over: each step that was under way was done, or it was not."""
     for plan in context.store.plans.unfinished(context.name):
         if plan.status != "running" or (context.run and plan.run == context.run.id):
             continue
@@ -121,7 +121,7 @@ def settle(context: SyncContext) -> None:
         with context.transaction():
             for one in left:
                 context.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
-            why = "its run ended before it did; the rest is planned again"
+            why = "its run ended before the plan did; the rest is planned again"
             context.store.plans.close(plan.id, "interrupted", error=why)
     crashpoint("journal.settled")
 
@@ -165,7 +165,7 @@ def unborn(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
 
 
 def applied_by(context: SyncContext, plan: StoredPlan) -> tuple[str, ...]:
-    """The ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
+    """Return the ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
     if plan.changes:
         return plan.changes
     keys = {key(d.change) for d in plan_from_dict(plan.plan).decisions if d.applied}

@@ -19,7 +19,7 @@ def unknown_table(said: str, name: str, known: Collection[str]) -> InstepError:
 
 
 def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -> None:
-    """Raises InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
+    """Raise InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
     if not names:
         return
     accepted = context.store.accepted.catalog(context.name)

@@ -274,7 +274,7 @@ class _Sync:
         return frozenset(load.table.ref for load in loads)
 
     def detect_and_apply(self, snapshot: Snapshot, attempt: int) -> DetectionResult:
-        """Detect in the snapshot, or rely on the last detection, apply what policy lets in, and hold what it does not.
+        """Detect in the snapshot, or rely on the last detection, apply what policy accepts, and hold what it does not.
 
         A later pass of the same run confirms no removal.
         """

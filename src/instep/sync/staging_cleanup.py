@@ -25,7 +25,7 @@ def folder(run: str, attempt: int) -> str:
 
 
 def discard(context: SyncContext, loads: Iterable[Load]) -> None:
-    """Removes the staged files of loads that will not be committed."""
+    """Remove the staged files of loads that will not be committed."""
     for load in loads:
         with suppress(InstepError):
             target = context.destination.write.target(load.ref)
@@ -39,7 +39,7 @@ def dead_runs(context: SyncContext, run: Run) -> list[Run]:
 
 
 def remove_uncommitted_files(context: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
-    """Removes what dead runs wrote for a table and did not commit.
+    """Remove what dead runs wrote for a table and did not commit.
 
     The files of runs before the table's last data commit were removed before that commit. The run of that commit
     itself may have died before it cleared what it had staged.

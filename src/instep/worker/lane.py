@@ -31,7 +31,7 @@ UNREADABLE = 5.0
 
 
 class Lane:
-    """As the watching process sees it: `job` is what it does now, `done` how many its process has done, and from
+    """A lane as the watching process sees it: `job` is what it does now, `done` how many its process has done, and from
     `kill_at` on (seconds of the monotonic clock) it is not waited for."""
 
     def __init__(self, opener: Opener) -> None:
@@ -58,7 +58,7 @@ class Lane:
         return self._pipe, self._process.sentinel
 
     def begin(self, job: Job) -> None:
-        """Hands it a job; whether it lives is seen by `ended`."""
+        """Hand it a job; whether it lives is seen by `ended`."""
         self.job, self.kill_at = job, float("inf")
         with suppress(OSError):
             self._pipe.send(job)
@@ -81,14 +81,14 @@ class Lane:
         return JobEnd(f"its process ended with code {self._process.exitcode}", transient=True, interrupted=interrupted)
 
     def interrupt(self, patience: float) -> None:
-        """Asks it to end its job; it is killed when that takes longer than `patience` seconds."""
+        """Ask it to end its job; it is killed when that takes longer than `patience` seconds."""
         if self.kill_at == float("inf"):
             self.kill_at = time.monotonic() + patience
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """Ends its process and all that it has started."""
+        """End its process and all that it has started."""
         if self.pid:
             _kill(self.pid)
         with suppress(OSError):
@@ -102,7 +102,7 @@ class Lane:
         self._begin()
 
     def close(self, seconds: float = 10) -> None:
-        """Lets an idle one end by itself, then kills it."""
+        """Let an idle one end by itself, then kill it."""
         if self.job is None:
             with suppress(OSError):
                 self._pipe.send(None)
@@ -115,7 +115,7 @@ class Lane:
         return self._process.is_alive()
 
     def memory(self) -> int:
-        """Bytes that its process and those it started hold; 0 where that cannot be read."""
+        """Return bytes that its process and those it started hold; 0 where that cannot be read."""
         return sum(_resident(pid) for pid in _session(self.pid))
 
 
@@ -131,7 +131,7 @@ def _session(leader: int) -> list[int]:
 
 
 def _kill(leader: int) -> None:
-    """Ends a session, as long as its leader leads one; last the group, which a caller may be of."""
+    """End a session, as long as its leader leads one; last the group, which a caller may be of."""
     for pid in _session(leader):
         if pid != os.getpid():
             with suppress(OSError):
@@ -147,7 +147,7 @@ def _resident(pid: int) -> int:
 
 
 def ready(lanes: list[Lane], seconds: float) -> None:
-    """Returns when one of these busy lanes has something to say, or after so many seconds."""
+    """Return when one of these busy lanes has something to say, or after so many seconds."""
     if lanes:
         wait([sign for lane in lanes for sign in lane.signs], seconds)
     else:

@@ -57,10 +57,10 @@ class NoticeThread:
                         self._said(f"channel {one.delivery.channel} cannot be reached: {one.error}")
             self._lineage(app, seconds)
         except InstepError as error:
-            self._said(f"notices were not sent: {error.message}")
+            self._said(f"notifications were not sent: {error.message}")
         except Exception as error:  # the thread goes on: nobody else would send
-            self._said(f"notices were not sent: {type(error).__name__}")
-            _log.exception("notices were not sent")
+            self._said(f"notifications were not sent: {type(error).__name__}")
+            _log.exception("notifications were not sent")
 
     def _lineage(self, app: App, seconds: float) -> None:
         try:

@@ -70,7 +70,7 @@ IN_PROGRESS = 2.0
 
 @dataclass(frozen=True)
 class JobEnd:
-    """What became of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
+    """End of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
     `again`: it is not over, and comes again after so many seconds."""
 
     error: str = ""
@@ -82,7 +82,7 @@ class JobEnd:
 
 
 def perform(app: App, job: Job) -> JobEnd:
-    """Does a job. Every error becomes its end; nothing of the job is written to the queue from here."""
+    """Do a job. Every error becomes its end; nothing of the job is written to the queue from here."""
     with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
         app.traced()
         with span("job", priority=job.priority):
@@ -192,7 +192,7 @@ def _seen(app: App, context: SyncContext, job: Job) -> tuple[DetectionResult, bo
 
 
 def _propagate(context: SyncContext, job: Job) -> int:
-    """What policy lets in, unless something of it has paused the connection; answers the accepted version."""
+    """What policy accepts, unless something of it has paused the connection; answers the accepted version."""
     from instep.sync.schema_changes.evolve import evolve, preview
 
     if context.store.pauses.connection(context.name):

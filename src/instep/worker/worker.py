@@ -121,7 +121,7 @@ class JobWorker:
         return bool(self._busy)
 
     def _schedule(self, drain: bool) -> None:
-        """Takes over what dead workers have left; unless it drains, fires what is due, by the settings as they are
+        """Take over what dead workers have left; unless it drains, fires what is due, by the settings as they are
         now."""
         if time.monotonic() < self._scheduled + SCHEDULE:
             return
@@ -148,7 +148,7 @@ class JobWorker:
         self._end_orphans(None, "failed", "interrupted: its process has ended")
 
     def _assign(self) -> None:
-        """Gives idle lanes jobs, as long as there are some; a lane's process begins with its first job. The last lane
+        """Give idle lanes jobs, as long as there are some; a lane's process begins with its first job. The last lane
         is for what somebody waits for."""
         for number in range(self._limits.lanes + 1):
             lane = self._lanes.get(number)
@@ -204,7 +204,7 @@ class JobWorker:
                 lane.kill()
 
     def _collect(self) -> None:
-        """Writes down what has ended. What cannot be written now is written in a later turn."""
+        """Write down what has ended. What cannot be written now is written in a later turn."""
         for lane in self._busy:
             if lane not in self._unsaved and (ended := lane.ended()):
                 self._unsaved[lane] = ended
@@ -247,7 +247,7 @@ class JobWorker:
         return self._end_orphans(job.connection, "cancelled", f"stopped by {by}" if by else "its worker stopped")
 
     def _end_orphans(self, connection: str | None, status: RunStatus, error: str) -> str:
-        """Ends the runs of dead processes, of one connection or of all (None); answers the last one's id."""
+        """End the runs of dead processes, of one connection or of all (None); answers the last one's id."""
         found = ""
         for run in self._store.runs.orphans():
             if connection in (None, run.connection):

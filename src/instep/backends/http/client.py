@@ -20,8 +20,8 @@ PREFIX = "/api/v1"
 
 
 def address(given: str) -> str:
-    """The server's URL without a slash at its end, from one that may end in /api/v1. InstepError, which never repeats
-    a login, for what is no such URL; Blocked for http to another machine."""
+    """Return the server's URL without a slash at its end, from one that may end in /api/v1. InstepError, which never
+    repeats a login, for what is no such URL; Blocked for http to another machine."""
     try:
         parts = urlsplit(given.strip())
         host, _ = parts.hostname, parts.port
@@ -64,7 +64,7 @@ def compare(client: str, server: str) -> str:
             f"this is instep {client}, the server is {server or 'of an unknown version'}: their documents differ",
             hint=f"install instep {server} here, or bring the server to {client}" if theirs else "check the URL",
         )
-    return f"this is instep {client}, the server is instep {server}: what only one of them knows may be missing"
+    return f"this is instep {client}, the server is instep {server}: features that only one of them has may be missing"
 
 
 def _line(found: re.Match[str]) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Client:
         self._met = False
 
     def get(self, path: str, /, **query: Any) -> Any:
-        """The document at a path below /api/v1."""
+        """Return the document at a path below /api/v1."""
         return self._ask("GET", _target(path, query))
 
     def read(self, path: str) -> tuple[Any, str]:
@@ -107,7 +107,7 @@ class Client:
         return self._document(answer), answer.header("ETag")
 
     def pages(self, path: str, /, most: int | None = None, size: int = PAGE, **query: Any) -> Iterator[dict[str, Any]]:
-        """The items of a list, page by page; at most so many."""
+        """Yield the items of a list, page by page; at most so many."""
         cursor, left = None, most
         while left is None or left > 0:
             limit = size if left is None else min(size, left)
@@ -143,7 +143,7 @@ class Client:
         return self._patiently(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
 
     def _meet(self) -> None:
-        """Looks who answers there before the key is sent."""
+        """Look who answers there before the key is sent."""
         if self._met:
             return
         found = self._document(self._patiently("GET", "/healthz", {}, None))
@@ -156,7 +156,7 @@ class Client:
     def _patiently(
         self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> ServerAnswer:
-        """Sends until there is an answer to go by. Every request may be sent again: writes have tokens."""
+        """Send until there is an answer to go by. Every request may be sent again: writes have tokens."""
         said = {"Accept": "application/json", "User-Agent": f"instep/{self._version}", **headers}
         content = None if body is None else json.dumps(body).encode()
         if content is not None:
@@ -210,7 +210,7 @@ def _target(path: str, query: Mapping[str, Any]) -> str:
 
 
 def part(name: str) -> str:
-    """A name as one part of a path; InstepError for what cannot be one."""
+    """Return a name as one part of a path; InstepError for what cannot be one."""
     if not name or len(name) > 200 or name in (".", "..") or any(c in "/\\" or not c.isprintable() for c in name):
         raise InstepError(f"{name!r} cannot be a name", hint="check how it is written")
     return quote(name, safe="")

@@ -30,7 +30,7 @@ class ApiKeySecret:
 
 
 def key(environment: Mapping[str, str]) -> ApiKeySecret:
-    """The key that a command sends. SetupError, without what was read, if there is none, if its file is open to
+    """Return the key that a command sends. SetupError, without what was read, if there is none, if its file is open to
     others, or if it has not the form of a key."""
     if given := environment.get(VARIABLE, "").strip():
         return _checked(given, VARIABLE)

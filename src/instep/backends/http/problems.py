@@ -28,7 +28,7 @@ class ServerRefused(errors.InstepError):
 
 
 def problem_of(content_type: str, body: bytes) -> dict[str, Any] | None:
-    """The problem document of an answer; None if it is none of a server of ours."""
+    """Return the problem document of an answer; None if it is none of a server of ours."""
     if content_type.partition(";")[0].strip().lower() != "application/problem+json":
         return None
     try:
@@ -39,8 +39,8 @@ def problem_of(content_type: str, body: bytes) -> dict[str, Any] | None:
 
 
 def error_of(problem: Mapping[str, Any]) -> errors.InstepError:
-    """The error that a problem stands for. Its message is the problem's detail; where that says less than the title,
-    the title comes first."""
+    """Return the error that a problem stands for. Its message is the problem's detail; where that says less than the
+    title, the title comes first."""
     kind = _BY_CODE.get(str(problem["code"]), ServerRefused)
     title, detail = _text(problem, "title"), _text(problem, "detail")
     message = detail if detail and kind is not errors.AccessDenied else " ".join(filter(None, (title, detail)))
@@ -54,7 +54,7 @@ def strange(status: int, where: str) -> errors.InstepError:
         return errors.ConnectError(f"{where} answers with a redirect (HTTP {status})", hint=hint)
     if status in (502, 503, 504):
         hint = "a proxy answers in its place: is the server up?"
-        return errors.ConnectError(f"{where} is not reached (HTTP {status})", hint=hint)
+        return errors.ConnectError(f"{where} cannot be reached (HTTP {status})", hint=hint)
     hint = "check the URL: is it an instep server?"
     return errors.ConnectError(f"{where} does not answer as an instep server (HTTP {status})", hint=hint)
 

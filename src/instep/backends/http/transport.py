@@ -81,8 +81,8 @@ class Transport:
         self._opener = urllib.request.build_opener(proxies, _OpensHttp(), _OpensHttps(context), _NoRedirect())
 
     def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> ServerAnswer:
-        """The answer, whatever its status; Unreached if none comes. `Authorization` in `headers` goes to this server
-        alone."""
+        """Return the answer, whatever its status; Unreached if none comes. `Authorization` in `headers` goes to this
+        server alone."""
         request = urllib.request.Request(self.base + path, data=body, method=method)
         for name, value in headers.items():
             request.add_unredirected_header(name, value)

@@ -18,7 +18,7 @@ from instep.operations.spec import ImmediateRequest, ImmediateWork
 
 @dataclass(frozen=True)
 class AnsweredChange:
-    """A change, with the answer that it was given."""
+    """A change after it was answered."""
 
     change: Review
     """The change as it is now."""
@@ -81,30 +81,30 @@ class Snoozing(ImmediateWork):
 
 @dataclass(frozen=True)
 class ChangeAnswer:
-    """What became of the answer to one change."""
+    """Result of the answer to one change."""
 
     id: str
     """The change."""
     ok: bool
-    """Whether it was answered."""
+    """True if it was answered."""
     summary: str
     """The change in words."""
     problem: str = ""
-    """Why it was not answered."""
+    """Reason why it was not answered."""
     change: Review | None = None
     """The change with its answer; null if it was not answered."""
 
 
 @dataclass(frozen=True)
 class ChangeAnswers:
-    """What became of one answer to many changes."""
+    """Result of one answer to many changes."""
 
     answered: int
-    """How many were answered."""
+    """Number of changes that were answered."""
     refused: int
-    """How many were not."""
+    """Number of changes that were refused."""
     items: tuple[ChangeAnswer, ...]
-    """Each with its own result."""
+    """Result of each change."""
 
 
 class AnsweringMany(ImmediateWork):

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WriteContext(QueryContext):
-    """What a query's context has, and whose request it is."""
+    """Context of an immediate operation: that of a query, and the requester."""
 
     who: str = ""
-    """Who asks, as the store notes it."""
+    """Requester, as recorded in the store."""
     decide_anew: Callable[[str], None] | None = None
     """Decide by the policy of today about what was found last of a connection; None where only a worker may."""
     open_channel: Callable[[str], Channel] | None = None
     """Open a channel that messages are sent to."""
     rehearsed: bool = False
-    """Whether nothing of it is kept: then nothing may be sent, either."""
+    """True for a dry run: nothing is stored, and nothing may be sent."""

@@ -17,22 +17,22 @@ from instep.operations.spec import ImmediateWork
 
 @dataclass(frozen=True)
 class EnabledDetector:
-    """Scheduled detection that is on."""
+    """Scheduled detection that is enabled."""
 
     changed: bool
-    """Whether it had switched itself off."""
+    """True if it had disabled itself."""
     detector: DetectorDetails
-    """How it is now."""
+    """Status of scheduled detection."""
 
 
 @dataclass(frozen=True)
 class SetDetector:
-    """Scheduled detection whose options were changed."""
+    """Scheduled detection with its changed options."""
 
     connection: str
     """The connection."""
     version: int
-    """The version of the connection's settings that has them."""
+    """Version of the connection's settings with the change."""
 
 
 class DetectorEnabling(ImmediateWork):

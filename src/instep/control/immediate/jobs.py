@@ -16,7 +16,7 @@ from instep.operations.spec import ImmediateRequest, ImmediateWork
 
 @dataclass(frozen=True)
 class ChangedJob:
-    """A job, with what was changed about it."""
+    """A job after it was changed."""
 
     job: Job
     """The job as it is now."""

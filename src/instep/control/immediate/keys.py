@@ -19,12 +19,12 @@ from instep.store.server.api_keys import ApiKey
 
 @dataclass(frozen=True)
 class IssuedKey:
-    """A key with a secret that is told once."""
+    """A key with its new secret, which is shown only once."""
 
     key: ApiKey
     """The key."""
     secret: str | None = field(repr=False)
-    """Null where nothing was issued, or the secret was told before."""
+    """The secret; null if none was issued, or if it was shown before."""
 
     def told(self) -> str:
         """Return the secret; Blocked if the answer that had it was lost, and this one is to the same request again."""
@@ -38,7 +38,7 @@ class IssuedKey:
 
 @dataclass(frozen=True)
 class RevokedKey:
-    """A key that is refused from now on."""
+    """A revoked key."""
 
     key: ApiKey
     """The key."""

@@ -18,22 +18,22 @@ from instep.store.store import utc_now
 
 @dataclass(frozen=True)
 class TestedChannel:
-    """A channel that a message was sent to."""
+    """Result of a test message."""
 
     channel: str
     """The channel."""
     code: int
-    """The receiver's answer; 0 where the channel has none, and where nothing was sent."""
+    """Status code of the receiver; 0 if the channel has none or nothing was sent."""
 
 
 @dataclass(frozen=True)
 class OpenedChannel:
-    """A channel that is open."""
+    """A channel that is open again."""
 
     channel: str
     """The channel."""
     opened: bool
-    """Whether it was closed before."""
+    """True if the channel was closed before."""
 
 
 @dataclass(frozen=True)

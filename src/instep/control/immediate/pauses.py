@@ -16,14 +16,14 @@ from instep.operations.spec import ImmediateWork
 
 @dataclass(frozen=True)
 class PauseResult:
-    """Whether a connection, or one of its tables, is paused now."""
+    """Pauses of a connection after a request."""
 
     paused: bool
-    """Whether it is paused; after a resume, whether anything of the connection still is."""
+    """True if it is paused; after a resume, true if anything of the connection still is."""
     changed: bool
-    """Whether this request has done it."""
+    """True if this request changed it."""
     pauses: tuple[ActivePause, ...]
-    """The pauses of the connection that hold now."""
+    """Pauses of the connection in effect."""
 
 
 class Pausing(ImmediateWork):

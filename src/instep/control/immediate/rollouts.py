@@ -34,19 +34,19 @@ from instep.store.work.rollouts import RolloutDraft
 
 @dataclass(frozen=True)
 class CreatedRollout:
-    """A rollout that has touched no connection yet, with its compatibility table."""
+    """A new rollout that has not started, with its compatibility table."""
 
     rollout: RolloutDetails
     """The rollout."""
     fits: Mapping[Fit, int]
-    """How many connections it fits in each way."""
+    """Number of connections per compatibility result."""
     connections: tuple[RolloutMember, ...]
     """The lines of the compatibility table."""
 
 
 @dataclass(frozen=True)
 class ChangedRollout:
-    """A rollout, with what was changed about it."""
+    """A rollout after it was changed."""
 
     rollout: RolloutDetails
     """The rollout as it is now."""
@@ -54,14 +54,14 @@ class ChangedRollout:
 
 @dataclass(frozen=True)
 class RolloutStep:
-    """A rollout that a worker carries on."""
+    """A rollout with the job that advances it."""
 
     rollout: RolloutDetails
     """The rollout as it is now."""
     job: str
-    """The job that carries it on."""
+    """The job that advances the rollout."""
     fresh: bool
-    """Whether this request has made the job; else it was under way before."""
+    """True if this request created the job; false if it existed already."""
 
 
 class RolloutCreation(ImmediateWork):

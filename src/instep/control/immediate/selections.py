@@ -25,17 +25,17 @@ class SelectionStep:
     changed: bool
     """False where it is already so."""
     lines: tuple[str, ...] = ()
-    """What follows, for people."""
+    """Effects, as lines for people."""
 
 
 @dataclass(frozen=True)
 class SwitchedSelection:
-    """What became of the objects that were switched."""
+    """Result of a change of the selection."""
 
     verb: Verb
-    """What was done with them."""
+    """The action that was carried out."""
     objects: tuple[SelectionStep, ...]
-    """Each object with what follows."""
+    """Each object with its effect."""
 
     def again(self, connection: str) -> list[SwitchSelectionRequest]:
         """Return the requests that switch just these objects: a pattern may fit others by now."""

@@ -76,7 +76,7 @@ class RuleShown:
 
 @dataclass(frozen=True)
 class KindShown:
-    """What the preset alone says to one kind of change."""
+    """Decision of the preset alone on one kind of change."""
 
     kind: str
     action: str
@@ -150,7 +150,7 @@ def _kind(kind: str, policy: Policy) -> KindShown:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a change is decided. `places` is parallel to `trace.asked`; `review` is the recorded change, if this is
+    """Explanation of a decision. `places` is parallel to `trace.asked`; `review` is the recorded change, if this is
     one; `notes` say what happens beside the policy."""
 
     connection: str
@@ -228,7 +228,7 @@ def _left_out(project: Project, store: Store, connection: str, change: Change, a
 def _beside(
     change: Change, decision: Decision, policy: Policy, tags: tuple[str, ...], accepted: Catalog
 ) -> Iterator[str]:
-    """What comes on top of the policy."""
+    """Yield what comes on top of the policy."""
     if change.kind.endswith(".removed") and decision.applied and not change.kind.startswith(("key", "cursor")):
         yield (
             "applied once two detections agree that it is gone (one where the catalog proves it); "
@@ -262,7 +262,7 @@ class EvaluatedCase:
 
 
 def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[EvaluatedCase | str]:
-    """Decides every case; of one that can be no such change, why."""
+    """Decide every case; of one that can be no such change, why."""
     policy, tags = project.policy(connection), project.connection(connection).tags
     return [_run(case, policy, tags) for case in cases]
 
@@ -299,7 +299,7 @@ class TakenOver:
 
 
 def take_over(project: Project, store: Store, connection: str, file: Path) -> TakenOver:
-    """A connector's schema config as keys of the connection. ProjectError if the file is wrong."""
+    """Return a connector's schema config as keys of the connection. ProjectError if the file is wrong."""
     import yaml
 
     seen = store.discoveries.get(connection)
@@ -349,7 +349,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def tested(result: EvaluatedCase | str) -> dict[str, Any]:
-    """A case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
+    """Return a case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
     if isinstance(result, str):
         return {"problem": result}
     decision, asked = result.trace.decision, result.trace.asked

@@ -188,7 +188,7 @@ def _of_table(wanted: PolicyQuestion, table: Table) -> k.Change:
         case "cursor.removed":
             return k.CursorRemoved(table.ref, table.cursor or names[0])
         case "destination.drifted":
-            return k.DestinationDrifted(table.ref, "it was edited by hand")
+            return k.DestinationDrifted(table.ref, "it was edited manually")
         case "name.collided":
             return k.NameCollided(table.ref, names[:1], "they would be one name")
         case "access.lost":

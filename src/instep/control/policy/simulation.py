@@ -2,7 +2,7 @@
 
 The changes that stood together when the source looked the same are decided together, as a detection does it.
 What a safeguard held back then (removals that were not confirmed, a mass removal, privacy, a name in use) it
-would hold back under any policy that lets it in.
+would hold back under any policy that accepts it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOUBT = "possible rename"
 
 @dataclass(frozen=True)
 class DecisionOutcome:
-    """What was or would be done; `text` is the action with what matters of its modifiers (`apply, removed: drop`)."""
+    """Action that was or would be taken; `text` is the action with its relevant modifiers (`apply, removed: drop`)."""
 
     action: str
     rule: str
@@ -53,7 +53,7 @@ class SimulatedDecision:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Of one connection, oldest first. `unread`: ids of changes that this version cannot read."""
+    """Simulation of one connection, oldest change first. `unread`: ids of changes that this version cannot read."""
 
     connection: str
     policy: Policy
@@ -74,7 +74,7 @@ class Simulation:
 
 
 def moment(text: str) -> datetime:
-    """A date or time as people write it, in UTC unless it says otherwise."""
+    """Return a date or time as people write it, in UTC unless it says otherwise."""
     try:
         return utc(text)
     except ValueError:
@@ -84,7 +84,7 @@ def moment(text: str) -> datetime:
 def simulate(
     project: Project, store: Store, connection: str, name: str, section: PolicySection, since: datetime | None = None
 ) -> Simulation:
-    """Decides the recorded changes of a connection by `section`, under the connection's own tags and tables."""
+    """Decide the recorded changes of a connection by `section`, under the connection's own tags and tables."""
     policy = to_policy(name, section, project.connection(connection).tables, project.option_rules(connection))
     tags = project.connection(connection).tags
     asked = (r for r in reversed(store.reviews.find(connection)) if r.rule != PROPOSAL)
@@ -125,7 +125,7 @@ def _decided(
 
 
 def _explicit(review: Review) -> Explicit | None:
-    """What a person had said before the decision stays so under any policy; later answers do not count."""
+    """Return what a person had said before the decision stays so under any policy; later answers do not count."""
     if review.rule not in ("selection", "review"):
         return None
     said: Mapping[str, Explicit] = {"apply": "approved", "ignore": "rejected"}

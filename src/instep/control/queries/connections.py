@@ -22,7 +22,7 @@ Fares = Literal["processing", "paused", "running", "failing", "waiting", "idle",
 
 @dataclass(frozen=True)
 class ConnectionSummary:
-    """A connection, and how it fares."""
+    """A connection with its state."""
 
     name: str
     source: str
@@ -43,7 +43,7 @@ class ConnectionDetails(ConnectionSummary):
     """A connection with its pauses."""
 
     pauses: tuple[ActivePause, ...] = ()
-    """What holds it or one of its tables up now."""
+    """Pauses in effect for it or its tables."""
 
 
 class ConnectionList(QueryWork):

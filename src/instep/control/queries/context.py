@@ -44,7 +44,7 @@ class QueryContext:
     scope: frozenset[str] | None = None
     """The names of these connections; None for all, also those that are not in the project any more."""
     sees: Callable[[str], bool] = lambda _: True
-    """Whether the asker may see a connection."""
+    """True if the asker may see a connection."""
     key: ApiKey | None = None
     """The asker's API key; None at the project."""
     open_connection: Callable[[str], Any] = _closed

@@ -43,10 +43,10 @@ class DetectorDetails:
     """processing: a detection runs; internal_disabled: it has switched itself off."""
     enabled: bool
     frequency: int
-    """In seconds."""
+    """Interval in seconds."""
     internal_disabled_detect_schema_changes: bool
     reason: str
-    """Why it has switched itself off."""
+    """Reason why it has disabled itself."""
     next_due: datetime | None
     current: DetectionSummary | None
     """The detection that runs or waits."""

@@ -44,7 +44,7 @@ class TableOutcome:
 
 @dataclass(frozen=True)
 class RunWithTables(Run):
-    """A run, with what it did to each table."""
+    """A run with its outcome per table."""
 
     tables: tuple[TableOutcome, ...] = ()
 

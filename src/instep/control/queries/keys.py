@@ -15,13 +15,13 @@ from instep.store.server.api_keys import ApiKey
 
 @dataclass(frozen=True)
 class KeyOfRequest:
-    """Whose request it is."""
+    """The API key that sent the request."""
 
     id: str
     name: str
     role: Role
     groups: tuple[str, ...]
-    """Tags of the connections that it is for; none: all."""
+    """Tags of the connections that the key may access; none: all."""
 
 
 class KeyList(QueryWork):

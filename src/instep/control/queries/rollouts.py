@@ -20,24 +20,24 @@ from instep.operations.spec import QueryWork
 
 @dataclass(frozen=True)
 class WaveProgress:
-    """How far one wave of a rollout is."""
+    """Progress of one wave of a rollout."""
 
     wave: int
     """The wave's number, from 1 on."""
     counts: Mapping[MemberStatus, int]
-    """How many of its connections have each status."""
+    """Number of its connections per status."""
 
 
 @dataclass(frozen=True)
 class RolloutDetails(Rollout):
-    """A rollout with how far it is."""
+    """A rollout with its progress."""
 
     text: str = ""
     """A sentence on what is rolled out."""
     counts: Mapping[MemberStatus, int] = field(default_factory=dict)
-    """How many connections have each status."""
+    """Number of connections per status."""
     waves: tuple[WaveProgress, ...] = ()
-    """How far each wave is."""
+    """Progress of each wave."""
     job: str | None = None
     """The job that carries it on; null while none does."""
 
@@ -48,19 +48,19 @@ class RolloutMember:
 
     connection: str
     wave: int
-    """Its wave; 0 for one that needs none."""
+    """Number of its wave; 0 if it needs none."""
     status: MemberStatus
     fit: Fit
-    """How the rollout fits it."""
+    """Compatibility with the rollout."""
     why: str
-    """Why it does, or does not."""
+    """Reason of that compatibility."""
     attempt: int
     run: str
     error: str
     findings: tuple[str, ...]
-    """What the health gates have found after its run."""
+    """Findings of the health gates after its run."""
     accepted: str
-    """Why that was let pass."""
+    """Reason for which the findings were accepted."""
     who: str
     started: datetime | None
     ended: datetime | None

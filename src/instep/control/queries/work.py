@@ -35,12 +35,12 @@ class BackfillList(QueryWork):
 
 @dataclass(frozen=True)
 class QueueTotals:
-    """Jobs and workers of the whole server: empty for keys that are for some groups."""
+    """Jobs with the counts and workers of the whole server; both are empty for keys limited to groups."""
 
     counts: Mapping[JobStatus, int]
-    """How many jobs have each status."""
+    """Number of jobs per status."""
     workers: tuple[Worker, ...]
-    """Who works."""
+    """The workers."""
 
 
 class QueueList(QueryWork):

@@ -47,8 +47,8 @@ def in_scope(groups: Collection[str], tags: Collection[str]) -> bool:
 def create(
     store: Store, name: str, role: str, who: str, *, groups: Sequence[str] = (), lasts: timedelta | None = None
 ) -> Issued:
-    """A key that lasts so long, or until it is revoked. Raises InstepError for a name or role that is none, Conflict
-    for a name that is in use."""
+    """Return a key that lasts so long, or until it is revoked. Raises InstepError for a name or role that is none,
+    Conflict for a name that is in use."""
     if not _NAME.fullmatch(name):
         hint = "up to 80 letters, digits, spaces and . _ @ -, a letter or digit first"
         raise InstepError(f"{name!r} cannot be the name of an API key", hint=hint)
@@ -74,7 +74,7 @@ def rotate(store: Store, key_id: str, *, overlap: timedelta = OVERLAP, lasts: ti
 
 
 def revoke(store: Store, key_id: str, who: str) -> ApiKey:
-    """Ends a key at once. Raises Conflict for the last admin key, without which nobody could make another one."""
+    """End a key at once. Raises Conflict for the last admin key, without which nobody could make another one."""
     with store.transaction():
         key, now = store.api_keys.get(key_id), store.api_keys.now()
         if key.role == "admin" and key.lives(now) and store.api_keys.count("admin") == 1:

@@ -122,9 +122,9 @@ class Resources:
         any_of: Iterable[Link] = (),
         namespace: str = "",
     ) -> list[Managed]:
-        """Objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what all of
-        them have, such as ("destination", "lake") for the group lake, or ("tag", "eu"); `any_of`: what each has one
-        of, if it is not empty; `namespace`: connections that may load into it."""
+        """Return objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what
+        all of them have, such as ("destination", "lake") for the group lake, or ("tag", "eu"); `any_of`: what each has
+        one of, if it is not empty; `namespace`: connections that may load into it."""
         wanted, one = tuple(links), frozenset(any_of)
         ours = self._own_page(kind, after, name, wanted, one)
         called = None
@@ -174,7 +174,7 @@ class Resources:
         since: tuple[datetime, str] | None = None,
         dry_run: bool = False,
     ) -> Managed:
-        """Writes an object and answers it as it may be shown. Tags of a connection stand in its document; those of
+        """Write an object and answer it as it may be shown. Tags of a connection stand in its document; those of
         others are `tags` (None: as they are). `expected`: the version it must have, 0 for a new one. `origins`:
         references that secrets came from, by place. `since`: when and by whom it was made, for one that was known
         before by another kind, and about whom all is told.
@@ -220,7 +220,7 @@ class Resources:
         return [ConnectionEdited(user, who) for kind, user in users if kind == "connection"]
 
     def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None, dry_run: bool = False) -> None:
-        """Deletes an object and its secrets. Blocked while others use it; of a connection, what was loaded and what is
+        """Delete an object and its secrets. Blocked while others use it; of a connection, what was loaded and what is
         recorded of it stay: see `instep.control.removal`."""
         self._not_of_file(kind, name, None)
         with self.store.transaction():
@@ -368,12 +368,12 @@ def _of_server(found: StoredObject) -> Managed:
 
 
 def _file_id(kind: ObjectKind, name: str) -> str:
-    """The same at every start, and none that the server makes: those begin with a letter."""
+    """Return the same at every start, and none that the server makes: those begin with a letter."""
     return "0" + hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:19]
 
 
 def merged(document: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396): null takes a key away, objects are merged, all else is replaced."""
+    """Return a JSON merge patch (RFC 7396): null takes a key away, objects are merged, all else is replaced."""
     if not isinstance(patch, Mapping):
         return patch
     found = dict(document) if isinstance(document, Mapping) else {}

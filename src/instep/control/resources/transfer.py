@@ -1,4 +1,4 @@
-"""Between files and what the server keeps: sections of a project file are taken in, and written again.
+"""Between files and what the server keeps: sections of a project file are taken in, and rewritten.
 
 Secrets of a file are references. They are resolved and sealed when they are taken in, and stand as references in what
 is written: as those that they came from, else as variables that are named after their place.
@@ -26,7 +26,7 @@ Named = tuple[ObjectKind, str]
 
 @dataclass
 class ImportReport:
-    """What became of each section."""
+    """Result of an import per section."""
 
     created: list[Named] = field(default_factory=list)
     changed: list[Named] = field(default_factory=list)
@@ -57,7 +57,7 @@ def _with_references(objects: Resources, kept: StoredObject, variables: set[str]
 
 
 def _variable(kept: StoredObject, path: Path, taken: set[str]) -> str:
-    """One that no other secret has."""
+    """Return one that no other secret has."""
     parts = [str(part) for part in (kept.kind, kept.name, *path) if part != "properties"]
     base = re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII).upper()
     name, number = base, 2
@@ -74,7 +74,7 @@ class _Undone(Exception):
 def import_project(
     objects: Resources, given: Project, *, who: str, replace: bool = False, dry_run: bool = False
 ) -> ImportReport:
-    """Takes in all sections of a project file, or none. What is there already is a Conflict, unless it is the same or
+    """Take in all sections of a project file, or none. What is there already is a Conflict, unless it is the same or
     `replace`. Tags of connections come with them; other settings of the file are the server's own business. Under
     `dry_run` all of it is tried, and nothing stays."""
     done = ImportReport()

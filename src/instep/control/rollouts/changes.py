@@ -115,9 +115,10 @@ def _paths(store: Store, connection: str) -> Iterator[str]:
 def change_patch(
     store: Store, verdict: Verdict, text: str, connections: Sequence[str], sees: Callable[[str], bool] | None = None
 ) -> ChangePatch:
-    """From the id of a change (`c-7f3a2b`), or from its kind and object (`column.added:public.order.note`): then it is
-    the one that most of the connections have. ChangeNotFound if none of them has it. With `sees` the id must be whole,
-    and a change of a connection that is not seen is as unknown as one that does not exist."""
+    """Return the patch of a change, given its id (`c-7f3a2b`) or its kind and object
+    (`column.added:public.order.note`): then it is the one that most of the connections have. ChangeNotFound if none of
+    them has it. With `sees` the id must be whole, and a change of a connection that is not seen is as unknown as one
+    that does not exist."""
     if ":" not in text:
         review = store.reviews.get(text) if sees is None else _seen(store, text, sees)
         return ChangePatch(store, verdict, review.kind, path_of(review), review.summary)

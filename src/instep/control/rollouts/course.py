@@ -32,14 +32,14 @@ class Course:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the text for people."""
         if self.back:
             return f"{', '.join(self.connections) or f'wave {self.upto}'} back"
         return f"up to wave {self.upto}"
 
 
 def course_of(data: Mapping[str, Any]) -> Course:
-    """As `Course.to_dict` wrote it."""
+    """Return the course that `Course.to_dict` wrote."""
     return Course(data["upto"], data["back"], tuple(data["look"]), tuple(data["connections"]))
 
 

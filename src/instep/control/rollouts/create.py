@@ -32,7 +32,7 @@ _BEGINS: Mapping[Fit, MemberStatus] = {
 
 @dataclass(frozen=True)
 class RolloutOrder:
-    """What is asked for. `canary`: connections that come first, in this order."""
+    """Request for a rollout. `canary`: connections that come first, in this order."""
 
     patch: Patch
     group: ConnectionGroup
@@ -60,7 +60,7 @@ def draft(order: RolloutOrder, connections: Sequence[str], who: str) -> RolloutD
 
 
 def create(store: Store, made: RolloutDraft) -> Rollout:
-    """Writes it down. InstepError if it would change no connection, now or once what stands against it is settled."""
+    """Write it down. InstepError if it would change no connection, now or once what stands against it is settled."""
     if all(m.status == "already" for m in made.members):
         raise InstepError(
             f"all {len(made.members)} connections have it already: {made.members[0].why}", hint="is the name right?"
@@ -72,7 +72,7 @@ def create(store: Store, made: RolloutDraft) -> Rollout:
 
 
 def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> dict[str, str]:
-    """Looks at the sources of all of them; answers what went wrong, by connection."""
+    """Look at the sources of all of them; answers what went wrong, by connection."""
     waiting, failed = list(connections), dict[str, str]()
     while waiting:
         ended = {name: found for name in waiting if (found := runs.detect(name, key)) is not None}
@@ -84,7 +84,7 @@ def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> d
 
 
 def patch_of(what: Mapping[str, Any], project: Project, store: Store, managed: ManagedPolicies | None = None) -> Patch:
-    """As `Patch.to_dict` wrote it, or a program did; InstepError for what is none."""
+    """Return the patch that `Patch.to_dict` or a program wrote; InstepError for what is none."""
     try:
         [(sort, said)] = what.items()
         match sort:

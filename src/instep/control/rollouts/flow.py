@@ -105,7 +105,7 @@ class Rolling:
         return self._release(held, "stopped")
 
     def _waves(self, held: Rollout, upto: int) -> Rollout:
-        """One after the other, what is left of each."""
+        """Return one after the other, what is left of each."""
         for number in range(1, upto + 1):
             if not self.store.rollouts.members(held.id, wave=number, statuses=("waiting", "running"), limit=1):
                 continue
@@ -268,7 +268,7 @@ _WORDS: Mapping[MemberStatus, str] = {"failed": "failed", "blocked": "not fittin
 
 
 def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
-    """From now on no connection is begun; runs that are under way end."""
+    """Stop a rollout: no further connection is started; current runs finish."""
     with store.transaction():
         now = store.rollouts.stop(id, f"by {who}{f': {why}' if why else ''}")
         store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, who))
@@ -276,7 +276,7 @@ def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
 
 
 def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) -> list[Member]:
-    """These connections have no turn any more, for this reason; what was applied to one that failed stays. All or
+    """Leave connections out of a rollout for this reason; changes already applied to them stay. All or
     none: Conflict if one of them is done, or its run is under way."""
     if not why.strip():
         raise InstepError("why are they skipped?", hint='give --reason "..."')
@@ -291,7 +291,7 @@ def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) 
 
 
 def _own(turn: Callable[[], T], refused: Callable[[str], T]) -> T:
-    """One connection's turn: what goes wrong with it is its own outcome. Fenced goes on to the whole rollout."""
+    """Return one connection's turn: what goes wrong with it is its own outcome. Fenced goes on to the whole rollout."""
     try:
         return turn()
     except Fenced:

@@ -12,7 +12,7 @@ from instep.model import Measure, Member, RunOutcome, TableHealth
 
 @dataclass(frozen=True)
 class Gates:
-    """What may be before a wave halts; None: it is not looked at. `failed`: runs that failed, as a number (1.0 and
+    """Limits at which a wave halts; None: not checked. `failed`: runs that failed, as a number (1.0 and
     above) or a share of the wave. `quarantined`: values held as a share of the rows read of a table. `nulls`: by how
     many points the share of NULL in a column may rise. `rows`: by which share the rows of a table may differ."""
 
@@ -26,7 +26,7 @@ class Gates:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         failed = "any run fails" if self.failed == 0 else f"more than {_amount(self.failed or 0)} of a wave's runs fail"
         said = {
             "failed": failed,
@@ -41,13 +41,13 @@ DEFAULT = Gates()
 
 
 def gates_of(data: Mapping[str, Any]) -> Gates:
-    """As `Gates.to_dict` wrote it."""
+    """Return the gates that `Gates.to_dict` wrote."""
     return Gates(**data)
 
 
 def gates(said: Sequence[str]) -> Gates:
-    """From `failed=10%`, `quarantined=0.5%`, `nulls=3`, `rows=off`; what is not named is as by default. InstepError for
-    anything else."""
+    """Parse gates such as `failed=10%`, `quarantined=0.5%`, `nulls=3`, `rows=off`; others keep their defaults.
+    InstepError for anything else."""
     found = DEFAULT
     for text in said:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -74,7 +74,7 @@ def _limit(text: str, name: str, value: str) -> float | None:
 
 
 def findings(outcome: RunOutcome, limits: Gates) -> tuple[str, ...]:
-    """What is not healthy after a run that went through."""
+    """Return what is not healthy after a run that went through."""
     return tuple(text for path, health in sorted(outcome.tables.items()) for text in _of_table(path, health, limits))
 
 

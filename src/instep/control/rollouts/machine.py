@@ -43,7 +43,7 @@ class BeginConnection:
 
 @dataclass(frozen=True)
 class Await:
-    """Nothing begins until one of these runs has ended."""
+    """Step that waits until one of these runs has ended."""
 
     members: tuple[Member, ...]
 
@@ -64,8 +64,8 @@ Step = BeginConnection | Await | Halt | Over
 
 
 def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
-    """For the connections of one wave, with at most `lanes` runs at a time. Runs that are under way, also those of a
-    process that has died, are seen to their end before a wave halts or is over."""
+    """Return the next step for the connections of one wave, with at most `lanes` runs at a time. Runs that are under
+    way, also those of a process that has died, are seen to their end before a wave halts or is over."""
     under_way = tuple(m for m in members if m.status == "running")
     why = halts(members, limits)
     waiting = next((m for m in members if m.status == "waiting"), None)
@@ -77,7 +77,7 @@ def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
 
 
 def standing(counts: Mapping[MemberStatus, int]) -> RolloutStatus:
-    """Of a rollout whose wave is over: counts of all its connections by status."""
+    """Return the number of connections by status of a rollout whose wave is over."""
     if counts.get("waiting") or counts.get("running"):
         return "ready"
     return "partial" if any(counts.get(status) for status in UNDONE) else "done"

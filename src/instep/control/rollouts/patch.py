@@ -32,19 +32,19 @@ class RunsConnections(Protocol):
         ...
 
     def detect(self, connection: str, key: str) -> RunOutcome | None:
-        """Looks at the source and records what has changed; changes nothing."""
+        """Look at the source and record what has changed; changes nothing."""
         ...
 
     def sync(self, connection: str, key: str, *, measured: bool) -> RunOutcome | None:
-        """One sync. `measured`: NULLs of the destination's columns are counted before and after, too."""
+        """Return one sync. `measured`: NULLs of the destination's columns are counted before and after, too."""
         ...
 
     def undo(self, connection: str, change: str, key: str) -> RunOutcome | None:
-        """Takes an applied change back; done, too, if it was taken back before."""
+        """Take an applied change back; done, too, if it was taken back before."""
         ...
 
     def wait(self) -> None:
-        """Passes the time while runs are under way; or raises Later."""
+        """Pass the time while runs are under way; or raises Later."""
         ...
 
 
@@ -53,7 +53,7 @@ class Patch(Protocol):
 
     @property
     def text(self) -> str:
-        """For people, in a few words."""
+        """Return a short text for people."""
         ...
 
     def to_dict(self) -> dict[str, Any]: ...
@@ -67,7 +67,7 @@ class Patch(Protocol):
         ...
 
     def undone_by(self, connection: str, before: Mapping[str, Any]) -> str:
-        """The applied change that has to be undone at the destination before `take_back`; "" if none has."""
+        """Return the applied change that has to be undone at the destination before `take_back`; "" if none has."""
         ...
 
     def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:

@@ -23,13 +23,13 @@ class ManagedPolicies(Protocol):
         ...
 
     def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
-        """These keys, and none of the others that choose a policy. Within the caller's transaction."""
+        """Set these keys and remove the other keys that choose a policy, within the caller's transaction."""
         ...
 
 
 @dataclass(frozen=True)
 class ServedPolicies:
-    """Of the connections that a server keeps; those of the project file are changed there."""
+    """Policies of connections in the server's store; those of the project file are changed there."""
 
     objects: Resources
 

@@ -58,8 +58,8 @@ class SelectionPatch:
         return CompatibilityLine("applies", _says(turned))
 
     def _steps(self, place: SwitchedConnection) -> list[Turn]:
-        """Each verb over its objects; what there is not needs no switching off. Raises InstepError for any other name
-        that there is not, Blocked for what instep.yml says otherwise."""
+        """Return each verb over its objects; what there is not needs no switching off. Raises InstepError for any other
+        name that there is not, Blocked for what instep.yml says otherwise."""
         there = {p for t in place.known.tables for p in (t.schema, t.path, *(f"{t.path}.{c.name}" for c in t.live))}
         there |= {s.path for s in self.store.switches.of(place.connection) if s.is_chosen}
         turns = [(verb, path) for verb, path in self.turns if verb != "off" or path in there]

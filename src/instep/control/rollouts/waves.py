@@ -28,7 +28,7 @@ class ConnectionGroup:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Return the text for people."""
         return "; ".join(f"{_WORDS[sort]} {', '.join(values)}" for sort, values in self.to_dict().items())
 
 
@@ -41,7 +41,7 @@ _WORDS = {
 
 
 def group_of(data: Mapping[str, Any]) -> ConnectionGroup:
-    """As `ConnectionGroup.to_dict` wrote it."""
+    """Return the group that `ConnectionGroup.to_dict` wrote."""
     return ConnectionGroup(**{name: tuple(values) for name, values in data.items()})
 
 

@@ -1,4 +1,4 @@
-"""Objects that are not accepted yet: what the next sync lets in by the policy and the answers of today."""
+"""Objects that are not accepted yet: what the next sync accepts by the policy and the answers of today."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Coming:
         return cls(place, first, switches, reviews, on, accepted)
 
     def left_out(self, place: Object, change: Addition) -> str:
-        """Return why the next sync leaves the object out; "" if it lets it in or has it already."""
+        """Return why the next sync leaves the object out; "" if it accepts it or has it already."""
         if place not in self._decided:
             self._decided[place] = self._left_out(place, change)
         return self._decided[place]

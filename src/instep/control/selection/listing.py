@@ -24,8 +24,8 @@ _WAITS: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 @dataclass(frozen=True)
 class Listed:
-    """One object of the list. `hashed` is None but for columns; `since` is when it was switched or found, as far as
-    that is on record, `who` the person who switched it."""
+    """One object of the selection. `hashed` is null for everything but columns; `since` is the time when the object was
+    switched or found, if recorded; `who` is the person who switched it."""
 
     schema: str
     table: str
@@ -88,7 +88,7 @@ class _Listing:
                 yield from self.columns(tables[ref])
 
     def schema(self, name: str) -> Listed:
-        """On unless it was switched off, or policy holds it as a whole."""
+        """Return a schema's listing: on unless it was switched off or the policy blocks it as a whole."""
         on, why = name not in self.place.now.schemas_off, "its tables are switched themselves"
         return self._one((name, "", ""), on, why, None, SchemaAdded(name))
 
@@ -121,7 +121,7 @@ class _Listing:
         return hashed(now if on else replace(now, off=frozenset(), exclude_columns=()), table.ref, name)
 
     def touched(self, table: Table, column: Column) -> bool:
-        """By a person, by the file, or held by policy."""
+        """Return True if a person or the file switched it, or the policy blocks it."""
         place = (*table.ref, column.name)
         held = bool(self.coming.left_out(place, _added(table, column)))
         off = not column_is_on(self.place.now, table, column)[0]

@@ -40,7 +40,7 @@ def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str
 
 @dataclass(frozen=True)
 class _Place:
-    """What is accepted of a connection, and what is chosen of it now."""
+    """Accepted objects of a connection, and its current selection."""
 
     accepted: Catalog
     now: Selection

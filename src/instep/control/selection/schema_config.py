@@ -25,7 +25,7 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Lock:
-    """Why an object cannot be switched; `text` in words."""
+    """Reason why an object cannot be switched; `text` is for people."""
 
     reason: Reason
     text: str = ""

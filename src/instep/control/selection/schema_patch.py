@@ -53,7 +53,7 @@ class ConfigPatch:
 
 @dataclass(frozen=True)
 class Patched:
-    """What a patch leads to: switches to be turned, and a merge patch (None removes a key) of the connection's section
+    """Result of a patch: switches to set, and a merge patch (None removes a key) of the connection's section
     of the project."""
 
     steps: tuple[SwitchStep, ...] = ()
@@ -61,7 +61,7 @@ class Patched:
 
 
 def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch) -> Patched:
-    """What `patch` does to `config`, which is of this place; nothing is changed yet.
+    """Return what `patch` does to `config`, which is of this place; nothing is changed yet.
 
     What is already so is left alone, but for columns: one that was set stays listed. Raises NotListed, Blocked for
     what is locked, and InstepError for what cannot be set here.

@@ -149,7 +149,7 @@ def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
 
 
 def _gone(switch: Switch) -> SwitchTarget:
-    """What was switched once and is not at the source any more."""
+    """Return what was switched once and is not at the source any more."""
     if not switch.table:
         return SwitchTarget(switch.schema)
     column = Column(switch.column, Unknown()) if switch.column else None
@@ -179,7 +179,7 @@ def wanted(place: SwitchedConnection, verb: Verb, objects: Sequence[str], matchi
 
 
 def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
-    """Raises Blocked for what may not be switched so, and InstepError where it makes no sense."""
+    """Raise Blocked for what may not be switched so, and InstepError where it makes no sense."""
     if verb in ("hash", "unhash") and target.column is None:
         raise InstepError(f"only columns are hashed, {target.path} is none", hint=f"name one: {target.path}.COLUMN")
     _check_file(place, verb, target)
@@ -315,7 +315,7 @@ def _of_column(
 
 
 def switch(place: SwitchedConnection, turned: Sequence[SwitchStep], who: str) -> list[SwitchStep]:
-    """Turns them in one transaction, with events; answers those that stood otherwise. A rejection of the object's
+    """Turn them in one transaction, with events; answers those that stood otherwise. A rejection of the object's
     own addition does not count any more once it is switched on."""
     new = [s for s in turned if not s.same]
     store, name = place.store, place.connection
@@ -331,8 +331,8 @@ def switch(place: SwitchedConnection, turned: Sequence[SwitchStep], who: str) ->
 
 
 def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[SwitchStep]:
-    """What lets the columns of these changes in hashed. Raises InstepError for changes that let no column in, and
-    Blocked as `steps` does."""
+    """Return what lets the columns of these changes in hashed. Raises InstepError for changes that let no column in,
+    and Blocked as `steps` does."""
     out = []
     for review in reviews:
         columns = _columns_of(place, review)
@@ -348,7 +348,7 @@ def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[Switch
 
 
 def answer_hashed(project: Project, store: Store, found: Sequence[Review], status: Answer, who: str) -> list[Review]:
-    """Answers the changes, and what they let in is hashed; all or nothing. Errors are those of `hashing`."""
+    """Answer the changes, and what they accept is hashed; all or nothing. Errors are those of `hashing`."""
     of = {name: place_of(project, store, name) for name in dict.fromkeys(r.connection for r in found)}
     turned = [(place, hashing(place, [r for r in found if r.connection == name])) for name, place in of.items()]
     with store.transaction():
@@ -377,7 +377,7 @@ def kept_switches(place: SwitchedConnection) -> dict[str, Switch]:
 
 
 def _additions(place: SwitchedConnection, turned: Sequence[SwitchStep]) -> Iterator[str]:
-    """The ids of the rejected additions of these objects."""
+    """Yield the ids of the rejected additions of these objects."""
     kinds = {"schema": "schema.added", "table": "table.added", "column": "column.added"}
     about = {(kinds[_level(s.target)], s.target.path) for s in turned}
     for review in place.store.reviews.find(place.connection, ("rejected",)) if about else ():

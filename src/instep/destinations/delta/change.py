@@ -57,7 +57,7 @@ class DeltaCommit:
     by: Sequence[DeltaField] | None = None
 
     def land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
-        """Writes it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
+        """Write it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
         Conflict if anything else has changed it."""
         try:
             return self._land(operation, commit, warehouse)
@@ -223,7 +223,7 @@ def begin(
     by: Sequence[DeltaField],
     files: Sequence[Action] = (),
 ) -> bool:
-    """Makes a table, partitioned by some of its columns; False if one is there."""
+    """Make a table, partitioned by some of its columns; False if one is there."""
     days = max(int(warehouse.days), 1)
     metadata = {
         "id": str(uuid.uuid4()),

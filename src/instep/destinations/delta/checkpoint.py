@@ -56,7 +56,7 @@ def content(actions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def read(paths: Sequence[AnyPath]) -> Iterator[dict[str, Any]]:
-    """The actions of a checkpoint; maps come back as dicts."""
+    """Yield the actions of a checkpoint; maps come back as dicts."""
     for path in paths:
         try:
             file = pq.ParquetFile(opened(path))

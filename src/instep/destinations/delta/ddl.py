@@ -118,7 +118,7 @@ def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
 
 
 def drop(warehouse: ObjectWarehouse, held: DeltaTableState, commit: Commit) -> None:
-    """By a commit of the table's own log; where it waits is written down before."""
+    """Drop a table by a commit of its own log; the place where it is kept is recorded first."""
     at, source_id = now_ms(), held.record.table.id
     warehouse.wait(held.ref, source_id, held.folder, at)
     DeltaCommit(held, held.record, domains=warehouse.said(held.ref, at, source_id)).land(
@@ -190,7 +190,7 @@ def _called(warehouse: ObjectWarehouse, held: DeltaTableState, ref: Ref, commit:
 
 @dataclass(frozen=True)
 class _Next:
-    """The columns that a table gets. `casts`: for columns that are written again, the one whose values they hold."""
+    """The columns that a table gets. `casts`: for columns that are rewritten, the one whose values they hold."""
 
     fields: tuple[DeltaField, ...]
     casts: Mapping[str, tuple[DeltaField, ColumnOrigin]]
@@ -277,7 +277,8 @@ def _parking(
 
 
 def statements(steps: Sequence[Step]) -> list[str]:
-    """As for Iceberg: both are Spark's. Partitions come with the table, or with its next whole load."""
+    """Return the statements in Spark SQL, as for Iceberg. Partitions come with the table, or with its next whole
+    load."""
     by = {s.table: _sql_columns(s.change) for s in steps if isinstance(s.change, SetLayout)}
     anew = {s.table for s in steps if isinstance(s.change, TableAdded | TableReplaced)}
     out: list[str] = []

@@ -231,7 +231,7 @@ class DeltaDestination:
 
 
 def check_warehouse(destination: DeltaDestination) -> list[Check]:
-    """One line for each thing that the folder must allow, until the first that fails."""
+    """Return one line for each thing that the folder must allow, until the first that fails."""
     on, folder = scratch("instep_test"), "the folder must allow new files and links to them"
 
     def write() -> None:

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def engine() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-    """A connection with tables of its own."""
+    """Return a connection with tables of its own."""
     return in_duckdb(MEMORY, lossless=True, wrong=_incomparable)
 
 

@@ -41,14 +41,15 @@ def path_of(held: DeltaTableState, file: Action) -> AnyPath:
 
 
 def rows_in(held: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
-    """The rows of a table's data file as `batches` has them. Files of other programs lack the partition columns."""
+    """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
+    columns."""
     return batches(path_of(held, file), fields, told=values_of(file, held.by))
 
 
 def batches(
     path: AnyPath, fields: Sequence[DeltaField], *, by_id: bool = False, told: Mapping[str, pa.Scalar] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """A file's rows in order, as the table has these columns, under their physical names; what the file lacks is
+    """Yield a file's rows in order, as the table has these columns, under their physical names; what the file lacks is
     NULL, or what is `told` by physical name. `by_id`: columns are found by field id, whatever they are called there."""
     schema = file_schema(fields)
     try:
@@ -154,7 +155,7 @@ def adopted(
     by: Sequence[DeltaField],
 ) -> list[Action]:
     """Return the staged files as files of the table. Those whose columns bear other names than the table's files have,
-    or whose rows were not told apart by its partition columns, are written again. StageError for one that is not what
+    or whose rows were not told apart by its partition columns, are rewritten. StageError for one that is not what
     the table needs."""
     out = []
     for file in files:
@@ -178,7 +179,7 @@ def copied(
     run: str,
     by: Sequence[DeltaField],
 ) -> list[Action]:
-    """Files of the table with the rows of the staged ones, which stay as they are."""
+    """Return files of the table with the rows of the staged ones, which stay as they are."""
     out = []
     for file in files:
         if file.rows:

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""Brings values into rows that have none: they meet the staged values by key, their files are written again."""
+"""Brings values into rows that have none: they meet the staged values by key, their files are rewritten."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _may_lack(file: Action, column: str) -> bool:
 
 
 def _found(held: DeltaTableState, work: Fill) -> tuple[RowEdit, int]:
-    """What becomes of rows that get a value or another note, and how many."""
+    """Return what becomes of rows that get a value or another note, and how many."""
     columns, first = list(work.columns), len(work.key)
     names = [*work.key, *columns, work.meta]
     same = " AND ".join(f"t.c{i} = s.c{i}" for i in range(first))

@@ -43,7 +43,7 @@ def named(ref: Ref) -> str:
 
 
 def not_ours(ref: Ref) -> DestinationError:
-    """What is said of a folder that something else made."""
+    """Return what is said of a folder that something else made."""
     return DestinationError(
         f"table {named(ref)} exists and is not ours: its log has no record of ours",
         hint="choose another namespace or table name",
@@ -99,7 +99,7 @@ class DeltaTableState:
 
     @property
     def layout(self) -> tuple[DeltaField, ...]:
-        """What files that are written again have: the columns, then those that wait for an undo."""
+        """What files that are rewritten have: the columns, then those that wait for an undo."""
         waits = (replace(p.field, nullable=True) for p in self.parked.values())
         return (*self.columns, *waits)
 
@@ -221,7 +221,7 @@ def read_parked(text: str) -> ParkedField:
 
 
 def find(warehouse: Warehouse, ref: Ref) -> DeltaTableState | None:
-    """A table of ours, or a copy of one; None if nothing is there, or something else."""
+    """Return a table of ours, or a copy of one; None if nothing is there, or something else."""
     log = warehouse.log(ref)
     snapshot = log.snapshot()
     return held_at(log, ref, snapshot, warehouse.part) if snapshot and warehouse.is_at(snapshot, ref) else None
@@ -254,7 +254,8 @@ def held_in(folder: AnyPath, ref: Ref) -> DeltaTableState:
 
 
 def require(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
-    """A table of ours that may be written; DestinationError if it is not there, or somebody else's, or a copy."""
+    """Return a table of ours that may be written; DestinationError if it is not there, or somebody else's, or a
+    copy."""
     held = find(warehouse, ref)
     if held is None or held.record.copy:
         raise not_ours(ref) if held or warehouse.is_taken(ref) else missing(ref)
@@ -262,7 +263,7 @@ def require(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
 
 
 def readable(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
-    """A table of ours, or a copy."""
+    """Return a table of ours, or a copy."""
     held = find(warehouse, ref)
     if held is None:
         raise not_ours(ref) if warehouse.is_taken(ref) else missing(ref)
@@ -270,7 +271,7 @@ def readable(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
 
 
 def loaded(warehouse: Warehouse, ref: Ref) -> tuple[DeltaTableState, LoadState]:
-    """A table whose rows can be changed; DestinationError while it has none."""
+    """Return a table whose rows can be changed; DestinationError while it has none."""
     held = require(warehouse, ref)
     if (state := held.state()) is None:
         raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")

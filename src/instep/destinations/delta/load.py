@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def again(attempt: Callable[[], T]) -> T:
-    """Tries it on the table as it is by then, if somebody else was faster; never behind a later run's back."""
+    """Try it on the table as it is by then, if somebody else was faster; never behind a later run's back."""
     for left in range(TRIES - 1, -1, -1):
         try:
             return attempt()
@@ -61,7 +61,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
 
 
 def _clear(held: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
-    """Staged files whose rows were written again have served."""
+    """Staged files whose rows were rewritten have served."""
     kept = {path_of(held, a) for a in added}
     remove_files(held, (f for f in files if staged_path(held, f) not in kept))
 

@@ -172,7 +172,7 @@ class DeltaLog:
             )
 
     def actions(self, version: int) -> Iterator[Action]:
-        """What one commit says; FileNotFoundError if it is not kept any more."""
+        """Return what one commit says; FileNotFoundError if it is not kept any more."""
         path = self._path(version)
         text = path.read_once().decode() if isinstance(path, ObjectPath) else path.read_text(encoding="utf-8")
         # not splitlines(): JSON may hold U+2028 and others that it would break lines at
@@ -182,7 +182,7 @@ class DeltaLog:
         return self.folder / f"{version:020}.json"
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
-        """Makes that version; False, and nothing changed, if it is there already. The folder must exist."""
+        """Make that version; False, and nothing changed, if it is there already. The folder must exist."""
         text = "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions)
         path = self._path(version)
         return path.create(text.encode()) if isinstance(path, ObjectPath) else _link(path, text)
@@ -203,7 +203,7 @@ class DeltaLog:
         _replace(self.folder / "_last_checkpoint", said.encode())
 
     def clean(self, first: int) -> None:
-        """Deletes commits and checkpoints that only versions before `first` need."""
+        """Delete commits and checkpoints that only versions before `first` need."""
         commits, whole = self._listed()
         base = max((v for v in whole if v <= first), default=-1)
         for path in [*(self._path(v) for v in commits if v < base), *(p for v in whole if v < base for p in whole[v])]:
@@ -211,7 +211,7 @@ class DeltaLog:
                 path.unlink(missing_ok=True)
 
     def tidy(self, age: float = 0) -> None:
-        """Deletes what writers of ours that died have left in the log's folder; call it when there can be none, or say
+        """Delete what writers of ours that died have left in the log's folder; call it when there can be none, or say
         how old (seconds) it is at least."""
         if isinstance(self.folder, Path):
             for path in self.folder.glob(".instep-*.tmp"):
@@ -264,5 +264,5 @@ def _settle(folder: Path) -> None:
 
 
 def encoded(path: str) -> str:
-    """A path below the table as the log spells it."""
+    """Return a path below the table as the log spells it."""
     return quote(path, safe="/=-_.~")

@@ -124,7 +124,7 @@ def _removed(held: DeltaTableState) -> Iterator[Action]:
 
 
 def _named(held: DeltaTableState) -> set[AnyPath]:
-    """Every file that a version that can be read names."""
+    """Return every file that a version that can be read names."""
     versions = held.log.versions()
     first = held.log.snapshot(versions[0])
     files: list[Action] = [*held.snapshot.files.values(), *_removed(held), *(first.files.values() if first else ())]

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered, values are parameters
-"""An upsert: what differs is found in DuckDB, the files that have such rows are written again, all in one commit."""
+"""An upsert: what differs is found in DuckDB, the files that have such rows are rewritten, all in one commit."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _upsert(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit
 
 
 def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerge, files: Sequence[StagedFile]) -> None:
-    """Makes the tables s (one staged row a key) and met (every row, and what becomes of it)."""
+    """Make the tables s (one staged row a key) and met (every row, and what becomes of it)."""
     db.register("staged", staged_rows(held, work.names, files, work.brief))
     run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
     lacks = " OR ".join(f"c{i} IS NULL" for i in range(len(work.how.key)))

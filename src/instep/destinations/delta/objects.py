@@ -58,14 +58,14 @@ class ObjectWarehouse(Warehouse):
         return self.root / folder_name(ref[0]) / folder_name(ref[1]), 0
 
     def room(self) -> StorageFolder:
-        """For files of no table."""
+        """Return storage for files that belong to no table."""
         return StorageFolder((self.root / OWN / "runs").uri, self.root.io)
 
     def folder(self, ref: Ref) -> ObjectPath:
         return self._found(ref)[0]
 
     def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
-        """Beside each other: an answer takes as long as several hundred from a disk."""
+        """Run the calls in parallel: one answer takes as long as several hundred from a disk."""
         with ThreadPoolExecutor(THREADS, thread_name_prefix="tables") as pool:
             return list(pool.map(look, refs))
 
@@ -103,7 +103,7 @@ class ObjectWarehouse(Warehouse):
         return not said or (said["name"] == list(ref) and not said["dropped"])
 
     def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
-        """What the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
+        """Return what the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
     def make(self, ref: Ref) -> DeltaLog:

@@ -67,7 +67,7 @@ def is_one_of(partition: Partition | None, by: Sequence[DeltaField]) -> bool:
 
 
 def texts(partition: Partition | None, by: Sequence[DeltaField]) -> dict[str, str | None]:
-    """A file's place as the log has it."""
+    """Return a file's place as the log has it."""
     values = partition.values if partition is not None and by else ()
     return {f.physical: _text(f, value) for f, value in zip(by, values, strict=True)}
 
@@ -129,7 +129,7 @@ def place(file: Action) -> tuple[tuple[str, str | None], ...]:
 
 
 def limited(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
-    """What a task writes, whose values in these columns have to be told by texts."""
+    """Return what a task writes, whose values in these columns have to be told by texts."""
     found = set(names)
     return pa.schema([_marked(f) if f.name in found else f for f in schema])
 

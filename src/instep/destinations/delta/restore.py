@@ -20,7 +20,7 @@ from instep.errors import Conflict, DestinationError
 
 
 def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The versions that added or removed files, with what their commit says of itself."""
+    """Yield the versions that added or removed files, with what their commit says of itself."""
     for version in log.versions():
         info, changes = dict[str, Any](), False
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Data files that are written again: some of their rows changed, some left out, all others as they were.
+"""Data files that are rewritten: some of their rows changed, some left out, all others as they were.
 
 What waits for an undo is written along, so that a column that comes back has the values of these rows too.
 """
@@ -27,7 +27,7 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowEdit:
-    """What becomes of rows, known by file number and place (`at`: lines of both, in any order, none twice): without
+    """Edit of rows, identified by file number and position (`at`: lines of both, in any order, none twice): without
     `values` they leave, else each takes the columns of its line there (names are the columns')."""
 
     at: Places
@@ -41,7 +41,7 @@ def edited(
     commit: Commit,
     by: Sequence[DeltaField] | None = None,
 ) -> None:
-    """Puts files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
+    """Put files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
     NULL), into the change, in the place of those that had the rows; all files if the table gets other partition columns
     (`by`)."""
     held = change.held
@@ -74,7 +74,7 @@ def _rows(
 def _new_rows(
     held: DeltaTableState, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with columns by name as batches of a file."""
+    """Yield rows with columns by name as batches of a file."""
     names = {f.physical: f.name for f in held.columns}
     schema = file_schema(fields)
     for batch in rows:
@@ -146,8 +146,8 @@ def again(
     casts: Mapping[str, tuple[DeltaField, ColumnOrigin]],
     commit: Commit,
 ) -> None:
-    """Files again whose columns (by physical name) get the values of another one in their own type: in `casts` those of
-    the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
+    """Yield files again whose columns (by physical name) get the values of another one in their own type: in `casts`
+    those of the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
     held, own, moves = change.held, set[str](), dict[str, _ValueMove]()
     if commit.part and commit.part.moves:
         moves = _moves(change, commit.part, {f.physical: f for f in layout})
@@ -161,7 +161,7 @@ def again(
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for physical, (before, source) in casts.items():
                 was, column = source.before, source.column
-                assert was is not None, "a column that is written again was there before"
+                assert was is not None, "a column that is rewritten was there before"
                 kind = schema.field(physical).type
                 columns[physical] = cast_all(column.name, columns[before.physical], was.type, column.type, kind)
             if path in own:
@@ -176,7 +176,7 @@ def again(
 
 @dataclass(frozen=True)
 class _ValueMove:
-    """Where the values of a column come from; None: it has none any more."""
+    """Origin of a column's values; None: it has none any more."""
 
     before: DeltaField | None
     after: DeltaField

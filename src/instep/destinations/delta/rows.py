@@ -24,7 +24,7 @@ from instep.schema.catalog.types import DataType
 
 
 def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
-    """Columns as they are read."""
+    """Return columns as they are read."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
 
 
@@ -60,7 +60,7 @@ def take(held: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.
 
 @dataclass(frozen=True)
 class _FoundRows:
-    """Where rows that were met stand. `version`: the record's, which a claim leaves as it is."""
+    """Positions of the rows that were found. `version`: the record's, which a claim leaves as it is."""
 
     version: int
     files: frozenset[str]

@@ -60,7 +60,7 @@ def fields_of(metadata: Mapping[str, Any]) -> tuple[DeltaField, ...]:
 
 
 def schema_string(fields: Sequence[DeltaField]) -> str:
-    """Refuses names that some reader of the table could not tell apart."""
+    """Refuse names that some reader of the table could not tell apart."""
     _check_names([f.name for f in fields], "the table")
     data = {"type": "struct", "fields": [f.to_json() for f in fields]}
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
@@ -102,7 +102,7 @@ def data_type(stored: Type) -> DataType:
 
 
 def bare(stored: Type) -> Type:
-    """A stored form without ids and physical names: equal for equal types."""
+    """Return a stored form without ids and physical names: equal for equal types."""
     if isinstance(stored, str):
         return stored
     if stored["type"] == "array":
@@ -149,12 +149,13 @@ def _nested(made: DeltaField) -> pa.Field:
 
 
 def arrow_of(kind: DataType) -> pa.DataType:
-    """What values of a type are when they are read."""
+    """Return what values of a type are when they are read."""
     return arrow_type(stored_type(kind, iter(range(1, 1_000_000))))
 
 
 def arrow_field(made: DeltaField) -> pa.Field:
-    """A column as tasks write it: under its own name, with its id and, if that is not the one it has in files, that."""
+    """Return a column as tasks write it: under its own name, with its id and, if that is not the one it has in files,
+    that."""
     said = {FIELD_ID: str(made.id)} | ({STORED: made.physical} if made.physical != made.name else {})
     return pa.field(made.name, arrow_type(made.type), made.nullable, said)
 
@@ -164,7 +165,7 @@ def arrow_schema(fields: Sequence[DeltaField]) -> pa.Schema:
 
 
 def file_schema(fields: Sequence[DeltaField]) -> pa.Schema:
-    """Columns as files have them: physical names and ids."""
+    """Return columns as files have them: physical names and ids."""
     return pa.schema([pa.field(f.physical, arrow_type(f.type), f.nullable, {FIELD_ID: str(f.id)}) for f in fields])
 
 
@@ -178,7 +179,8 @@ def first_fields(table: Table, ids: Iterator[int], used: Collection[str] = ()) -
 
 
 def new_field(column: Column, ids: Iterator[int], used: Collection[str], *, nullable: bool = True) -> DeltaField:
-    """A column that no file has yet; its physical name is its own, unless another column has ever had that one."""
+    """Return a column that no file has yet; its physical name is its own, unless another column has ever had that
+    one."""
     number = next(ids)
     folded = {u.casefold() for u in used}
     names = chain([column.name], (f"{column.name}-{n}" for n in count(number)))
@@ -217,7 +219,7 @@ def _widens(before: str, after: str) -> bool:
 
 
 def features(fields: Sequence[DeltaField]) -> list[str]:
-    """What a reader must know of to read these columns."""
+    """Return what a reader must know of to read these columns."""
     found = ["columnMapping"]
     if any("timestamp_ntz" in json.dumps(f.type) for f in fields):
         found.append("timestampNtz")

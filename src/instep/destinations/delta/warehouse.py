@@ -50,8 +50,8 @@ class Waiting:
 
 
 def folder_name(name: str) -> str:
-    """A name as part of a path; what a file system or a reader of Delta could mistake is percent-encoded. SchemaError
-    for one that is too long then."""
+    """Return a name as part of a path; what a file system or a reader of Delta could mistake is percent-encoded.
+    SchemaError for one that is too long then."""
     made = _SAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
     if len(made.encode()) > _LONGEST:
         raise SchemaError(
@@ -73,7 +73,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def refs(self) -> list[Ref]:
-        """Every folder that has a log, ours or not."""
+        """Return every folder that has a log, ours or not."""
 
     @abstractmethod
     def is_taken(self, ref: Ref) -> bool:
@@ -81,7 +81,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def make(self, ref: Ref) -> DeltaLog:
-        """The log of a table that is about to begin."""
+        """Return the log of a table that is about to begin."""
 
     @abstractmethod
     def moving(self) -> AbstractContextManager[None]:
@@ -93,7 +93,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def room(self) -> StorageFolder:
-        """For files of no table."""
+        """Return storage for files that belong to no table."""
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -106,7 +106,7 @@ class Warehouse(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Deletes what was left of a folder when a deletion was cut off."""
+        """Delete what was left of a folder when a deletion was cut off."""
 
     @abstractmethod
     def unname(self, ref: Ref) -> None:
@@ -116,7 +116,7 @@ class Warehouse(ABC):
         return DeltaLog(self.folder(ref))
 
     def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
-        """What is found at each of these names, in order."""
+        """Return what is found at each of these names, in order."""
         return [look(ref) for ref in refs]
 
     def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
@@ -132,7 +132,8 @@ class Warehouse(ABC):
         return True
 
     def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
-        """What a log has to say of the table's name, or since when it waits (milliseconds since 1970), by domain."""
+        """Return what a log has to say of the table's name, or since when it waits (milliseconds since 1970), by
+        domain."""
         return {}
 
 
@@ -155,7 +156,7 @@ class Folders(Warehouse):
         return self.root / folder_name(ref[0]) / folder_name(ref[1])
 
     def refs(self) -> list[Ref]:
-        """Every folder that has a log, ours or not."""
+        """Return every folder that has a log, ours or not."""
         found = []
         for space in self._children(self.root):
             for table in self._children(space) if space.name != OWN else ():
@@ -177,7 +178,7 @@ class Folders(Warehouse):
         return self.root, self.root / OWN
 
     def room(self) -> StorageFolder:
-        """For files of no table."""
+        """Return storage for files that belong to no table."""
         return StorageFolder((self.root / OWN / "runs").as_uri())
 
     def unname(self, ref: Ref) -> None:
@@ -191,7 +192,7 @@ class Folders(Warehouse):
         return False
 
     def make(self, ref: Ref) -> DeltaLog:
-        """The log of a table that is about to begin."""
+        """Return the log of a table that is about to begin."""
         place = self.folder(ref) / FOLDER
         with clear_errors(str(place)):
             place.mkdir(parents=True, exist_ok=True)
@@ -275,11 +276,11 @@ class Folders(Warehouse):
             with suppress(FileNotFoundError):  # another run finishes it
                 shutil.rmtree(away)
         except OSError as error:
-            hint = "delete it by hand, or check its rights and run this again"
+            hint = "delete it manually, or check its rights and run this again"
             raise DestinationError(f"{folder} cannot be deleted: {error.strerror}", hint=hint) from error
 
     def finish(self) -> None:
-        """Deletes what was left of a folder when a deletion was cut off."""
+        """Delete what was left of a folder when a deletion was cut off."""
         for place in self._children(self.root / OWN / "dropped"):
             if place.name.startswith("."):
                 shutil.rmtree(place, ignore_errors=True)

@@ -56,7 +56,7 @@ BATCH = 100_000
 
 
 def rewrite(session: DuckDbSession, table: str, place: str, before: DataType, column: Column) -> None:
-    """Adds `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
+    """Add `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
     not fit."""
     target = arrow_type(column.type)
     schema = pa.schema([("n", pa.int64()), ("v", target)])
@@ -107,7 +107,7 @@ def create(session: DuckDbSession, table: Table, changes: Sequence[str], commit:
 
 
 def make(session: DuckDbSession, record: Record) -> Record:
-    """Creates the table of a record; returns the record with the types as the file tells them."""
+    """Create the table of a record; returns the record with the types as the file tells them."""
     table = record.table
     check_names(table)
     session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(table.schema)}")
@@ -231,7 +231,7 @@ def _alter_column(session: DuckDbSession, table: str, before: Column, column: Co
 
 
 def _move(session: DuckDbSession, record: Record, new: Ref) -> Record:
-    """Under another name; into another schema it is written again, as DuckDB moves no table."""
+    """Under another name; into another schema it is rewritten, as DuckDB moves no table."""
     if is_taken(session, new) and new[1].casefold() != record.ref[1].casefold():
         raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")
     moved = replace(record, table=replace(record.table, schema=new[0], name=new[1]))

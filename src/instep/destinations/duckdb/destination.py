@@ -83,7 +83,7 @@ class DuckDbSchema(DuckDbDdl):
         return record.state if record else None
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
-        """Rows as recorded; a file does not tell the bytes of one table: small ones share blocks."""
+        """Return rows as recorded; a file does not tell the bytes of one table: small ones share blocks."""
         with self.file.reading() as session:
             found = every(session) if session else {}
         part = self.file.part
@@ -206,7 +206,7 @@ class DuckDbDestination:
 
 
 def check_file(destination: DuckDbDestination) -> list[Check]:
-    """One line for each thing that the file and the folder beside it must allow, until the first that fails."""
+    """Return one line for each thing that the file and the folder beside it must allow, until the first that fails."""
     on = scratch(SCHEMA)
     file, folder = "the file must be a DuckDB database that may be written to", "the folder must allow new files"
 

@@ -71,7 +71,7 @@ class DuckDbSession:
     part: tuple[str, str] | None = None
 
     def name(self, schema: str, table: str) -> str:
-        """A table as SQL names it, whatever the file and its schemas are called."""
+        """Return a table as SQL names it, whatever the file and its schemas are called."""
         return f"{q(self.catalog)}.{q(schema)}.{q(table)}"
 
     def schema(self, name: str) -> str:
@@ -142,7 +142,7 @@ class DatabaseFile:
         return sum(file.stat().st_size for file in (self.path, log) if file.exists())
 
     def checkpoint(self) -> None:
-        """Brings the log into the file, and cuts off the free space at its end."""
+        """Bring the log into the file, and cuts off the free space at its end."""
         with self._instance.writer, self._opened(write=True) as session:
             session.run("CHECKPOINT")
 
@@ -178,7 +178,7 @@ class DatabaseFile:
             return it.base
 
     def _open(self, write: bool) -> Conflict | None:
-        """Opens the file, or says who holds it."""
+        """Open the file, or say who holds it."""
         if "?" in str(self.path):
             raise ConnectError(
                 f"{self.path} cannot be opened: DuckDB takes what follows a ? for options", hint="rename it"

@@ -65,7 +65,7 @@ def _replaced(ref: Ref) -> DestinationError:
 
 
 def insert(session: DuckDbSession, record: Record, files: Sequence[StagedFile]) -> int:
-    """Adds the rows of the files to the table; returns how many."""
+    """Add the rows of the files to the table; returns how many."""
     names = [c.name for c in record.table.columns]
     into = f"INSERT INTO {session.name(*record.ref)} ({columns(names)})"
     return session.count(f"{into} SELECT {columns(names)} FROM {_scan()}", _paths(files)) if filled(files) else 0

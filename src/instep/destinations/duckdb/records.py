@@ -37,7 +37,7 @@ def begun(session: DuckDbSession, table: str = "dropped") -> bool:
 
 
 def prepare(session: DuckDbSession) -> None:
-    """Makes the tables of records, if they are not there."""
+    """Make the tables of records, if they are not there."""
     if begun(session) and begun(session, "views"):
         return
     session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(SCHEMA)}")
@@ -94,7 +94,7 @@ def twin(ref: Ref, there: Iterable[Ref]) -> Ref | None:
 
 
 def put(session: DuckDbSession, record: Record, was: Ref | None = None) -> None:
-    """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    """Write a record, in the place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
         whole = _whole(session, record.ref)

@@ -25,7 +25,7 @@ _NEW, _KEYS = "_instep_new", "_instep_asked"
 
 
 def shown(record: Record, names: Sequence[str], side: str = "t") -> str:
-    """Columns as they are read: a JSON document is its text."""
+    """Return columns as they are read: a JSON document is its text."""
     kinds = {c.name: c.type for c in record.table.columns}
     out = (f"{side}.{q(n)}::VARCHAR AS {q(n)}" if isinstance(kinds[n], Json) else f"{side}.{q(n)}" for n in names)
     return ", ".join(out)

@@ -54,7 +54,7 @@ def sql_type(kind: DataType, *, inner: bool = False) -> str:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """What values of a type are in staged files and when they are read: what DuckDB itself makes of them."""
+    """Return what values of a type are in staged files and when they are read: what DuckDB itself makes of them."""
     match kind:
         case Array(element):
             return pa.large_list(pa.field("element", arrow_type(element)))
@@ -78,7 +78,7 @@ def _limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:
 
 
 def check_names(table: Table) -> None:
-    """Raises SchemaError for a table that DuckDB could not hold under these names."""
+    """Raise SchemaError for a table that DuckDB could not hold under these names."""
     _check_names([c.name for c in table.columns], f"table {table.path}")
     for column in table.columns:
         sql_type(column.type)

@@ -93,7 +93,7 @@ def _write(session: DuckDbSession, view: View, before: _Kept | None) -> None:
 
 
 def apart(session: DuckDbSession, table: Ref) -> Callable[[Sequence[Step]], None]:
-    """Takes the views of a table away while it is altered in this transaction; what it answers puts those back, in
+    """Take the views of a table away while it is altered in this transaction; what it answers puts those back, in
     the same transaction, that something is left of once the table has been through the steps."""
     mine = [view for view in views(session).values() if view.table == table]
     _drop(session, [view.ref for view in mine])

@@ -81,7 +81,7 @@ def create(session: PostgresSession, table: Table, changes: Sequence[str], commi
 
 
 def make(session: PostgresSession, record: Record, *, indexed: bool = True) -> Record:
-    """Creates the table of a record; returns the record with the types as the server tells them."""
+    """Create the table of a record; returns the record with the types as the server tells them."""
     table = record.table
     check_names(table)
     make_schema(session, table.schema)
@@ -183,7 +183,7 @@ def _columns(session: PostgresSession, record: Record, steps: Sequence[Step], wa
 
 
 def _key_places(evolution: Evolution, wanted: Table) -> tuple[str, ...]:
-    """The names that the columns of the key have had; an index goes along with a rename, not with a rewrite."""
+    """Return the names that the columns of the key have had; an index goes along with a rename, not with a rewrite."""
     before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
     return tuple(before[k] for k in wanted.key)
 

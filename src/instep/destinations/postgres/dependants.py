@@ -45,7 +45,7 @@ def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str,
 
 
 def refuse(session: PostgresSession, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
-    """Raises IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
+    """Raise IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
     if found := dependants(session, ref, columns):
         raise IllegalChange(
             f"{what} cannot be changed: somebody else's {', '.join(found)} {'needs' if len(found) == 1 else 'need'} it",
@@ -85,7 +85,7 @@ WHERE c.oid = to_regclass(%s) AND x.grantee <> c.relowner
 
 
 def copy_rights(session: PostgresSession, table: str, new: str) -> None:
-    """Who may do what with `table` may do it with `new`, and nobody else (both as SQL names them)."""
+    """Give `new` exactly the privileges of `table` (both are SQL names)."""
     old, now = ({tuple(row) for row in session.run(_RIGHTS, [name])} for name in (table, new))
     for grantee, right, _ in now - old:
         session.run(f"REVOKE {right} ON {new} FROM {_role(grantee)}")

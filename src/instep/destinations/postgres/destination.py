@@ -77,7 +77,7 @@ class PostgresSchema(PostgresDdl):
         return record.state if record else None
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
-        """Rows as recorded, and the bytes of the relation with its indexes; of one shard those are not known."""
+        """Return rows as recorded, and the bytes of the relation with its indexes; of one shard those are not known."""
         wanted, part = list(refs), self.server.part
         with self.server.reading() as session:
             found, taken = every(session), {} if part else relation_bytes(session, wanted)
@@ -184,7 +184,8 @@ class PostgresDestination:
 
 
 def check_server(destination: PostgresDestination) -> list[Check]:
-    """One line for each thing that the server and the folder of staged files must allow, until the first that fails."""
+    """Return one line for each thing that the server and the folder of staged files must allow, until the first that
+    fails."""
     on = scratch(SCHEMA)
     make = f"GRANT CREATE ON DATABASE to {destination.config.user}, or make the schemas and give them to it"
     own, folder = "the table must belong to the user who loads it", "the folder of `staging` must allow new files"

@@ -61,7 +61,7 @@ def reindex(session: PostgresSession, table: str, key: Sequence[str], place: str
 
 
 def unindex(session: PostgresSession, table: str) -> bool:
-    """Drops ours; whether there was one."""
+    """Drop ours; whether there was one."""
     found = session.run(_OURS, [table, INDEX])
     for schema, name in found:
         session.run(f"DROP INDEX {session.name(schema, name)}")
@@ -69,7 +69,7 @@ def unindex(session: PostgresSession, table: str) -> bool:
 
 
 def loosen(server: PostgresServer, ref: Ref, error: BaseException | None) -> bool:
-    """Puts an index that allows for them, or none, in the place of ours if that is what rows did not fit; False if it
+    """Put an index that allows for them, or none, in the place of ours if that is what rows did not fit; False if it
     was something else."""
     twins = isinstance(error, psycopg.errors.UniqueViolation) and INDEX in str(error)
     if not twins and not (isinstance(error, psycopg.errors.ProgramLimitExceeded) and _ROW in str(error)):

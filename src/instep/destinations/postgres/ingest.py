@@ -41,7 +41,7 @@ class Staging:
     commit: Commit
 
     def name(self, what: str) -> str:
-        """As SQL names it."""
+        """Return the name in SQL."""
         return f"{q(SCHEMA)}.{q(self.bare(what))}"
 
     def bare(self, what: str) -> str:
@@ -50,7 +50,8 @@ class Staging:
         return name.encode()[:63].decode(errors="ignore")
 
     def make(self, what: str, columns: Mapping[str, str], *, logged: bool = False) -> str:
-        """An empty table with these types by column, in the place of what an earlier try has left; its SQL name."""
+        """Return an empty table with these types by column, in the place of what an earlier try has left; its SQL
+        name."""
         name, kind = self.name(what), "TABLE" if logged else "UNLOGGED TABLE"
         with self.server.writing() as session:
             prepare(session)
@@ -59,7 +60,7 @@ class Staging:
         return name
 
     def files(self, what: str, table: Table, names: Sequence[str], files: Sequence[StagedFile]) -> str:
-        """A table with these columns of the files, and `ORDER`; the server knows how its keys are spread."""
+        """Return a table with these columns of the files, and `ORDER`; the server knows how its keys are spread."""
         kinds = {n: sql_type(table.by_name[n].type) for n in names}
         made = self.make(what, {**kinds, ORDER: "bigint"})
         self.copy(what, [_numbered(n, f, names, self.server.area) for n, f in enumerate(filled(files))])
@@ -69,14 +70,14 @@ class Staging:
         return made
 
     def rows(self, what: str, columns: Mapping[str, str], rows: pa.Table) -> str:
-        """A table with rows of this process."""
+        """Return a table with rows of this process."""
         made = self.make(what, columns)
         if len(rows):
             self.copy(what, [lambda: rows.to_reader(BATCH)])
         return made
 
     def copy(self, what: str, readers: Sequence[Callable[[], pa.RecordBatchReader]]) -> None:
-        """Appends what each reader gives to a table of this attempt; each in a transaction of its own."""
+        """Append what each reader gives to a table of this attempt; each in a transaction of its own."""
         with ThreadPoolExecutor(max(1, min(len(readers), os.cpu_count() or 1)), thread_name_prefix="copy") as pool:
             for done in [pool.submit(self._copy, what, reader) for reader in readers]:
                 done.result()
@@ -103,7 +104,7 @@ class Staging:
 
 
 def whole(session: PostgresSession, staged: str, rows: int) -> None:
-    """Raises StageError unless a staging table holds so many rows: a server that crashes empties unlogged tables, and
+    """Raise StageError unless a staging table holds so many rows: a server that crashes empties unlogged tables, and
     rows that are missing there would be taken for deleted ones."""
     found = session.count(f"SELECT count(*) FROM {staged}")
     if found != rows:
@@ -115,7 +116,7 @@ def rows_of(files: Iterable[StagedFile]) -> int:
 
 
 def plain_reader(file: StagedFile, names: Sequence[str], area: StagingArea) -> Callable[[], pa.RecordBatchReader]:
-    """The rows of a file."""
+    """Return the rows of a file."""
 
     def read() -> pa.RecordBatchReader:
         opened = pq.ParquetFile(area.open(file))
@@ -135,7 +136,7 @@ def plain_reader(file: StagedFile, names: Sequence[str], area: StagingArea) -> C
 def _numbered(
     number: int, file: StagedFile, names: Sequence[str], area: StagingArea
 ) -> Callable[[], pa.RecordBatchReader]:
-    """The rows of a file with their numbers among all."""
+    """Yield the rows of a file with their numbers among all."""
 
     def read() -> pa.RecordBatchReader:
         reader = plain_reader(file, names, area)()
@@ -154,7 +155,7 @@ def _numbered(
 
 
 def remove_uncommitted_files(server: PostgresServer, record: Record, fences: Iterable[int]) -> None:
-    """Drops what attempts with these fences have left of a table; what is locked is left for another time."""
+    """Drop what attempts with these fences have left of a table; what is locked is left for another time."""
     over = {str(fence) for fence in fences}
     sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"
     with server.reading() as session:

@@ -48,7 +48,7 @@ def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]
 
 
 def exchange(session: PostgresSession, record: Record, new: str, count: int) -> tuple[Record, int]:
-    """Puts the table `new` (as SQL names it), with its `count` rows, or these rows, into the place of the table; the
+    """Put the table `new` (as SQL names it), with its `count` rows, or these rows, into the place of the table; the
     record as it is then, and how many rows have no value in the columns that wait for an undo."""
     if record.pending is not None:
         park(session, replace(record, pending=None))
@@ -131,7 +131,7 @@ def names(record: Record) -> list[str]:
 
 
 def same(found: Record, staged: Record) -> None:
-    """Raises DestinationError if the table is not the one that rows were staged for, Conflict if that may have been
+    """Raise DestinationError if the table is not the one that rows were staged for, Conflict if that may have been
     another shard's doing: they can be staged anew."""
     if (found.table, found.pending, found.place) != (staged.table, staged.pending, staged.place):
         kind = DestinationError if found.within is None else Conflict
@@ -231,7 +231,8 @@ def _upsert(
 
 
 def _latest(session: PostgresSession, staged: str, how: Merge, documents: frozenset[str]) -> str:
-    """A table with one row a key: the highest by cursor, then the last one staged; `staged` itself if it is one."""
+    """Return a table with one row a key: the highest by cursor, then the last one staged; `staged` itself if it is
+    one."""
     key = ", ".join(f"{q(k)}::text" if k in documents else q(k) for k in how.key)
     twins = f"SELECT count(*) FROM (SELECT 1 FROM {staged} GROUP BY {key} HAVING count(*) > 1 LIMIT 1) AS twins"
     if not session.count(twins):

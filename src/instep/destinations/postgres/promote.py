@@ -48,7 +48,7 @@ def _look(
 
 
 def _of(found: Sequence[Row], columns: Mapping[str, OverflowColumn]) -> tuple[list[Row], int]:
-    """Rows that got a value (place, what is left of the object, the values), and how many values do not fit."""
+    """Return rows that got a value (place, what is left of the object, the values), and how many values do not fit."""
     objects: list[dict[str, Any]] = [json.loads(row[1]) for row in found]
     got: list[set[str]] = [set() for _ in objects]
     values: list[list[Any]] = []

@@ -24,7 +24,7 @@ def begun(session: PostgresSession) -> bool:
 
 
 def prepare(session: PostgresSession) -> None:
-    """Makes the tables of records, if they are not there."""
+    """Make the tables of records, if they are not there."""
     if not begun(session):
         make_schema(session, SCHEMA)
         for statement in _NEW:
@@ -32,7 +32,7 @@ def prepare(session: PostgresSession) -> None:
 
 
 def make_schema(session: PostgresSession, name: str) -> None:
-    """Makes a schema, if it is not there; one at a time, as two who make it at once meet in the catalog."""
+    """Make a schema, if it is not there; one at a time, as two who make it at once meet in the catalog."""
     known = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
     if not session.count(known, name):
         session.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -82,7 +82,7 @@ def is_taken(session: PostgresSession, ref: Ref) -> bool:
 
 
 def put(session: PostgresSession, record: Record, was: Ref | None = None) -> None:
-    """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    """Write a record, in the place of that of `was` if the table had another name; that of a shard into the whole
     table's."""
     if record.within is not None:
         whole = _whole(session, record.ref, lock=True)

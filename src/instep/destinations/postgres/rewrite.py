@@ -20,12 +20,12 @@ _NEW = "_instep_values"
 
 
 def converted(name: str, before: DataType, after: DataType) -> str:
-    """A column (quoted) of the type `before` as SQL of the type `after`, which holds every value."""
+    """Return a column (quoted) of the type `before` as SQL of the type `after`, which holds every value."""
     return f"{name}::{sql_type(after)}"
 
 
 def rewrite(session: PostgresSession, table: str, place: str, before: DataType, column: Column) -> None:
-    """Adds `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
+    """Add `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
     not fit."""
     kind = sql_type(column.type)
     session.run(f"CREATE TEMP TABLE {_NEW} (n tid, v {kind}) ON COMMIT DROP")
@@ -51,7 +51,7 @@ def _cast(
 
 
 def shown(name: str, kind: DataType, side: str = "") -> str:
-    """A column as it is read: a document is its text."""
+    """Return a column as it is read: a document is its text."""
     column = f"{side}.{q(name)}" if side else q(name)
     return f"{column}::text" if as_document(kind) else column
 
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def copy_rows(session: PostgresSession, table: str, rows: list[tuple[Any, ...]]) -> None:
-    """Brings rows of Python values into a table of this transaction."""
+    """Bring rows of Python values into a table of this transaction."""
     with session.db.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
         for row in rows:
             copy.write_row(row)

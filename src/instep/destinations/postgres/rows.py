@@ -37,7 +37,7 @@ def present(server: PostgresServer, ref: Ref) -> Record:
 
 
 def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
-    """Columns as they are read."""
+    """Return columns as they are read."""
     return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
 
 

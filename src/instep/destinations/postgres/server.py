@@ -71,7 +71,7 @@ class Pool(Generic[T]):
             self._close(connection)
 
     def close(self) -> None:
-        """Ends those that nobody uses."""
+        """End those that nobody uses."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, connection in idle:
@@ -100,10 +100,10 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PostgresServerConfig:
-    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, or a
-    place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One who finds a
-    table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
-    silence of the server. `undo_days`: how long what was dropped is kept."""
+    """Settings of the connection: server and login. `sslkey` is the text of the client's private key. `staging` is a
+    folder, or a place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One
+    who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the
+    longest silence of the server. `undo_days`: how long what was dropped is kept."""
 
     name: str
     host: str
@@ -206,12 +206,12 @@ class PostgresServer:
 
     @cached_property
     def area(self) -> StagingArea:
-        """Where tasks write; ConnectError if that is neither a folder nor in S3."""
+        """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in S3."""
         made = StagingArea.of(self.config.staging, self.config.properties)
         return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def translated(self) -> AbstractContextManager[None]:
-        """Turns the errors of both drivers into ours."""
+        """Turn the errors of both drivers into ours."""
         return _translated(self.config)
 
     @contextmanager

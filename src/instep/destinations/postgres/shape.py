@@ -62,7 +62,7 @@ def sql_type(kind: DataType) -> str:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """What values of a type are in staged files and when they are read: what COPY takes as it is."""
+    """Return what values of a type are in staged files and when they are read: what COPY takes as it is."""
     match kind:
         case Int(8):  # the server has none of one byte
             return pa.int16()
@@ -89,7 +89,7 @@ def limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:
 
 
 def check_names(table: Table, waiting: int = 0) -> None:
-    """Raises SchemaError for a table that PostgreSQL could not hold; `waiting` columns are in it besides."""
+    """Raise SchemaError for a table that PostgreSQL could not hold; `waiting` columns are in it besides."""
     if len(table.columns) + waiting > MAX_COLUMNS:
         raise SchemaError(
             f"table {table.path} would have {len(table.columns) + waiting} columns: PostgreSQL holds {MAX_COLUMNS}",
@@ -123,7 +123,7 @@ ORDER BY c.oid, a.attnum
 
 
 def relations(session: PostgresSession, refs: Iterable[Ref]) -> dict[Ref, PostgresRelation]:
-    """What is there under these names, be it a table, a view or anything else that takes a name."""
+    """Return what is there under these names, be it a table, a view or anything else that takes a name."""
     wanted = list(refs)
     rows = session.run(_RELATIONS, [[r[0] for r in wanted], [r[1] for r in wanted]]) if wanted else []
     found: dict[Ref, list[Physical]] = {}

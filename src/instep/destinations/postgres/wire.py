@@ -24,7 +24,7 @@ class Arrow:
         return self._patience.call(act)
 
     def rows(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
-        """What a query answers."""
+        """Return what a query answers."""
         return self._patience.each(self._batches(sql))
 
     def _batches(self, sql: str) -> Generator[pa.RecordBatch, None, None]:

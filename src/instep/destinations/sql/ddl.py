@@ -28,14 +28,14 @@ from instep.schema.planning.step import Ref, RewriteColumn, Step, StepChange, Un
 
 @dataclass(frozen=True)
 class SqlDialect:
-    """How one database spells it: `type` is a column's, `retype` comes before it where a type is changed."""
+    """SQL dialect of one database: `type` is a column's, `retype` comes before it where a type is changed."""
 
     type: Callable[[DataType], str]
     retype: str = "SET DATA TYPE"
 
     def statements(self, steps: Sequence[Step]) -> list[str]:
-        """One or more statements for each step that changes what the destination says, in order; a comment where SQL
-        has no word for it."""
+        """Return one or more statements for each step that changes what the destination says, in order; a comment where
+        SQL has no word for it."""
         return [line for step in steps for line in self._statement(step.table, step.change)]
 
     def _statement(self, ref: Ref, change: StepChange) -> Iterator[str]:

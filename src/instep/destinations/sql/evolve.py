@@ -17,7 +17,7 @@ from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
 
 @dataclass(frozen=True)
 class ColumnOrigin:
-    """Where a column of the table that is wanted comes from: `before` is what it is now (None: it is new), `parked`
+    """Origin of a column of the target table: `before` is what it is now (None: it is new), `parked`
     the dropped column that comes back, `rewrite` the step that casts its values."""
 
     column: Column
@@ -78,7 +78,7 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
         odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
         raise DestinationError(
             f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     by_name = {e.name: e for e in entries}
     pairs = ((c, by_name[c.name]) for c in after.columns)
@@ -92,7 +92,7 @@ def _held(column: Column, entry: _EvolvingSqlColumn) -> Column:
 
 
 def _run(entries: list[_EvolvingSqlColumn], parked: Sequence[Parked], step: Step) -> Column | None:
-    """Applies one step to the entries; returns what it dropped."""
+    """Apply one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_EvolvingSqlColumn(column.name, None))
@@ -111,7 +111,7 @@ def _run(entries: list[_EvolvingSqlColumn], parked: Sequence[Parked], step: Step
 
 
 def latest(parked: Sequence[Parked], name: str) -> Parked | None:
-    """Of the parked columns of one name the one that was dropped last."""
+    """Return the most recently dropped column of those parked under one name."""
     return max((p for p in parked if p.name == name), key=lambda p: (p.at, p.field), default=None)
 
 
@@ -130,7 +130,7 @@ def _find(entries: list[_EvolvingSqlColumn], name: str, step: Step, *, at_end: b
     if not found:
         raise DestinationError(
             f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     return found[0]
 

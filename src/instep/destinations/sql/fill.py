@@ -75,7 +75,7 @@ class FillSql:
 
     @property
     def update(self) -> str:
-        """Of the rows that get a value, or another note."""
+        """Return the UPDATE of rows that get a value or another note."""
         meta = q(self.work.meta)
         sets = [f"{q(c)} = coalesce(t.{q(c)}, s.{q(c)})" for c in self.work.columns]
         sets.append(f"{meta} = CASE WHEN s.{PLACE} IS NULL THEN t.{meta} ELSE s.{NOTE} END")

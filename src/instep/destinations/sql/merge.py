@@ -65,7 +65,7 @@ class MergeSql:
         return " AND ".join(f"{self._at(a, k)} = {self._at(b, k)}" for k in self.how.key)
 
     def _at(self, side: str, name: str) -> str:
-        """A column as it is compared."""
+        """Return a column as it is compared."""
         return f"{side}.{q(name)}::text" if name in self.documents else f"{side}.{q(name)}"
 
     @cached_property
@@ -130,7 +130,7 @@ class MergeSql:
         return f"SELECT count(*) FROM {self.target} AS t WHERE {self.gone} AND EXISTS ({here})"
 
     def outcome(self, count: Callable[[str], int]) -> LoadOutcome:
-        """Runs the statements by `count`, which answers the rows that one has changed, or what it counts."""
+        """Run the statements by `count`, which answers the rows that one has changed, or what it counts."""
         updated = count(self.update) if self.update else 0
         inserted = count(self.insert)
         deleted = count(self.remove) if self.remove else 0
@@ -139,7 +139,7 @@ class MergeSql:
         return LoadOutcome(inserted, updated, deleted, count(self.absent), count(self.returned))
 
     def null_keys(self, rows: str) -> str:
-        """Counts the rows of a staged table that lack a part of their key."""
+        """Count the rows of a staged table that lack a part of their key."""
         lacks = " OR ".join(f"{q(k)} IS NULL" for k in self.how.key)
         return f"SELECT count(*) FROM {rows} WHERE {lacks}"
 

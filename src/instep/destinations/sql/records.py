@@ -32,7 +32,7 @@ class Parked:
 
 @dataclass(frozen=True)
 class LoadRecord:
-    """What the last data commit recorded; `files` and `bytes` of all staged files that are in the table, `last` the
+    """Record of the last data commit; `files` and `bytes` of all staged files that are in the table, `last` the
     names of those that the commit brought."""
 
     run: str
@@ -66,8 +66,8 @@ class ShardRecord:
 
 
 def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
-    """By which columns rows that were asked for by some are known: by more, where the table's key has more (versions
-    of rows)."""
+    """Return the columns that identify the rows; more than those requested if the table's key has more (versions of
+    rows)."""
     key = record.table.key
     return key if set(key) > set(asked) else tuple(asked)
 
@@ -75,7 +75,7 @@ def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Record:
     """One table. `numbers`: a number by column that no other column of the table has ever had. `stored`: the types by
-    column as the database told them when it made them; another one was made by hand. `pending` waits for its rows.
+    column as the database told them when it made them; another one was made manually. `pending` waits for its rows.
     `place` names the table's folder of staged files; it outlives renames. `version` counts commits. `copy` is the
     place and version of the table that this one is a copy of. `parts` are the shards of a table that connections share,
     `shape` counts its changes of schema; `by` are the partition columns that the next whole load brings (None: those
@@ -120,7 +120,7 @@ class Record:
         return numbered(replace(self, table=self.pending, pending=None, loaded=None, parked=(), numbers={}))
 
     def check(self, fence: int) -> None:
-        """Raises Fenced if a later run holds the table."""
+        """Raise Fenced if a later run holds the table."""
         if self.fence > fence:
             raise Fenced(
                 f"table {self.table.path} was claimed by a later run (fence {self.fence}, ours is {fence}): "
@@ -137,7 +137,8 @@ class Record:
         anew: bool = False,
         deleted: bool = False,
     ) -> Record:
-        """As a data commit leaves it: with `rows`, of which `new` came with it; `anew`: all of them are of `files`."""
+        """Return the record after a data commit with `rows`, of which `new` are new; `anew`: all of them are in
+        `files`."""
         was = None if anew else self.loaded
         loaded = LoadRecord(
             commit.run,
@@ -160,7 +161,7 @@ class Record:
         return max(0, self.loaded.rows + new - removed) if self.loaded else None
 
     def after_fill(self, commit: Commit, rows: int, backfills: Iterable[int]) -> Record:
-        """As the commit of these backfills leaves it: the cursor and what is accepted stay."""
+        """Return the record after a commit of these backfills; cursor and accepted schema stay."""
         assert self.state is not None, "only what is loaded is filled"
         own = replace(commit, cursor=self.state.cursor, accepted=self.state.accepted)
         return replace(self.after_load(own, rows, new=0), fills=_last((*self.fills, *backfills)))
@@ -170,7 +171,7 @@ class Record:
         return made._with_part(commit.part) if commit.part else replace(made, fence=max(commit.fence, self.fence))
 
     def _with_part(self, change: PartChange) -> Record:
-        """Raises Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
+        """Raise Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
         if change.seen != self.shape:
             raise Reshaped(self.table.path)
         old = self.parts.get(change.shard) or ShardRecord(change.table, uuid.uuid4().hex)
@@ -199,7 +200,7 @@ class Record:
         )
 
     def whole(self, table: Table) -> SharedTable:
-        """What is told of the table, as it is, with its shards."""
+        """Return what is told of the table, as it is, with its shards."""
         parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
         return SharedTable(table, parts, self.shape)
 

@@ -23,7 +23,7 @@ Files = Sequence[StagedFile]
 
 @dataclass(frozen=True)
 class StagingArea:
-    """Where tasks write the files of a database's tables, and what is held in quarantine: `uri` is a folder of this
+    """Place of a database's staged files and quarantine: `uri` is a folder of this
     machine or a place in S3, which tasks on other machines reach as well, by `io`."""
 
     uri: str
@@ -40,7 +40,7 @@ class StagingArea:
         return cls(path_at(place, {}).absolute().as_uri())  # type: ignore[union-attr]
 
     def folder(self, place: str) -> str:
-        """That of one table."""
+        """Return the folder of one table."""
         return f"{self.uri}/{place}"
 
     def open(self, file: StagedFile) -> Any:
@@ -57,7 +57,7 @@ class StagingArea:
                     path.parent.rmdir()
 
     def remove_uncommitted_files(self, place: str, runs: Collection[str], committed: Collection[str]) -> None:
-        """Deletes what dead runs have staged for a table, and what they held there unless they have `committed`."""
+        """Delete what dead runs have staged for a table, and what they held there unless they have `committed`."""
         data, held = f"{self.folder(place)}/data", f"{self.folder(place)}/quarantine"
         for name in children(data, self.io):
             if any(name == run or name.startswith(f"{run}-") for run in runs):

@@ -54,7 +54,8 @@ _COLUMN_ASIDE = {
 
 
 def alter(words: SqlWords) -> Iterator[Edit]:
-    """The edits of what stands behind `ALTER TABLE`, in order. Raises Unclear if one of them is not understood."""
+    """Yield the edits of what stands behind `ALTER TABLE`, in order. Raises Unclear if one of them is not
+    understood."""
     words.take("IF", "EXISTS")
     words.take("ONLY")
     table = words.table()

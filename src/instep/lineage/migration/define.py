@@ -21,13 +21,13 @@ SERIAL = {"serial", "serial4", "bigserial", "serial8", "smallserial", "serial2"}
 
 
 def column(words: SqlWords) -> ColumnDefinition:
-    """A name, a type (SQLite needs none) and what is said about them."""
+    """Return a name, a type (SQLite needs none) and what is said about them."""
     name = words.name()
     return described(words, ColumnDefinition(name, declared(words)))
 
 
 def declared(words: SqlWords) -> str:
-    """The text of a type, without its character set; "" if there is none."""
+    """Return the text of a type, without its character set; "" if there is none."""
     first = words.mark
     while (word := words.next) is not None and word.text not in (",", ")"):
         if word.text in ("(", "["):
@@ -40,7 +40,7 @@ def declared(words: SqlWords) -> str:
 
 
 def described(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
-    """Reads the constraints and options of a column to their end."""
+    """Read the constraints and options of a column to their end."""
     if found.declared.lower() in SERIAL:
         found = replace(found, nullable=False, default=f"nextval({found.name})")
     while words.next is not None and not (words.ahead(",") or words.ahead(")")):
@@ -158,7 +158,7 @@ def is_constraint(words: SqlWords) -> bool:
 
 
 def constraint(words: SqlWords) -> PrimaryKey | None:
-    """Reads a constraint or an index of a table; the key if it is that."""
+    """Read a constraint or an index of a table; the key if it is that."""
     name = ""
     if words.take("CONSTRAINT") and not (words.ahead("PRIMARY") or words.ahead("CHECK") or words.ahead("UNIQUE")):
         name = words.name()
@@ -175,7 +175,7 @@ def constraint(words: SqlWords) -> PrimaryKey | None:
 
 
 def columns(words: SqlWords) -> tuple[str, ...]:
-    """The names in brackets; lengths and orders beside them are left out."""
+    """Return the names in brackets; lengths and orders beside them are left out."""
     words.need("(")
     found = [words.name()]
     words.until()

@@ -47,7 +47,7 @@ class ScriptStatement:
 
 @dataclass(frozen=True)
 class ScriptProblem:
-    """What is not understood, and where."""
+    """Statement that is not understood, with its place."""
 
     line: int
     text: str

@@ -58,7 +58,7 @@ def _rows(words: SqlWords) -> Iterator[Edit]:
 
 
 def _select(words: SqlWords) -> Iterator[Edit]:
-    """A query. One that only calls a function may do anything; `SELECT ... INTO` makes a table."""
+    """Yield a query. One that only calls a function may do anything; `SELECT ... INTO` makes a table."""
     if words.dialect == "postgres" and words.has("INTO"):
         raise Unclear("SELECT INTO makes a table whose columns are not known")
     call = words.next

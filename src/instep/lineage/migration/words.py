@@ -51,14 +51,14 @@ class SqlWords:
         return len(there) == len(keywords) and all(w.upper == k for w, k in zip(there, keywords, strict=True))
 
     def take(self, *keywords: str) -> bool:
-        """Goes past these keywords, if they come next."""
+        """Go past these keywords, if they come next."""
         if not self.ahead(*keywords):
             return False
         self._at += len(keywords)
         return True
 
     def any(self, keywords: Collection[str]) -> str:
-        """Goes past one of these keywords and answers it; "" if none is next."""
+        """Go past one of these keywords and answer it; "" if none is next."""
         word = self.next
         if word is None or word.upper not in keywords or not word.upper:
             return ""
@@ -79,7 +79,7 @@ class SqlWords:
         return word
 
     def name(self) -> str:
-        """A name, in quotes or without."""
+        """Return a name, in quotes or without."""
         word = self.advance()
         if word.kind == "quoted" or (word.kind == "string" and self.dialect == "sqlite"):
             return word.text
@@ -88,7 +88,7 @@ class SqlWords:
         return self.fold(word.text)
 
     def path(self) -> tuple[str, ...]:
-        """A name with what stands before its dots."""
+        """Return a name with what stands before its dots."""
         found = [self.name()]
         while self.take("."):
             found.append(self.name())
@@ -113,12 +113,12 @@ class SqlWords:
         return self._at
 
     def since(self, mark: int) -> str:
-        """What has been read from a place on, as it is written."""
+        """Return what has been read from a place on, as it is written."""
         there = self._words[mark : self._at]
         return self._script[there[0].start : there[-1].end] if there else ""
 
     def until(self, stop: Collection[str] = ()) -> str:
-        """Reads up to a comma, a closing bracket or one of the keywords, outside of brackets; answers what is there."""
+        """Read up to a comma, a closing bracket or one of the keywords, outside of brackets; answers what is there."""
         first = self._at
         while (word := self.next) is not None and word.upper not in (",", ")") and word.upper not in stop:
             if word.text in _PAIRS and word.kind == "sign":
@@ -128,7 +128,7 @@ class SqlWords:
         return self.since(first)
 
     def brackets(self) -> None:
-        """Goes past a pair of brackets with what is in them."""
+        """Go past a pair of brackets with what is in them."""
         depth = 0
         while (word := self.advance()) is not None:
             if word.kind == "sign":

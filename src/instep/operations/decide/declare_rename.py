@@ -1,6 +1,6 @@
 """Declare that a removal and an addition are one rename.
 
-The two are columns or tables. With `preview` the job only says what that does.
+Both are columns, or both are tables. With `preview` the job shows the effect without changing anything.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class DeclareRenameRequest(Request):
     """The old and the new name: `schema.table` twice, or `schema.table.column` twice."""
 
     old: Name
-    """The name that went."""
+    """The old name."""
     new: Name
-    """The name that came."""
+    """The new name."""
     preview: bool = False
     """Show what would happen without changing anything."""
 

@@ -1,7 +1,7 @@
-"""Show what open and planned changes do to the models that read the tables.
+"""Show how open and planned changes affect the models that read the tables.
 
-The job's result has the verdicts on models that are configured, else `changes` and `relations`, for a client to
-judge its own.
+The job's result has the verdicts for configured models; otherwise `changes` and `relations`, with which a client
+evaluates its own models.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from instep.operations.values import NameText, SettingText
 
 @dataclass(frozen=True)
 class ImpactRequest(Request):
-    """Which changes, and which models."""
+    """Changes to evaluate, and the models to evaluate them on."""
 
     change: NameText = ""
-    """The first characters of a change's id; none: all that are open or planned."""
+    """A change's id or its first characters; none: all open and planned changes."""
     configured: bool = False
-    """Judge the models that the connection's `downstream` names; else the result has what a client needs to judge its
-    own."""
+    """Evaluate the models that the connection's `downstream` names; otherwise the result has the data with which a
+    client evaluates its own models."""
     dialect: SettingText = ""
-    """The SQL dialect of the configured models; none: as the project says."""
+    """SQL dialect of the configured models; none: the project's setting."""
 
 
 SPEC = OperationSpec(

@@ -1,6 +1,6 @@
 """Apply a plan exactly as it was shown.
 
-Refused once schemas or decisions have moved since. `allow` decides what may be dropped, which takes the role
+Refused if schemas or decisions have changed since. `allow` names the objects that may be dropped and requires the role
 approver.
 """
 
@@ -17,12 +17,12 @@ from instep.operations.values import ConsentList, LeadsTo, Length, OwnUse
 
 @dataclass(frozen=True)
 class ApplyRequest(Request):
-    """Which plan, and what it may drop."""
+    """Plan to apply, and the objects that it may drop."""
 
     plan: Annotated[str, Length(0, 200), LeadsTo("name")]
     """The job that made the plan; "" for one that was made at the project."""
     allow: ConsentList = ()
-    """Patterns of what may be dropped. Takes an approver."""
+    """Patterns of objects that may be dropped. Requires the role approver."""
     document: Annotated[Mapping[str, Any] | None, OwnUse(), LeadsTo("setting")] = None
     """The plan itself, as `instep plan -o` writes it: at the project it need not be a job's."""
 

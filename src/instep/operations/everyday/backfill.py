@@ -10,12 +10,12 @@ from instep.operations.values import NameList, TableName
 
 @dataclass(frozen=True)
 class BackfillRequest(Request):
-    """Which table, and which of its columns."""
+    """Table to backfill, and its columns."""
 
     table: TableName
     """The accepted table."""
     columns: NameList = ()
-    """Only these columns, where rows have NULL in them; none: the whole table."""
+    """Fill only these columns where rows have NULL; none: reload the whole table."""
 
 
 SPEC = OperationSpec(

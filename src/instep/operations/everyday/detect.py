@@ -9,7 +9,7 @@ from instep.operations.spec import JobPolicy, OperationSpec, Request
 
 @dataclass(frozen=True)
 class DetectRequest(Request):
-    """Nothing beside the reason."""
+    """Detection of schema changes; no options but the reason."""
 
 
 _ROUTE = "POST /connections/{connection}/detect"

@@ -1,4 +1,4 @@
-"""Show what applying the open changes does.
+"""Show what applying the open changes would do.
 
 The job's result has the plan; `apply` takes the job's id.
 """
@@ -14,14 +14,14 @@ from instep.operations.values import NumberRange
 
 @dataclass(frozen=True)
 class PlanRequest(Request):
-    """What the plan shows beside its steps."""
+    """Extra contents of the plan."""
 
     sample: Annotated[int, NumberRange(0, 100_000)] | None = None
-    """Also what it costs, with type changes tried on this many rows."""
+    """Also estimate the cost, and test type changes on this many rows."""
     all: bool = False
-    """How every table is synced, not only new ones."""
+    """Also show how each table is synced, not only new ones."""
     current: bool = False
-    """Refuse to plan while an approval does not count any more."""
+    """Refuse the plan if an approval is no longer valid."""
 
 
 SPEC = OperationSpec(

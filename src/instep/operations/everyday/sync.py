@@ -1,4 +1,4 @@
-"""Sync a connection: detect its changes, apply what policy lets in, load its rows."""
+"""Sync a connection: detect its changes, apply what policy accepts, load its rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from instep.operations.values import Consent, ConsentList, NameList, OwnUse
 
 @dataclass(frozen=True)
 class SyncRequest(Request):
-    """Which tables to sync, and how."""
+    """Tables to sync, and options."""
 
     tables: NameList = ()
     """Only these tables (`schema.table`); none: all."""
     full: bool = False
-    """Read every row again."""
+    """Full refresh: read every row again."""
     drop_retained: Consent = False
-    """Drop columns that the source has dropped, where that is needed. Takes an approver."""
+    """Drop retained columns where a table cannot load with them. Requires the role approver."""
     drop_columns: Annotated[ConsentList, OwnUse()] = ()
     """Drop these columns (`schema.table.column`), which are not read any more."""
 

@@ -1,7 +1,8 @@
-"""List what stands at the destination: tables with their sizes, their last runs and what holds them up.
+"""List the tables at the destination with their sizes, last runs and what blocks them.
 
-The job's result has `tables`, for one `table` also `columns`, and `notes` on what could not be looked at. Rows and
-bytes come from the destination's metadata; no row is read. The first rows of a table are shown at the project alone.
+The job's result has `tables`, for one `table` also `columns`, and `notes` on tables that could not be inspected. Rows
+and bytes come from the destination's metadata; no row is read. Previews of rows are available only where the project
+is.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ MOST_ROWS = 100
 
 @dataclass(frozen=True)
 class TablesRequest(Request):
-    """Which tables, and how many of the rows of one."""
+    """Tables to list, and the number of rows to preview."""
 
     table: NameText = ""
-    """Only this table (`schema.table`), with its columns; "": all."""
+    """Only this table (`schema.table`), with its columns; "": all tables."""
     preview: Annotated[int, NumberRange(0, MOST_ROWS), ProjectOnly()] = 0
-    """How many of the first rows of the table to show; at the project alone."""
+    """Number of rows of the table to preview; only in the project."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,11 +39,11 @@ class LastTableRun:
 
     run: str
     kind: str
-    """What the run was: `sync`, `backfill`, `restore` and others."""
+    """Kind of the run: `sync`, `backfill`, `restore` and others."""
     status: str
-    """How it ended for the table: `done`, `unchanged`, `failed`, `paused` or `missing`."""
+    """Result for the table: `done`, `unchanged`, `failed`, `paused` or `missing`."""
     at: datetime | None
-    """When the run ended, or began if it has not ended."""
+    """End of the run, or its start if it has not ended."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,9 @@ class TableSummary:
     destination: str | None
     """`namespace.table` at the destination; None: it has no name there yet."""
     mode: str | None
-    """How it is loaded; None: it is not."""
+    """Load mode; None: not loaded."""
     history: bool
-    """Whether every version of its rows is kept."""
+    """True if every version of its rows is kept (SCD2)."""
     key: tuple[str, ...]
     rows: int | None
     """Rows that stand there, soft-deleted ones and earlier versions included; None: it was never loaded."""
@@ -70,13 +71,13 @@ class TableSummary:
     quarantined: int | None
     """Values and rows in quarantine; None: it could not be looked at."""
     paused: str | None
-    """Why the table or its connection is paused; None: it is not."""
+    """Reason of the table's or the connection's pause; None: not paused."""
     error: str | None
-    """Why it was not loaded by the last run, or why its settings do not fit."""
+    """Error of the last run for this table, or of its settings."""
     backfills: tuple[str, ...]
     """Columns whose backfill is pending; `*`: that of the whole table."""
     note: str = ""
-    """What else there is to know of it, and the next command."""
+    """Further remarks, with the next command."""
 
 
 ColumnHandling = Literal["read", "hashed", "off", "missing", "retained", "new", "other"]
@@ -90,20 +91,20 @@ class TableColumn:
     """One column of a table."""
 
     column: str
-    """Its accepted name, or that of the source or the destination where it is not accepted."""
+    """Accepted name, or the name at the source or destination if it is not accepted."""
     destination: str | None
-    """Its name at the destination; None: it is not there."""
+    """Name at the destination; None: it is not there."""
     source_type: str | None
     """The source's own type; None: it is not there."""
     destination_type: str | None
     nullable: bool
-    """Whether it may be NULL at the destination, or at the source if it is only there."""
+    """True if it may be NULL at the destination, or at the source if it is only there."""
     key: int
-    """Its place in the key, from 1 on; 0: it is none of its columns."""
+    """Position in the key, from 1; 0: not in the key."""
     status: ColumnHandling
-    """Whether it is read, and where it stands if it is not: see `ColumnHandling`."""
+    """How it is handled: see `ColumnHandling`."""
     since: datetime | None
-    """When it was first seen; None: that is not on record."""
+    """Time when it was first seen; None: not recorded."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Compare source and destination.
 
-The job's result has `tables`, each with `equal`, rows on both sides and `differences` for people, which count the
-rows that differ and do not name them.
+The job's result has `tables`, each with `equal`, the row counts of both sides, and `differences` as text, which counts
+differing rows without naming them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from instep.operations.values import NameList
 
 @dataclass(frozen=True)
 class VerifyRequest(Request):
-    """Which tables to compare."""
+    """Tables to compare."""
 
     tables: NameList = ()
     """Only these tables (`schema.table`); none: all."""

@@ -10,15 +10,15 @@ from instep.operations.values import Name, NameList, TableName
 
 @dataclass(frozen=True)
 class CancelBackfillRequest(ImmediateRequest):
-    """Cancel what waits or runs for a table, or for some of its columns. A backfill that runs stops at its next file;
-    what was filled stays."""
+    """Cancel pending and running backfills of a table or of some of its columns. A running backfill stops at its next
+    file; filled values stay."""
 
     connection: Name
     """The connection."""
     table: TableName
     """The accepted table."""
     columns: NameList = ()
-    """Only these columns; none: all that waits or runs for the table."""
+    """Only backfills of these columns; none: all backfills of the table."""
 
 
 SPEC = ImmediateSpec(

@@ -20,7 +20,7 @@ class ApproveChangeRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class RejectChangeRequest(ImmediateRequest):
-    """Reject a change: it stays out."""
+    """Reject a change: it is not applied."""
 
     change: Name
     """The change's id, c-..."""
@@ -28,7 +28,7 @@ class RejectChangeRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class IgnoreChangeRequest(ImmediateRequest):
-    """Ignore a change: it is not applied, and no notice of it is sent until it differs."""
+    """Ignore a change: it is not applied, and no notification is sent until it differs."""
 
     change: Name
     """The change's id, c-..."""
@@ -36,7 +36,7 @@ class IgnoreChangeRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class SnoozeChangeRequest(ImmediateRequest):
-    """Leave an open change alone: it is not listed as waiting before then. Give one of `duration` and `until`."""
+    """Hide an open change until a given time. Give exactly one of `duration` and `until`."""
 
     change: Name
     """The change's id, c-..."""
@@ -48,17 +48,17 @@ class SnoozeChangeRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class AnswerChangesRequest(ImmediateRequest):
-    """Give one answer to many changes: by id, or the open ones that fit. Filters of different sorts must all fit, of
-    one sort any. With `dry_run` a preview."""
+    """Give the same answer to many changes: by id, or to all open changes that match the filters. Different filters are
+    combined with AND, the values of one filter with OR. With `dry_run` the response is a preview."""
 
     answer: Answer
-    """The answer to each of them."""
+    """The answer to each change."""
     hash: bool = False
-    """Let the columns of what is approved in as salted SHA-256; then all are answered, or none."""
+    """Replicate the approved columns as salted SHA-256 hashes; then either all changes are answered or none."""
     ids: Annotated[tuple[Name, ...], Length(0, 10_000)] = ()
-    """These changes, by their whole ids."""
+    """Full ids of the changes."""
     connection: Name | None = None
-    """Filters find changes of this connection only."""
+    """Only changes of this connection."""
     patterns: NameList = ()
     """Patterns of `schema.table.column`, or of kinds."""
     kinds: NameList = ()

@@ -14,8 +14,8 @@ OptionValue = bool | int | Annotated[str, Length(0, 1000)] | Annotated[tuple[Nam
 
 @dataclass(frozen=True)
 class EnableDetectorRequest(ImmediateRequest):
-    """Enable scheduled detection again, after it has switched itself off. Refused while the connection is paused: what
-    it was off for is decided first."""
+    """Enable scheduled detection after it has disabled itself. Refused while the connection is paused: decide the
+    change that caused it first."""
 
     connection: Name
     """The connection."""
@@ -25,15 +25,15 @@ class EnableDetectorRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class SetDetectorOptionsRequest(ImmediateRequest):
-    """Change options of scheduled detection, of the source as a whole or of tables. Refused for a connection of the
-    project file."""
+    """Change options of scheduled detection, for the whole source or for tables. Refused for connections of the project
+    file."""
 
     connection: Name
     """The connection."""
     values: Annotated[Mapping[Name, OptionValue], Length(1, 100), LeadsTo("setting")]
-    """The options by their long or short names; null takes one away."""
+    """Options by their long or short names; null removes one."""
     table: NameText = ""
-    """The pattern of the tables that they are of; "" for the source as a whole."""
+    """Pattern of the tables; "" for the whole source."""
 
 
 SPECS = (

@@ -10,7 +10,7 @@ from instep.operations.values import Name
 
 @dataclass(frozen=True)
 class CancelJobRequest(ImmediateRequest):
-    """Cancel a job: at once if it waits, else as soon as its worker hears of it."""
+    """Cancel a job: at once if it is queued, otherwise when its worker notices."""
 
     job: Name
     """The job's id, j-..., or a unique prefix of it."""
@@ -18,8 +18,8 @@ class CancelJobRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class RetryJobRequest(ImmediateRequest):
-    """Put a job that failed, died or was cancelled back into the queue. It takes the role that asking for the job
-    takes; what takes two people, and the end of a connection, only whoever asked for it may try again."""
+    """Put a job that failed, died or was cancelled back into the queue. Requires the same role as requesting the job.
+    Jobs that need two people, and deletions of connections, can be retried only by the person who requested them."""
 
     job: Name
     """The job's id, j-..., or a unique prefix of it."""

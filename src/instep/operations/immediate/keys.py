@@ -13,28 +13,28 @@ Days = Annotated[int, NumberRange(1, 3650)]
 
 @dataclass(frozen=True)
 class CreateKeyRequest(ImmediateRequest):
-    """Create an API key. Its secret is in this answer and in no other."""
+    """Create an API key. Only this response contains its secret."""
 
     name: Annotated[str, Length(1, 80), LeadsTo("name")]
-    """What the key is for."""
+    """Name of the key."""
     role: Role
-    """What it may do."""
+    """Role of the key."""
     groups: NameList = ()
-    """Tags of the connections that it is for; none: all."""
+    """Tags of the connections that the key may access; none: all."""
     days: Days | None = None
-    """How many days it lasts; null: until it is revoked."""
+    """Days until the key expires; null: valid until it is revoked."""
 
 
 @dataclass(frozen=True)
 class RotateKeyRequest(ImmediateRequest):
-    """Give an API key another secret; the one before it still works for a while."""
+    """Give an API key a new secret; the old one keeps working for a while."""
 
     key: Name
     """The key's id, k-..."""
     overlap_hours: Annotated[int, NumberRange(0, 24 * 90)] = 168
-    """How many hours the old secret still works."""
+    """Hours for which the old secret keeps working."""
     days: Days | None = None
-    """How many days the new secret lasts; null: until the key is revoked."""
+    """Days until the new secret expires; null: valid until the key is revoked."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from instep.operations.values import Name, NumberRange
 
 @dataclass(frozen=True)
 class TestChannelRequest(ImmediateRequest):
-    """Send a message to a channel at once, and answer what the receiver says; with `dry_run` nothing is sent."""
+    """Send a test message to a channel now and return the receiver's answer; with `dry_run` nothing is sent."""
 
     name: Name
     """The channel."""
@@ -19,7 +19,7 @@ class TestChannelRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class OpenChannelRequest(ImmediateRequest):
-    """Open a closed channel: what was kept for it is sent."""
+    """Reopen a closed channel; pending notifications are sent."""
 
     name: Name
     """The channel."""
@@ -27,7 +27,7 @@ class OpenChannelRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class RetryDeliveryRequest(ImmediateRequest):
-    """Let a dead delivery be due again at once."""
+    """Retry a dead delivery now."""
 
     delivery: Annotated[int, NumberRange(1, 2**31 - 1)]
     """The delivery's number."""

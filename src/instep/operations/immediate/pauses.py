@@ -19,14 +19,14 @@ class PauseRequest(ImmediateRequest):
     connection: Name
     """The connection."""
     reason: Annotated[str, Length(1, 500), LeadsTo("reason")]
-    """The reason that is shown to people."""
+    """Reason shown in `status`."""
     table: TableRef | None = None
     """Only this table: its schema and its name."""
 
 
 @dataclass(frozen=True)
 class ResumeRequest(ImmediateRequest):
-    """Resume a connection, or one of its tables. Refused while a change is open that has stopped it."""
+    """Resume a connection, or one of its tables. Refused while the change that paused it is open."""
 
     connection: Name
     """The connection."""

@@ -18,7 +18,7 @@ ManyNames = Annotated[tuple[Name, ...], Length(0, 1000)]
 
 @dataclass(frozen=True)
 class RolloutGroup(ImmediatePart):
-    """The connections of a rollout. Of one sort any fits, of different sorts all must."""
+    """The connections of a rollout. Different filters are combined with AND, the values of one filter with OR."""
 
     connections: ManyNames = ()
     """These connections."""
@@ -32,17 +32,17 @@ class RolloutGroup(ImmediatePart):
 
 @dataclass(frozen=True)
 class RolloutSwitch(ImmediatePart):
-    """Switch one object in the selection of each connection."""
+    """Select, deselect or hash one object in each connection."""
 
     verb: Verb
-    """What is done with it."""
+    """The action: on, off, hash or unhash."""
     object: Path
     """A schema, table or column: SCHEMA[.TABLE[.COLUMN]]."""
 
 
 @dataclass(frozen=True)
 class RolloutAnswer(ImmediatePart):
-    """Give a change of each connection one answer."""
+    """The same answer to a change in each connection."""
 
     change: Path
     """The change's id (c-...), or KIND:OBJECT such as column.added:public.order.note."""
@@ -52,80 +52,80 @@ class RolloutAnswer(ImmediatePart):
 
 @dataclass(frozen=True)
 class CreateRolloutRequest(ImmediateRequest):
-    """Create a rollout of one of `selection`, `change` and `preset`. It touches no connection. With `dry_run` only the
-    compatibility table: how it fits each, as of what is known of their sources."""
+    """Create a rollout of exactly one of `selection`, `change` and `preset`. No connection changes until the rollout is
+    advanced. With `dry_run` the response has only the compatibility table, based on what is known of the sources."""
 
     group: RolloutGroup
     """The connections."""
     selection: Annotated[tuple[RolloutSwitch, ...], Length(0, 100)] = ()
-    """Objects to switch."""
+    """Objects to select, deselect or hash."""
     change: RolloutAnswer | None = None
     """A change to answer."""
     preset: Setting | None = None
     """The preset of a policy."""
     sizes: Annotated[tuple[Setting, ...], Length(0, 100)] = SIZES
-    """The sizes of the waves: numbers, or shares such as 10%."""
+    """Sizes of the waves: numbers, or percentages such as 10%."""
     gates: Annotated[tuple[Setting, ...], Length(0, 10)] = ()
-    """What halts it: failed=10%, quarantined=0.5%, nulls=3, rows=30%, NAME=off."""
+    """Limits that halt the rollout: failed=10%, quarantined=0.5%, nulls=3, rows=30%, NAME=off."""
     canary: NameList = ()
-    """Connections that come first."""
+    """Connections of the first wave."""
 
 
 @dataclass(frozen=True)
 class AdvanceRolloutRequest(ImmediateRequest):
-    """Begin the next wave of a rollout, or go on with what is left of one that has begun. Answered with what is under
-    way, if something is."""
+    """Start the next wave of a rollout, or continue an unfinished one. If the rollout is already being advanced, the
+    response has that job."""
 
     rollout: Name
     """The rollout's id, w-..."""
     every: bool = False
-    """Wave after wave, as long as the gates let it."""
+    """True to run wave after wave, as long as the gates pass."""
 
 
 @dataclass(frozen=True)
 class ResumeRolloutRequest(ImmediateRequest):
-    """Resume a rollout after a stop or a halt; only what is not done is touched."""
+    """Resume a rollout after a stop or a halt; only unfinished connections are processed."""
 
     rollout: Name
     """The rollout's id, w-..."""
     every: bool = False
-    """Wave after wave, as long as the gates let it."""
+    """True to run wave after wave, as long as the gates pass."""
     accept: Reason = ""
-    """Why what the gates have found may pass."""
+    """Reason for accepting what the gates found."""
 
 
 @dataclass(frozen=True)
 class RollBackRolloutRequest(ImmediateRequest):
-    """Take back what reached a wave, or some connections; then the rollout is stopped."""
+    """Undo a wave, or some of its connections, and stop the rollout."""
 
     rollout: Name
     """The rollout's id, w-..."""
     wave: Annotated[int, NumberRange(0, 10_000)] = 0
-    """The wave; 0 is the last that has begun."""
+    """Number of the wave; 0: the last that has started."""
     connections: ManyNames = ()
     """Only these connections."""
 
 
 @dataclass(frozen=True)
 class StopRolloutRequest(ImmediateRequest):
-    """Stop a rollout: no connection is begun any more; runs that are under way end."""
+    """Stop a rollout: no further connection is started; current runs finish."""
 
     rollout: Name
     """The rollout's id, w-..."""
     reason: Reason = ""
-    """The reason that is shown to people."""
+    """Reason shown in `status`."""
 
 
 @dataclass(frozen=True)
 class SkipConnectionsRequest(ImmediateRequest):
-    """Leave connections out of a rollout, all or none. What one has received stays."""
+    """Leave connections out of a rollout, all or none. Changes already made to them stay."""
 
     rollout: Name
     """The rollout's id, w-..."""
     connections: Annotated[tuple[Name, ...], Length(1, 1000)]
     """The connections."""
     reason: Annotated[str, Length(1, 1000), LeadsTo("reason")]
-    """The reason that is kept with them."""
+    """Reason to record."""
 
 
 SPECS = (

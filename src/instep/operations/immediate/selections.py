@@ -14,15 +14,15 @@ Path = Annotated[str, Length(1, 1000), LeadsTo("name")]
 
 @dataclass(frozen=True)
 class SwitchSelectionRequest(ImmediateRequest):
-    """Switch schemas, tables or columns on or off, hash columns, or let them be in clear again: all of them or none.
-    No source is opened. With `dry_run` what would follow."""
+    """Select, deselect, hash or unhash schemas, tables and columns, all or none. The source is not opened. With
+    `dry_run` the response shows the effect."""
 
     connection: Name
     """The connection."""
     verb: Verb
-    """What is done with the objects."""
+    """The action: on, off, hash or unhash."""
     objects: Annotated[tuple[Path, ...], Length(0, 10_000)] = ()
-    """Schemas, tables or columns by their paths."""
+    """Paths of schemas, tables or columns."""
     matching: Annotated[tuple[Path, ...], Length(0, 1000)] = ()
     """Patterns of tables and columns: globs, or regular expressions after `re:`."""
 

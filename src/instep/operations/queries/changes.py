@@ -12,19 +12,19 @@ from instep.operations.values import Length, Name
 
 @dataclass(frozen=True)
 class ListChanges(Query):
-    """Changes of schemas with the decision on each, those that were found last first."""
+    """List schema changes with their decisions, latest first."""
 
     connection: Name | None = None
-    """Only those of this connection."""
+    """Only items of this connection."""
     status: Annotated[tuple[ReviewStatus, ...], Length(0, 5)] = ()
-    """Only those with one of these statuses."""
+    """Only items with one of these statuses."""
     kind: Annotated[tuple[Name, ...], Length(0, 20)] = ()
-    """Only those of one of these kinds, such as column.added."""
+    """Only changes of one of these kinds, such as column.added."""
 
 
 @dataclass(frozen=True)
 class GetChange(Query):
-    """One change of a schema, with the decision on it."""
+    """Return one schema change with its decision."""
 
     change: Name
     """The change's id, c-..."""

@@ -13,17 +13,17 @@ Text = Annotated[str, Length(0, 200), LeadsTo("name")]
 
 @dataclass(frozen=True)
 class ListConnections(Query):
-    """Connections by name."""
+    """List connections by name."""
 
     tag: Text | None = None
-    """Only those with this tag."""
+    """Only connections with this tag."""
     search: Text | None = None
-    """A part of the name."""
+    """Only names that contain this text."""
 
 
 @dataclass(frozen=True)
 class GetConnection(Query):
-    """One connection, with its pauses."""
+    """Return one connection with its pauses."""
 
     connection: Name
     """The connection."""

@@ -10,8 +10,8 @@ from instep.operations.values import Name
 
 @dataclass(frozen=True)
 class GetDetector(Query):
-    """Whether scheduled detection runs, waits, is off, or has switched itself off and why; what the last detection has
-    counted."""
+    """Return the status of scheduled detection (running, waiting, off, or disabled after a problem) and the counts of
+    the last detection."""
 
     connection: Name
     """The connection."""

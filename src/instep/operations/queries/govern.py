@@ -12,27 +12,27 @@ from instep.operations.values import Name, NumberRange
 
 @dataclass(frozen=True)
 class ListAudit(Query):
-    """Entries of the audit log, newest first."""
+    """List entries of the audit log, newest first."""
 
 
 @dataclass(frozen=True)
 class CheckAudit(Query):
-    """Whether every entry of the audit log follows from the one before it."""
+    """Check that every entry of the audit log follows from the one before it."""
 
 
 @dataclass(frozen=True)
 class ListDeliveries(Query):
-    """Deliveries of notifications, newest first."""
+    """List deliveries of notifications, newest first."""
 
     channel: Name | None = None
-    """Only those to this channel."""
+    """Only deliveries to this channel."""
     status: DeliveryStatus | None = None
-    """Only those with this status."""
+    """Only items with this status."""
 
 
 @dataclass(frozen=True)
 class GetDelivery(Query):
-    """One delivery of a notification, with its attempts."""
+    """Return one delivery of a notification with its attempts."""
 
     delivery: Annotated[int, NumberRange(1, 2**31 - 1)]
     """The delivery's number."""

@@ -12,29 +12,29 @@ from instep.operations.values import Length, Name, NameList
 
 @dataclass(frozen=True)
 class ListEvents(Query):
-    """Events, newest first."""
+    """List events, newest first."""
 
     connection: Name | None = None
-    """Only those of this connection."""
+    """Only items of this connection."""
     type: NameList = ()
-    """Only these types."""
+    """Only events of these types."""
 
 
 @dataclass(frozen=True)
 class ListRuns(Query):
-    """Runs, newest first."""
+    """List runs, newest first."""
 
     connection: Name | None = None
-    """Only those of this connection."""
+    """Only items of this connection."""
     status: Annotated[tuple[RunStatus, ...], Length(0, 6)] = ()
-    """Only those with one of these statuses."""
+    """Only items with one of these statuses."""
     kind: Annotated[tuple[RunKind, ...], Length(0, 20)] = ()
-    """Only those of one of these kinds."""
+    """Only runs of one of these kinds."""
 
 
 @dataclass(frozen=True)
 class GetRun(Query):
-    """One run, with what it did to each table."""
+    """Return one run with its outcome per table."""
 
     run: Name
     """The run's id."""
@@ -42,7 +42,7 @@ class GetRun(Query):
 
 @dataclass(frozen=True)
 class ListPlans(Query):
-    """Applied plans of a connection with their steps, newest first; without the plan documents."""
+    """List applied plans of a connection with their steps, newest first, without the plan documents."""
 
     connection: Name
     """The connection."""
@@ -50,7 +50,7 @@ class ListPlans(Query):
 
 @dataclass(frozen=True)
 class GetPlan(Query):
-    """One applied plan, with its steps."""
+    """Return one applied plan with its steps."""
 
     plan: Name
     """The plan's id."""

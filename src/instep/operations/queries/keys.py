@@ -10,12 +10,12 @@ from instep.operations.values import Name
 
 @dataclass(frozen=True)
 class ListKeys(Query):
-    """API keys by id."""
+    """List API keys by id."""
 
 
 @dataclass(frozen=True)
 class GetKey(Query):
-    """One API key, without its secrets."""
+    """Return one API key, without its secrets."""
 
     key: Name
     """The key's id, k-..."""
@@ -23,7 +23,7 @@ class GetKey(Query):
 
 @dataclass(frozen=True)
 class GetMe(Query):
-    """The key of this request."""
+    """Return the API key of this request."""
 
 
 SPECS = (

@@ -12,7 +12,7 @@ from instep.operations.values import LeadsTo, Length, Name, NameText
 
 @dataclass(frozen=True)
 class GetPolicy(Query):
-    """Preset, rules and overrides of a connection's policy, where each is written, and the preset's decision on each
+    """Return the preset, rules and overrides of a connection's policy with their origin, and the preset's decision per
     kind of change."""
 
     connection: Name
@@ -21,7 +21,7 @@ class GetPolicy(Query):
 
 @dataclass(frozen=True)
 class ExplainDecision(Query):
-    """The decision on such a change, the rule that makes it, and why no earlier rule does."""
+    """Explain which rule would decide on a change, and why no earlier rule does."""
 
     connection: Name
     """The connection."""
@@ -37,13 +37,13 @@ class ExplainDecision(Query):
 
 @dataclass(frozen=True)
 class GetSelection(Query):
-    """Schemas and tables with what is on and why, and the columns that a person has switched; nothing before a
-    detection."""
+    """Return the selection: schemas and tables with the reason, and columns that a person has switched. Empty before
+    the first detection."""
 
     connection: Name
     """The connection."""
     columns: bool = False
-    """Whether every column is listed, not only those that were switched."""
+    """True to list every column, not only those that were switched."""
 
 
 @dataclass(frozen=True)

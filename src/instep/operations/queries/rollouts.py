@@ -12,15 +12,15 @@ from instep.operations.values import Length, Name
 
 @dataclass(frozen=True)
 class ListRollouts(Query):
-    """Rollouts, newest first."""
+    """List rollouts, newest first."""
 
     status: Annotated[tuple[RolloutStatus, ...], Length(0, 6)] = ()
-    """Only those with one of these statuses."""
+    """Only items with one of these statuses."""
 
 
 @dataclass(frozen=True)
 class GetRollout(Query):
-    """How far a rollout is, wave by wave."""
+    """Return the progress of a rollout, wave by wave."""
 
     rollout: Name
     """The rollout's id, w-..."""
@@ -28,12 +28,12 @@ class GetRollout(Query):
 
 @dataclass(frozen=True)
 class ListRolloutConnections(Query):
-    """The connections of a rollout by wave and name; those that failed or do not fit say why."""
+    """List the connections of a rollout by wave and name, with the reason for those that failed or do not fit."""
 
     rollout: Name
     """The rollout's id, w-..."""
     status: Annotated[tuple[MemberStatus, ...], Length(0, 8)] = ()
-    """Only those with one of these statuses."""
+    """Only items with one of these statuses."""
 
 
 SPECS = (

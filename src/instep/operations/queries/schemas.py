@@ -12,41 +12,41 @@ from instep.operations.values import Length, Name, NumberRange, SettingText
 
 @dataclass(frozen=True)
 class GetSchema(Query):
-    """A schema as it is, or as it was at some time, with the clones that are retained beside its tables."""
+    """Return a schema, now or at an earlier time, with the copies retained beside its tables."""
 
     connection: Name
     """The connection."""
     side: Side = "accepted"
-    """Whose schema."""
+    """The side: source, accepted or destination."""
     at: Annotated[SettingText, Length(0, 50)] | None = None
     """A time (ISO 8601), or a version: 7 or 2.1."""
 
 
 @dataclass(frozen=True)
 class ListVersions(Query):
-    """Versions of a connection's schemas, newest first."""
+    """List versions of a connection's schemas, newest first."""
 
     connection: Name
     """The connection."""
     side: Side = "accepted"
-    """Whose schemas."""
+    """The side: source, accepted or destination."""
 
 
 @dataclass(frozen=True)
 class GetVersion(Query):
-    """The schema that one version of a side is."""
+    """Return one version of a schema."""
 
     connection: Name
     """The connection."""
     version: Annotated[int, NumberRange(0, 2**31 - 1)]
     """The version's number on its side."""
     side: Side = "accepted"
-    """Whose schema."""
+    """The side: source, accepted or destination."""
 
 
 @dataclass(frozen=True)
 class GetObjectHistory(Query):
-    """The names of one table or column, and all changes of it, oldest first."""
+    """Return the names and all changes of one table or column, oldest first."""
 
     connection: Name
     """The connection."""

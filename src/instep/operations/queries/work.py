@@ -12,28 +12,28 @@ from instep.operations.values import Length, Name, NameList
 
 @dataclass(frozen=True)
 class ListBackfills(Query):
-    """Backfills of a connection, newest first."""
+    """List backfills of a connection, newest first."""
 
     connection: Name
     """The connection."""
     status: Annotated[tuple[BackfillStatus, ...], Length(0, 4)] = ()
-    """Only those with one of these statuses."""
+    """Only items with one of these statuses."""
 
 
 @dataclass(frozen=True)
 class ListQueue(Query):
-    """Jobs, newest first, without what they have answered, which may be long."""
+    """List jobs, newest first, without their results."""
 
     connection: Name | None = None
-    """Only those of this connection."""
+    """Only items of this connection."""
     status: Annotated[tuple[JobStatus, ...], Length(0, 6)] = ()
-    """Only those with one of these statuses."""
+    """Only items with one of these statuses."""
 
 
 @dataclass(frozen=True)
 class EstimateBackfill(Query):
-    """What a backfill takes, from the last detection and the destination's metadata: neither the source nor a file is
-    opened."""
+    """Estimate the cost of a backfill from the last detection and the destination's metadata. Neither the source nor a
+    data file is opened."""
 
     connection: Name
     """The connection."""
@@ -45,10 +45,10 @@ class EstimateBackfill(Query):
 
 @dataclass(frozen=True)
 class FillEstimate:
-    """What filling columns of a table takes, or reading it again (no columns). `rows` and `read` (bytes) are those of
-    the source by its statistics (`sure`: it has some); `files` of so many that are written again, and their bytes,
-    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were
-    asked for."""
+    """Estimated cost of filling columns of a table, or of reading it again (no columns). `rows` and `read` (bytes) are
+    those of the source by its statistics (`sure`: it has some); `files` of so many that are rewritten, and their bytes,
+    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were asked
+    for."""
 
     table: str
     columns: tuple[str, ...]
@@ -64,16 +64,16 @@ class FillEstimate:
 
 @dataclass(frozen=True)
 class BackfillOutlook(FillEstimate):
-    """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
-    of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it. `whole`: why it
-    is the whole table (no `columns`) although columns were asked for."""
+    """Estimated cost of a backfill: `rows` and bytes (`read`) at the source by its statistics (`sure`: statistics
+    exist), and the `files` and bytes to rewrite at the destination. `waits` is the reason why it does not start by
+    itself. `whole` is the reason why the whole table is reloaded although single columns were requested."""
 
     waits: str = ""
 
 
 @dataclass(frozen=True)
 class GetQueuedJob(Query):
-    """One job, with its result or the error that ended it."""
+    """Return one job with its result or error."""
 
     job: Name
     """The job's id, j-..., or a unique prefix of it."""

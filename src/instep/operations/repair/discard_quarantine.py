@@ -13,7 +13,7 @@ from instep.operations.values import ConsentIds, ConsentList
 
 @dataclass(frozen=True)
 class DiscardQuarantineRequest(Request):
-    """Which entries to discard: of tables, or by ids."""
+    """Quarantine entries to discard, by table or by id."""
 
     tables: ConsentList = ()
     """All entries of these tables (`schema.table`)."""

@@ -1,6 +1,6 @@
 """Remove every trace of quarantined entries.
 
-An entry that was only discarded is remembered without its original. The job's result counts them as `erased`.
+Discarding keeps a record without the original; erasing keeps nothing. The job's result counts the entries as `erased`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from instep.operations.values import ConsentIds, Length, TableName
 
 @dataclass(frozen=True)
 class EraseRequest(Request):
-    """The entries of one table."""
+    """Quarantine entries of one table to erase."""
 
     table: TableName
     """The accepted table."""
     ids: Annotated[ConsentIds, Length(1, 10_000)]
-    """Their whole ids."""
+    """Full ids of the entries."""
 
 
 SPEC = OperationSpec(

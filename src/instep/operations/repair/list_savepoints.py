@@ -1,4 +1,4 @@
-"""List the snapshots that a table can be put back to.
+"""List the snapshots that a table can be restored to.
 
 The job's result has them, newest first.
 """

@@ -1,6 +1,6 @@
 """Compact files, remove deleted rows, expire snapshots and delete orphan files.
 
-No row changes. The job's result has what became of each table; with `preview` it only says what would be done.
+No row changes. The job's result has the outcome per table; with `preview` it shows what would be done.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from instep.operations.values import NameText
 
 @dataclass(frozen=True)
 class MaintainRequest(Request):
-    """Which tables to maintain."""
+    """Tables to maintain."""
 
     table: NameText = ""
-    """Only tables (`schema.table`) of this pattern; none: all."""
+    """Only tables (`schema.table`) that match this pattern; none: all."""
     preview: bool = False
     """Show what would happen without changing anything."""
 

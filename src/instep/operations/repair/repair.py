@@ -1,7 +1,7 @@
 """Correct the rows in which one table differs from its source, and no others.
 
-The job's result says what was inserted, updated and deleted, and in `verdict` how the table compares with its source
-afterwards; it counts rows and does not name them. Rows are removed only if `allow` names the table.
+The job's result counts the inserted, updated and deleted rows, and `verdict` compares the table with its source
+afterwards; rows are not named. Rows are deleted only if `allow` names the table.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from instep.operations.values import ConsentList, TableName
 
 @dataclass(frozen=True)
 class RepairRequest(Request):
-    """The table, and whether rows may go that its source does not have."""
+    """Table to repair, and permission to delete rows that the source does not have."""
 
     table: TableName
     """The accepted table."""
     allow: ConsentList = ()
-    """Patterns of tables whose rows may be removed where the source has none. Takes an approver."""
+    """Patterns of tables in which rows that the source does not have may be deleted. Requires the role approver."""
     preview: bool = False
     """Show what would happen without changing anything."""
     shown: bool = False
-    """The preview was shown: rows are compared once, when they are repaired."""
+    """True if the preview was shown already: rows are then compared once, during the repair."""
 
 
 SPEC = OperationSpec(

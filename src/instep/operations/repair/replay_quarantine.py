@@ -1,4 +1,4 @@
-"""Write quarantined values that fit by now into their rows.
+"""Write quarantined values that fit now back into their rows.
 
 A newer value stays. The job's result counts the values by table.
 """
@@ -13,7 +13,7 @@ from instep.operations.values import NameList, NameText
 
 @dataclass(frozen=True)
 class ReplayQuarantineRequest(Request):
-    """Which values to replay."""
+    """Quarantined values to replay."""
 
     tables: NameList = ()
     """Only these tables (`schema.table`); none: all."""

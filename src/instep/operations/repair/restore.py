@@ -1,4 +1,4 @@
-"""Put a table's rows and its cursor back to an earlier snapshot.
+"""Roll a table's rows and its cursor back to an earlier snapshot.
 
 The schema and the source stay as they are. Refused unless `allow` names the table.
 """
@@ -14,20 +14,20 @@ from instep.operations.values import ConsentList, Snapshot, TableName
 
 @dataclass(frozen=True)
 class RestoreRequest(Request):
-    """The table, and the snapshot: exactly one of `snapshot` and `at`."""
+    """Table to restore, and its snapshot: exactly one of `snapshot` and `at`."""
 
     table: TableName
     """The accepted table."""
     snapshot: Snapshot | None = None
     """The id of the snapshot."""
     at: datetime | None = None
-    """The time as of which the table is to be; UTC without an offset."""
+    """Restore the latest snapshot at this time; UTC without an offset."""
     allow: ConsentList = ()
-    """Patterns of tables that may be put back."""
+    """Patterns of tables that may be restored."""
     preview: bool = False
     """Show what would happen without changing anything."""
     base: Snapshot | None = None
-    """The snapshot that the table has to be at, as the preview said."""
+    """The table's current snapshot according to the preview; the restore is refused if the table has moved on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

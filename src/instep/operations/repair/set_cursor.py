@@ -1,6 +1,6 @@
 """Give a table another cursor, or none.
 
-Its type and its NULLs are checked first; the next sync begins anew.
+The column's type and NULLs are checked first; the next sync starts over with the new cursor.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from instep.operations.values import Name, SettingText, TableName
 
 @dataclass(frozen=True)
 class SetCursorRequest(Request):
-    """The table and its new cursor."""
+    """Table and its new cursor."""
 
     table: TableName
     """The accepted table."""
     column: Name | None = None
-    """The column of the new cursor; none: each sync reads the whole table."""
+    """Column of the new cursor; none: each sync reads the whole table."""
     start: SettingText = ""
-    """The value that the first read begins at."""
+    """Start value of the first read."""
     preview: bool = False
     """Show what would happen without changing anything."""
 

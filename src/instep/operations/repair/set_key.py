@@ -1,7 +1,6 @@
 """Give a table another key.
 
-Rows that share the key or have NULL in it are counted first, at source and destination; refused where rows would be
-lost.
+Duplicates and NULLs in the new key are counted first, at source and destination; refused if rows would be lost.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from instep.operations.values import ConsentList, Length, NameList, TableName
 
 @dataclass(frozen=True)
 class SetKeyRequest(Request):
-    """The table, its new key, and what becomes of its rows."""
+    """Table, its new key, and the way to change it."""
 
     table: TableName
     """The accepted table."""
     key: Annotated[NameList, Length(1, 100)]
     """The columns of the new key, by accepted names."""
     way: Literal["rekey", "rebuild", "clear"] = "rekey"
-    """`rekey`: the rows stay; `rebuild`: the table is read anew and the old one kept as a copy; `clear`: the table is
-    emptied now and read anew."""
+    """`rekey` keeps the rows; `rebuild` reloads the table and keeps the old rows as a copy; `clear` empties the table
+    now and reloads it."""
     allow: ConsentList = ()
     """Patterns of tables that may be emptied."""
     preview: bool = False

@@ -1,6 +1,6 @@
-"""Take back an applied change, or all changes of a run or a plan.
+"""Undo an applied change, or all changes of a run or a plan.
 
-With `preview` the job only says what that does.
+With `preview` the job shows the effect without changing anything.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from instep.operations.values import ConsentList, Name
 
 @dataclass(frozen=True)
 class UndoRequest(Request):
-    """What to take back."""
+    """Change, run or plan to undo."""
 
     what: Name
-    """The id of a change, a run or a plan."""
+    """Id of a change, a run or a plan."""
     allow: ConsentList = ()
-    """Patterns of what may be dropped."""
+    """Patterns of objects that may be dropped."""
     preview: bool = False
     """Show what would happen without changing anything."""
 

@@ -58,7 +58,7 @@ Check = Callable[[Any, Any, Shelves], Refusals]
 
 @dataclass(frozen=True)
 class KeyReach:
-    """What a key leads to, in the words of the docs' table."""
+    """Possible effects of a key, in the words of the docs' table."""
 
     words: str
     check: Check = nothing

@@ -34,7 +34,7 @@ def days() -> list[dict[str, Any]]:
 
 
 def begin_day(folder: Path, day: dict[str, Any]) -> None:
-    """From now on the API answers so."""
+    """Switch the API to the answers of this day."""
     text = json.dumps(day, indent=2, ensure_ascii=False)
     (folder / "shop" / "api.json").write_text(text + "\n", encoding="utf-8")
 

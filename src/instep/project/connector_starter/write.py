@@ -18,7 +18,7 @@ _FILES = {
 
 
 def write_connector(folder: Path) -> list[Path]:
-    """Writes connector.py and what belongs to it; ProjectError, with nothing written, if one of the files is there."""
+    """Write connector.py and what belongs to it; ProjectError, with nothing written, if one of the files is there."""
     for name in _FILES:
         if name != ".gitignore" and (folder / name).exists():
             raise ProjectError(f"{folder / name} exists already", hint="choose another folder")

@@ -18,7 +18,7 @@ def state(folder: Path) -> Path:
 
 
 def up(state: Path) -> dict[str, str]:
-    """Starts the server (or finds it running) and returns host, port, user and database."""
+    """Start the server (or finds it running) and returns host, port, user and database."""
     server = _server(state)
     parts = urlsplit(server.get_uri())
     host = parse_qs(parts.query).get("host", [parts.hostname or ""])[0]
@@ -26,7 +26,7 @@ def up(state: Path) -> dict[str, str]:
 
 
 def down(state: Path) -> bool:
-    """Stops the server of this demo folder; False when none was running."""
+    """Stop the server of this demo folder; False when none was running."""
     pid_file = state / "postgres" / "postmaster.pid"
     if not pid_file.exists():
         return False
@@ -36,7 +36,7 @@ def down(state: Path) -> bool:
 
 
 def create_shop(where: dict[str, str]) -> None:
-    """Makes the database `shop` anew with its tables and rows."""
+    """Make the database `shop` anew with its tables and rows."""
     _execute({**where, "database": "postgres"}, "drop database if exists shop with (force)", "create database shop")
     _execute(where, text("shop.sql"))
 
@@ -52,7 +52,7 @@ def changes_sql() -> str:
 
 
 def text(name: str) -> str:
-    """A file of the demo."""
+    """Return a file of the demo."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 

@@ -12,12 +12,12 @@ FILE = "till.db"
 
 
 def create_till(folder: Path) -> None:
-    """Makes `till.db` in `folder`; one that is there must be gone."""
+    """Make `till.db` in `folder`; one that is there must be gone."""
     _execute(folder, text("till.sql"))
 
 
 def change_till(folder: Path) -> None:
-    """Renames a column and changes rows."""
+    """Rename a column and changes rows."""
     _execute(folder, changes_sql())
 
 

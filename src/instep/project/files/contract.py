@@ -21,7 +21,7 @@ _FORM = "a contract has apiVersion: v3..., kind: DataContract and a schema: http
 
 
 class _ContractPart(BaseModel):
-    """What is not read here is nobody's mistake: a contract says much else."""
+    """Base of the contract's parts: unknown keys are ignored, because a contract has many others."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -97,7 +97,7 @@ def _table(found: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[in
 
 
 def _keyed(found: Sequence[Property]) -> Sequence[Property]:
-    """Every column of the key with a position: they stand in their order where the contract gives none."""
+    """Return every column of the key with a position: they stand in their order where the contract gives none."""
     place = 0
     for column in found:
         if column.in_key:

@@ -16,7 +16,7 @@ SALT = "${env:INSTEP_SALT}"
 
 
 class Node(Section):
-    """What all levels say. The name at the destination is this product's own, and is not taken over."""
+    """Fields of all levels. The name at the destination is this product's own, and is not taken over."""
 
     enabled: bool = True
     name_in_destination: str = ""
@@ -98,7 +98,7 @@ def _tables(config: SchemaConfigDocument) -> Iterator[tuple[SchemaNode, str, Tab
 def _settings(
     config: SchemaConfigDocument, tables: list[tuple[SchemaNode, str, TableNode]], notes: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The explicit choices. Under BLOCK_ALL a column that is on is let in by a rule."""
+    """Yield the explicit choices. Under BLOCK_ALL a column that is on is accepted by a rule."""
     for schema, path, table in tables:
         if table.enabled and not schema.enabled:
             notes.append(f"{path} is on in a schema that is off: it stays off")

@@ -31,7 +31,7 @@ def lock_text(document: Mapping[str, Any]) -> str:
 
 
 def write_lock(root: Path, document: Mapping[str, Any]) -> Path:
-    """Replaces the file at once; ProjectError if it cannot be written."""
+    """Replace the file at once; ProjectError if it cannot be written."""
     path = lock_file(root, document["connection"])
     new = path.with_suffix(".new")
     try:

@@ -35,8 +35,8 @@ def _kind(value: str) -> str:
 
 
 class SampleCase(ModifierSection):
-    """A change as it might come, and what is expected; what is not said is not compared. `from` and `to` are types,
-    or for a rename `to` is the new name. `tags` replace those of the connection."""
+    """A sample change with its expected decision; keys that are absent are not compared. `from` and `to` are types; for
+    a rename, `to` is the new name. `tags` replace those of the connection."""
 
     change: Annotated[str, AfterValidator(_kind)]
     table: str
@@ -92,13 +92,13 @@ def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
 
 
 def read_config(file: Path) -> SchemaConfigDocument:
-    """A connector's schema config in JSON or YAML. ProjectError if it is wrong."""
+    """Return a connector's schema config in JSON or YAML. ProjectError if it is wrong."""
     hint = "write it as {schema_change_handling: ALLOW_ALL, schemas: {...}}: see docs/guides/other-products.md"
     return _read(file, SchemaConfigDocument, hint)[0]
 
 
 def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:
-    """Keys without a value: `on_invalid_value: null` would be left out silently, and mean its opposite."""
+    """Yield keys without a value: `on_invalid_value: null` would be left out silently, and mean its opposite."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for name, value in items:
         if value is None:

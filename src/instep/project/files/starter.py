@@ -65,7 +65,7 @@ def schema_json() -> str:
 
 
 def write_schema(root: Path) -> Path:
-    """Puts the JSON Schema where the first line of the project file points."""
+    """Put the JSON Schema where the first line of the project file points."""
     path = root / SCHEMA_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(schema_json(), encoding="utf-8")
@@ -73,7 +73,7 @@ def write_schema(root: Path) -> Path:
 
 
 def write_project(root: Path, text: str | None = None) -> Path:
-    """Writes the project file and what belongs beside it; ProjectError if there is one already."""
+    """Write the project file and what belongs beside it; ProjectError if there is one already."""
     file = root / FILE_NAME
     try:
         root.mkdir(parents=True, exist_ok=True)

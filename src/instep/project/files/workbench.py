@@ -50,7 +50,7 @@ connections:
 
 @dataclass(frozen=True)
 class WorkbenchTarget:
-    """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
+    """Target of a trial: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
     and of the connection in the trial's project: each has a state and accepted schemas of its own."""
 
     path: Path
@@ -94,7 +94,7 @@ class Workbench:
         return WorkbenchTarget(self.files / "warehouse.db", "debug")
 
     def target(self, said: Path | None) -> WorkbenchTarget:
-        """A destination that was named, by default the lake in `files/`."""
+        """Return a destination that was named, by default the lake in `files/`."""
         path = (said or self.files / "lake").absolute()
         return (
             self.warehouse
@@ -103,7 +103,7 @@ class Workbench:
         )
 
     def project(self, target: WorkbenchTarget) -> Project:
-        """A project that runs the connector into `target`; nothing of the configuration stands in it."""
+        """Return a project that runs the connector into `target`; nothing of the configuration stands in it."""
         file = self.configuration_file
         told = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}
         text = _PROJECT.format(
@@ -176,7 +176,7 @@ def _policy(said: str) -> PolicySection:
 
 
 def read_configuration(file: Path) -> dict[str, str]:
-    """A flat JSON object whose values are all strings. ProjectError names the field, never its value."""
+    """Return a flat JSON object whose values are all strings. ProjectError names the field, never its value."""
     found = _json_object(file)
     if len(found) > MAX_FIELDS:
         raise ProjectError(f"{file} has {len(found)} fields", hint=f"a configuration has at most {MAX_FIELDS}")

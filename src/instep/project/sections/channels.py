@@ -67,7 +67,7 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 class Notify(Section):
-    """What a connection tells a channel: `on` these occasions, from this `severity` on, of changes of these `kinds`
+    """Notifications that a channel gets: `on` these events, from this `severity` up, about changes of these `kinds`
     (globs such as `column.*`)."""
 
     on: Annotated[tuple[Occasion, ...], Field(min_length=1)]
@@ -77,8 +77,8 @@ class Notify(Section):
 
 
 class Route(Notify):
-    """The same for all connections with one of the `tags`, into one of the `groups` (destinations), or whose name a
-    pattern of `connections` matches; what is not said holds for all."""
+    """Notifications of all connections with one of the `tags`, into one of the `groups` (destinations), or whose name
+    matches a pattern of `connections`; a filter that is not set matches all."""
 
     tags: Words = ()
     groups: Words = ()
@@ -86,14 +86,14 @@ class Route(Notify):
 
 
 class Egress(Section):
-    """`allow`: networks, addresses and host names of the own network that notices may be sent to."""
+    """`allow` lists private networks, addresses and host names that notifications may be sent to."""
 
     allow: Annotated[tuple[Annotated[str, AfterValidator(_allowed)], ...], Field(max_length=200)] = ()
 
 
 class ChannelSection(Section):
-    """When a channel is told: in one message a day (`digest`: at that time), or at once but for `quiet` hours. Pauses
-    and failures never wait."""
+    """Delivery times of a channel: one message a day (`digest`: at that time), or at once except in `quiet` hours.
+    Pauses and failures are sent at once."""
 
     digest: Annotated[str, AfterValidator(_digest)] = ""
     quiet: Annotated[str, AfterValidator(of_the_day)] = ""
@@ -102,8 +102,8 @@ class ChannelSection(Section):
 
 
 class EmailChannelSection(ChannelSection):
-    """`tls`: `starttls` and `tls` (from the first byte) check the server's certificate, against the authorities in
-    `ca` if that is given."""
+    """`tls`: `starttls` and `tls` (from the first byte) verify the server's certificate, against the authorities in
+    `ca` if given."""
 
     files: ClassVar[tuple[str, ...]] = ("ca",)
     type: Literal["email"]
@@ -131,8 +131,8 @@ class PostChannelSection(ChannelSection):
 
 
 class WebhookChannelSection(ChannelSection):
-    """`secret` (whsec_...) signs; while it is replaced, `former_secret` signs as well. `ca`: authorities of the
-    receiver's certificate."""
+    """`secret` (whsec_...) signs the messages; during a rotation `former_secret` signs them too. `ca` has the
+    authorities for the receiver's certificate."""
 
     files: ClassVar[tuple[str, ...]] = ("ca",)
     type: Literal["webhook"]
@@ -143,7 +143,7 @@ class WebhookChannelSection(ChannelSection):
 
 
 class AppriseChannelSection(ChannelSection):
-    """Any service that the extra `apprise` knows; `url` is in its notation."""
+    """Any service that Apprise supports (extra `apprise`); `url` is an Apprise URL."""
 
     type: Literal["apprise"]
     url: Secret

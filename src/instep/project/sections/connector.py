@@ -32,8 +32,8 @@ def size(text: str) -> int:
 
 
 class ConnectorLimits(Section):
-    """What one sync may use. `time` is that of the whole run without what it waited for us, `silence` the time without
-    any sign of life, `checkpoints` how often in a row the same state may be saved, `ahead` how many segments the
+    """Limits of one sync. `time` limits the whole run, not counting the time it waits for instep; `silence` the time
+    without a sign of life; `checkpoints` how often in a row the same state may be saved; `ahead` how many segments the
     connector may be ahead of the destination (1: each checkpoint is a segment). 0: no limit."""
 
     time: Seconds = 6 * 3600
@@ -77,7 +77,7 @@ class ConnectorServer(Section):
 
 
 def _read(file: str) -> dict[str, str]:
-    """A flat object of texts."""
+    """Return a flat object of texts."""
     try:
         said = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -67,7 +67,7 @@ _NAMES = AliasGenerator(validation_alias=lambda name: AliasChoices(name, SHORT[n
 
 
 class AppOptions(Section):
-    """What holds for a source as a whole."""
+    """Detection options of a whole source."""
 
     model_config = ConfigDict(alias_generator=_NAMES, json_schema_extra=_with_short_names)
     enable_detect_schema_changes: bool = True
@@ -80,7 +80,7 @@ class AppOptions(Section):
 
 
 class ColumnOptions(Section):
-    """What holds for the tables that a pattern names."""
+    """Detection options of the tables that match a pattern."""
 
     model_config = ConfigDict(alias_generator=_NAMES, json_schema_extra=_with_short_names)
     propagate_column_creations_to_target_app: bool = False
@@ -131,7 +131,7 @@ class Detector:
         return int(self.app("detect_schema_changes_frequency_in_seconds"))
 
     def app(self, name: str) -> Any:
-        """An option of the source as a whole: the first layer that sets it, else its default."""
+        """Return an option of the source as a whole: the first layer that sets it, else its default."""
         layer = self._setting(name)
         return getattr(layer.app, name) if layer else AppOptions.model_fields[name].default
 
@@ -163,7 +163,7 @@ class Detector:
             yield from (column_regex(table, text) for text in options.excluded_external_column_names_regexes)
 
     def named(self) -> Iterator[tuple[Path, str]]:
-        """Every table that is named, not described by a pattern, with the path where it stands."""
+        """Yield every table that is named, not described by a pattern, with the path where it stands."""
         layer = self._setting(name := "excluded_external_table_names")
         for text in self.app(name) if layer else ():
             yield self._written((*layer.path, "app_options"), name) if layer else (), text
@@ -193,7 +193,7 @@ class Detector:
                     yield _rule(name, bool(getattr(options, name)), option, origin, table_match(table))
 
     def _of_columns(self) -> Iterator[Rule]:
-        """The defaults of every other table."""
+        """Yield the defaults of every other table."""
         base = (*self.layers[0].path, "table_options")
         for name in ("propagate_column_creations_to_target_app", "auto_unsync_deleted_columns"):
             yield _rule(name, bool(ColumnOptions.model_fields[name].default), f"table_options.{name}", (*base, name))

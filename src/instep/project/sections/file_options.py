@@ -42,7 +42,7 @@ Character = Annotated[str, Field(max_length=1)]
 
 
 class FileOptions(Section):
-    """A key that is not set for a pattern is as it is for the source."""
+    """Options of files; a key that is not set for a pattern is inherited from the source."""
 
     format: FileFormat = "auto"
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
@@ -55,6 +55,6 @@ class FileOptions(Section):
     key: Words = ()
 
     def said(self) -> dict[str, Any]:
-        """The options that are set."""
+        """Return the options that are set."""
         names = FileOptions.model_fields.keys() & self.model_fields_set
         return {name: getattr(self, name) for name in FileOptions.model_fields if name in names}

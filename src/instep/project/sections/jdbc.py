@@ -31,7 +31,7 @@ def _wrong(text: str) -> PydanticCustomError:
 
 
 class JdbcJar(Section):
-    """A file, or Maven coordinates, which are fetched once and must have this SHA-256."""
+    """A jar file, or Maven coordinates that are downloaded once and must have this SHA-256."""
 
     files: ClassVar[tuple[str, ...]] = ("path",)
     path: str = ""

@@ -72,7 +72,7 @@ def address(template: str, host: str = "", port: int = 0, database: str = "") ->
 
 
 def check_url(url: str) -> None:
-    """Raises ProjectError if the URL carries a login, another server's directory, or an option that is refused."""
+    """Raise ProjectError if the URL carries a login, another server's directory, or an option that is refused."""
     subprotocol, rest = _split(url)
     plain = unquote_plus(rest)
     if any(ord(c) < 32 for c in plain):
@@ -87,7 +87,8 @@ def check_url(url: str) -> None:
 
 
 def _authorities(subprotocol: str, rest: str) -> Iterator[str]:
-    """What stands where hosts do, as it is written and decoded: up to what ends it for the most generous driver."""
+    """Yield what stands where hosts do, as it is written and decoded: up to what ends it for the most generous
+    driver."""
     ends = r"[/?#;]" if subprotocol == "sqlserver" else r"[/?#]"
     for text in (rest, unquote_plus(rest)):
         _, there, behind = text.partition("//")
@@ -101,7 +102,7 @@ def url_options(url: str) -> Iterator[str]:
 
 
 def _inside(subprotocol: str, rest: str) -> Iterator[str]:
-    """The names of what a URL says after the address: `?a=b&c=d`, `;a=b`, and Db2's `:a=b;`."""
+    """Yield the names of what a URL says after the address: `?a=b&c=d`, `;a=b`, and Db2's `:a=b;`."""
     first, *parts = re.split(r"[?&;#]", rest)
     _, there, behind = first.partition("//")
     path = behind.partition("/")[2] if there else first
@@ -112,7 +113,7 @@ def _inside(subprotocol: str, rest: str) -> Iterator[str]:
 
 
 def check_options(subprotocol: str, names: Iterable[str], where: str = "options") -> None:
-    """Raises ProjectError for the first option that a project may not set."""
+    """Raise ProjectError for the first option that a project may not set."""
     dialect = dialect_of(subprotocol)
     for name in names:
         if why := _refused(dialect, name, subprotocol, where):

@@ -17,7 +17,7 @@ _WINDOW = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]|24):([0-
 
 
 def of_the_day(text: str) -> str:
-    """A window of the day, or "" for none."""
+    """Return a window of the day, or "" for none."""
     if text and minutes(text) is None:
         why = f"{text!r} is not a window: write when it opens and closes, such as 22:00-06:00"
         raise PydanticCustomError("window", "{text}", {"text": why})
@@ -34,8 +34,8 @@ def minutes(text: str) -> tuple[int, int] | None:
 
 
 class BackfillSection(Section):
-    """Backfills of columns that no person has asked for: at most `max_bytes` of files written again (0: any number),
-    at most `max_minutes` a run (0: until it is done), and only within `window`."""
+    """Limits of automatic column backfills: they rewrite at most `max_bytes` of files (0: no limit), take at most
+    `max_minutes` per run (0: no limit), and run only within `window`."""
 
     max_bytes: Annotated[int, Field(ge=0)] = BackfillLimits.max_bytes
     max_minutes: Annotated[float, Field(ge=0)] = BackfillLimits.max_minutes
@@ -47,11 +47,11 @@ class BackfillSection(Section):
 
 
 class MaintainSection(Section):
-    """When tables of a lake are maintained. Small files (below three quarters of `target_file_size`, bytes) are put
-    together once there are `min_files` of them, files whose deleted rows are more than `delete_ratio` are written
-    without them. Snapshots that are older than `max_snapshot_age` (days) go, but for the newest `keep_snapshots`; files
-    that nothing names go after `orphan_age` (days). `after_sync`: a sync does it with the tables that it has loaded,
-    and begins with no further table after `max_minutes`."""
+    """Maintenance of tables. Small files (below three quarters of `target_file_size`, bytes) are compacted once there
+    are `min_files` of them; files whose share of deleted rows exceeds `delete_ratio` are rewritten. Snapshots older
+    than `max_snapshot_age` (days) expire, except for the newest `keep_snapshots`; orphaned files are deleted after
+    `orphan_age` (days). `after_sync`: a sync does it with the tables that it has loaded, and begins with no further
+    table after `max_minutes`."""
 
     target_file_size: Annotated[int, Field(ge=1 << 20)] = Maintenance.target_file_size
     min_files: Annotated[int, Field(ge=2)] = Maintenance.min_files

@@ -55,7 +55,7 @@ def _plain_conf(value: Any) -> Any:
 
 
 class Spark(Section):
-    """Where the Spark jobs run. `remote` is a Spark Connect URL and replaces `master`."""
+    """Settings of Spark. `remote` is a Spark Connect URL and replaces `master`."""
 
     master: Text = "local[*]"
     remote: Url = ""
@@ -172,14 +172,14 @@ class Exclude(Section):
 
 
 class Detect(Section):
-    """Whether a sync looks for schema changes, and how long (in seconds) it relies on the last look."""
+    """When syncs detect schema changes, and how long (in seconds) they rely on the last detection."""
 
     before_sync: bool = True
     min_interval: Seconds = 0
 
     @property
     def relied_on(self) -> float:
-        """For how many seconds a sync relies on a detection: for ever if it never looks by itself."""
+        """Return the seconds for which syncs rely on a detection: infinite if they never detect themselves."""
         return self.min_interval if self.before_sync else math.inf
 
 
@@ -190,7 +190,7 @@ class Schedule(Section):
 
 
 class DownstreamSection(Section):
-    """What reads the connection's tables: a dbt manifest, folders of SQL files. `dialect`: of the SQL."""
+    """Models that read the connection's tables: a dbt manifest, folders of SQL files. `dialect` is the SQL dialect."""
 
     manifest: str = ""
     sql: Words = ()
@@ -211,7 +211,7 @@ class ProtectSection(Section):
 
 
 class LogSection(Section):
-    """Names of the slot and the publication at the source, if they are not to be the connection's own."""
+    """Names of the slot and the publication at the source, if they differ from the connection's default names."""
 
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,63}$")] = ""
     publication: str = ""
@@ -230,9 +230,9 @@ Protection = Annotated[
 
 
 class ConnectionSection(Section):
-    """One source into one destination; where the project has only one, it need not be named. What happens to changes
-    is said by `policy`, or in the words of other products by `schema_change_handling` or
-    `detect_and_propagate_schema_changes`."""
+    """One source into one destination; either may be omitted if the project has only one. `policy` decides what happens
+    to schema changes; `schema_change_handling` and `detect_and_propagate_schema_changes` do the same in the words of
+    other products."""
 
     source: str = ""
     destination: str = ""

@@ -16,30 +16,30 @@ _ANCHOR = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[])*?(?P<anchor>[\
 
 
 def exact(name: str) -> str:
-    """A whole name as a pattern that matches nothing else."""
+    """Return a whole name as a pattern that matches nothing else."""
     return _WILD.sub(lambda found: f"[{found[0]}]", name)
 
 
 def table_pattern(name: str) -> str:
-    """An exact table name as a pattern."""
+    """Return an exact table name as a pattern."""
     return exact(name) if "." in name else f"*.{exact(name)}"
 
 
 def table_regex(text: str) -> str:
-    """An expression for table names as a pattern. SchemaError if it is wrong or may be slow."""
+    """Return an expression for table names as a pattern. SchemaError if it is wrong or may be slow."""
     flags, bare = _bare(text)
     return f"re:{flags}{bare}" if r"\." in bare else f"re:{flags}[^.]+\\.(?:{bare})"
 
 
 def column_pattern(table: str, name: str) -> str:
-    """An exact column name in the tables of a pattern, as a pattern."""
+    """Return an exact column name in the tables of a pattern, as a pattern."""
     if table.startswith("re:"):
         return f"{_table(table)}\\.{re.escape(name)}"
     return f"{table}.{exact(name)}"
 
 
 def column_regex(table: str, text: str) -> str:
-    """An expression for column names in the tables of a pattern, as a pattern. SchemaError as `table_regex`."""
+    """Return an expression for column names in the tables of a pattern, as a pattern. SchemaError as `table_regex`."""
     flags, bare = _bare(text)
     return f"{_table(table, flags)}\\.(?:{bare})"
 
@@ -61,7 +61,7 @@ def _table(table: str, flags: str = "") -> str:
 
 
 def _glob(text: str, many: str) -> str:
-    """A glob as an expression; `many` stands for `*`."""
+    """Return a glob as an expression; `many` stands for `*`."""
     found = []
     for match in _PART.finditer(text):
         if match.lastgroup == "set":

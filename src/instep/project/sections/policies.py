@@ -41,7 +41,7 @@ def _backfill(value: Any) -> Any:
 
 
 class ModifierSection(Section):
-    """How an action is carried out; unset ones come from what stands behind (policy, preset)."""
+    """Modifiers of an action; unset ones come from the policy or preset."""
 
     backfill: Annotated[Backfill, BeforeValidator(_backfill)] | None = None
     removed: Removed | None = None
@@ -66,13 +66,13 @@ class RuleSection(ModifierSection):
 
 
 class OverrideSection(ModifierSection):
-    """What differs for some tables."""
+    """Settings that differ for some tables."""
 
     preset: Annotated[str, AfterValidator(_preset)] = ""
     rules: tuple[RuleSection, ...] = ()
 
     def override(self, match: str) -> Override | None:
-        """None if nothing differs."""
+        """Return the override; None if nothing differs."""
         if not (self.preset or self.rules or self.modifiers()):
             return None
         return Override(match, self.preset, tuple(rule.rule() for rule in self.rules), self.modifiers())

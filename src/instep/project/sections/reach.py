@@ -93,7 +93,7 @@ MaxConnections = Annotated[int, Field(ge=0), AfterValidator(_enough)]
 
 
 class ServerSection(Section):
-    """What every database server takes, whatever its kind."""
+    """Settings of every database server."""
 
     tls: Tls = Tls()
     ssh: SshSection | None = None
@@ -109,7 +109,7 @@ class ServerSection(Section):
 
 
 def former(data: Any, keys: Mapping[str, str], modes: Mapping[str, str]) -> Any:
-    """A source with the flat keys that `tls` replaced: `keys` maps them to its own, `modes` their words."""
+    """Return a source with the flat keys that `tls` replaced: `keys` maps them to its own, `modes` their words."""
     given = [key for key in keys if data.get(key) is not None] if isinstance(data, dict) else []
     if not given:
         return data

@@ -29,7 +29,7 @@ def interval(text: str) -> int | None:
 
 
 def schedule(text: str) -> str:
-    """A cron line, or `every 15m`: an interval of one minute to one day; "" for none."""
+    """Return a cron line, or `every 15m`: an interval of one minute to one day; "" for none."""
     if not text.strip().startswith("every"):
         return cron(text)
     if not 60 <= (interval(text) or 0) <= 86_400:
@@ -38,7 +38,7 @@ def schedule(text: str) -> str:
 
 
 def cron(text: str) -> str:
-    """A cron line of five fields, or "" for none; the error names the wrong field."""
+    """Return a cron line of five fields, or "" for none; the error names the wrong field."""
     fields = text.split()
     if not fields:
         return text
@@ -81,7 +81,7 @@ def _number(text: str, low: int, words: tuple[str, ...]) -> int | None:
 
 
 def time_zone(name: str) -> str:
-    """An IANA time zone."""
+    """Return an IANA time zone."""
     try:
         ZoneInfo(name)
     except (OSError, ValueError, KeyError):

@@ -14,8 +14,8 @@ Timeout = Annotated[Seconds, Field(gt=0, le=30)]
 
 
 class TracesSection(Section):
-    """`url`: the traces of a collector that speaks OTLP over HTTP, such as https://collector:4318/v1/traces; empty:
-    nothing is traced. `headers` are secrets. `sample`: the share of runs that is traced."""
+    """Traces, sent to the `url` of a collector that accepts OTLP over HTTP, such as https://collector:4318/v1/traces;
+    empty: no traces. `headers` are secrets. `sample` is the share of runs that is traced."""
 
     files: ClassVar[tuple[str, ...]] = ("ca",)
     url: Url = ""
@@ -26,8 +26,8 @@ class TracesSection(Section):
 
 
 class LineageSection(Section):
-    """OpenLineage events, to a `url` such as https://marquez/api/v1/lineage or as lines of a `file`; neither: none.
-    `namespace`: whose jobs they are; empty: the project's name."""
+    """OpenLineage events, sent to a `url` such as https://marquez/api/v1/lineage or appended to a `file`; without
+    either none are written. `namespace` of the jobs; empty: the project's name."""
 
     files: ClassVar[tuple[str, ...]] = ("ca", "file")
     url: Url = ""
@@ -53,8 +53,8 @@ Kept = Annotated[Seconds, Field(ge=_DAY)]
 
 
 class RetentionSection(Section):
-    """Of `runs` with their tables, `events` that are no history, `deliveries` of notices, and `jobs`: since they
-    ended; of `rollouts` since they were last touched. At least a day."""
+    """Ages after which records are deleted: `runs` with their tables, `events` that are not history, `deliveries` of
+    notifications and `jobs` after their end; `rollouts` after their last change. At least one day each."""
 
     runs: Kept = 90 * _DAY
     events: Kept = 90 * _DAY

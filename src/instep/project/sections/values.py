@@ -97,7 +97,7 @@ class _Referable:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, follow: GetJsonSchemaHandler) -> dict[str, Any]:
         reference = {"type": "string", "pattern": r"\$\{(env|file):[^}]+\}"}
         if self._secret:
-            return {**reference, "description": "A secret: ${env:NAME} or ${file:/path}"}
+            return {**reference, "description": "A secret reference: ${env:NAME} or ${file:/path}"}
         plain = follow(schema["schema"])
         return plain if plain.get("type") == "string" and "enum" not in plain else {"anyOf": [plain, reference]}
 
@@ -154,7 +154,7 @@ def _pattern(value: str) -> str:
 
 
 def expression(value: str) -> str:
-    """A regular expression for a whole value, without `re:`."""
+    """Return a regular expression for a whole value, without `re:`."""
     read_with(check_regex, value)
     return value
 

@@ -70,7 +70,7 @@ def placed_problems(
 
 
 def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
-    """Raises one ProjectError that lists all problems by line; does nothing without any."""
+    """Raise one ProjectError that lists all problems by line; does nothing without any."""
     ordered = sorted(problems)
     if ordered:
         text = "\n".join(f"{file}:{line}: {said}" for line, said in ordered)

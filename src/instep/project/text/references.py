@@ -72,7 +72,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where references are looked up: the process environment, then the `.env` file beside the project file. `opens`
+    """Sources of references: the process environment, then the `.env` file beside the project file. `opens`
     is a server's way to its secrets. `digest` is that of the text of the `.env` file."""
 
     root: Path

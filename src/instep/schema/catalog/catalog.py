@@ -102,7 +102,7 @@ class Catalog:
 
     @classmethod
     def of(cls, tables: Iterable[Table]) -> Catalog:
-        """A catalog with its tables in canonical order, so that equal content is equal."""
+        """Return a catalog with its tables in canonical order, so that equal content is equal."""
         return cls(tuple(sorted(tables, key=lambda t: t.ref)))
 
     @cached_property
@@ -149,7 +149,7 @@ _TABLE = Table("", "", ())
 
 
 def column_to_dict(column: Column) -> dict[str, Any]:
-    """A JSON-ready dict that leaves defaults out."""
+    """Return a JSON-ready dict that leaves defaults out."""
     out: dict[str, Any] = {"name": column.name, "type": str(column.type)}
     for field in ("nullable", "id", "key", "default", "comment", "native", "note", "retained", "alias"):
         if (value := getattr(column, field)) != getattr(_COLUMN, field):
@@ -162,7 +162,7 @@ def column_from_dict(data: Mapping[str, Any]) -> Column:
 
 
 def table_to_dict(table: Table) -> dict[str, Any]:
-    """A JSON-ready dict that leaves defaults out."""
+    """Return a JSON-ready dict that leaves defaults out."""
     out: dict[str, Any] = {"schema": table.schema, "name": table.name}
     for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias", "history"):
         if (value := getattr(table, field)) != getattr(_TABLE, field):

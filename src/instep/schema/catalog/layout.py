@@ -15,7 +15,7 @@ SortTerm = tuple[str, str]
 
 @dataclass(frozen=True)
 class TableLayout:
-    """What the settings say of a table: `properties` as (name, value) sorted by name, `sort` and `partition` by
+    """Layout of a table by its settings: `properties` as (name, value) sorted by name, `sort` and `partition` by
     destination columns."""
 
     properties: tuple[tuple[str, str], ...] = ()

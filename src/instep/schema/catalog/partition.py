@@ -24,14 +24,14 @@ class PartitionTerm:
 
     @property
     def text(self) -> str:
-        """As settings spell it: `region`, `day(at)`, `bucket(16, id)`."""
+        """Return the term in the notation of settings: `region`, `day(at)`, `bucket(16, id)`."""
         if self.transform == "identity":
             return self.column
         return f"{self.transform}({f'{self.width}, ' if self.width else ''}{self.column})"
 
 
 def partition_term(text: str) -> PartitionTerm:
-    """Raises SchemaError for what is no term. Anything that is no call of a transform is a column's name."""
+    """Raise SchemaError for what is no term. Anything that is no call of a transform is a column's name."""
     match = _CALL.fullmatch(text.strip())
     transform, inside = (match[1].lower(), match[2].strip()) if match else ("identity", text.strip())
     width = 0

@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 
 
 def check_regex(text: str) -> None:
-    """Raises SchemaError, saying why, for an expression that is not valid or not surely quick.
+    """Raise SchemaError, saying why, for an expression that is not valid or not surely quick.
 
     Refused: more than 200 characters, more than 4 repeats of variable length, `{n}` above 100, a repeat of a group
     that itself repeats or has alternatives, look-around, back references. `(?i)` at the start is allowed.

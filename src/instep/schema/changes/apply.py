@@ -216,7 +216,7 @@ def _remove_column(table: Table, name: str) -> Table:
 
 
 def _reorder(table: Table, change: ColumnReordered) -> Table:
-    """Columns that the change does not name (held back or not yet there) keep their places."""
+    """Return columns that the change does not name (held back or not yet there) keep their places."""
     named = {n: _column(table, n) for n in change.after}
     order = (n for n in change.after if not named[n].retained)
     return _arrange(table, [named[next(order)] if c.name in named else c for c in table.live])

@@ -13,7 +13,7 @@ from instep.schema.changes.kinds import Change, Fact, Ref, TableAdded, TableRemo
 
 @dataclass(frozen=True)
 class Count:
-    """Of one level."""
+    """Counts of one level."""
 
     new: int = 0
     deleted: int = 0
@@ -33,7 +33,7 @@ class Counts:
         return asdict(self)
 
     def lines(self) -> tuple[str, ...]:
-        """One for each level."""
+        """Return one for each level."""
         said = ((level, ", ".join(f"{n} {word}" for word, n in of.items())) for level, of in self.to_dict().items())
         return tuple(f"{level}: {text}" for level, text in said)
 

@@ -133,7 +133,7 @@ def column_of(change: Change) -> str:
 
 
 def key(change: Change) -> str:
-    """What makes the change the same one when it is seen again: SHA-256, 32 hex digits, independent of when.
+    """Return what makes the change the same one when it is seen again: SHA-256, 32 hex digits, independent of when.
 
     Made of the kind, the table's id or name, the column's id or name, and what the kind is about. Consent to a
     change is given by this key, so that whatever a person would want to be asked about again is part of it.
@@ -187,7 +187,7 @@ def _where(change: ColumnAltered) -> tuple[Any, ...]:
 
 
 def describe(change: Change) -> str:
-    """One sentence for people, without a full stop."""
+    """Return one sentence for people, without a full stop."""
     match change:
         case SchemaAdded():
             return f"schema {change.name} added"
@@ -250,7 +250,7 @@ def _describe_table(
         case CursorRemoved():
             return f"cursor of {_path(change.table)} removed (was {change.before})"
         case DestinationDrifted():
-            return f"destination table {_path(change.table)} is not as it was left: {change.detail}"
+            return f"destination table {_path(change.table)} was changed outside of instep: {change.detail}"
         case NameCollided():
             return f"names in {_path(change.table)} collide: {', '.join(change.names)} ({change.detail})"
         case AccessLost():
@@ -338,7 +338,7 @@ def reverse(change: Change) -> Change:
 
 
 def change_to_dict(change: Change) -> dict[str, Any]:
-    """A JSON-ready dict: `kind` and the record's fields."""
+    """Return a JSON-ready dict: `kind` and the record's fields."""
     return {"kind": change.kind} | {f.name: _plain(getattr(change, f.name)) for f in fields(change)}
 
 

@@ -46,7 +46,7 @@ ids, which TRUNCATE, OPTIMIZE and many ALTERs change)."""
 
 @dataclass(frozen=True)
 class TablePairs:
-    """How the tables of two catalogs belong together; `same` and `replaced` hold (before, after)."""
+    """Pairing of the tables of two catalogs; `same` and `replaced` hold (before, after)."""
 
     same: tuple[tuple[Table, Table], ...]
     replaced: tuple[tuple[Table, Table], ...]
@@ -56,7 +56,7 @@ class TablePairs:
 
 @dataclass(frozen=True)
 class ColumnPairs:
-    """How the columns of two states of a table belong together; `same` holds (before, after)."""
+    """Pairing of the columns of two states of a table; `same` holds (before, after)."""
 
     same: tuple[tuple[Column, Column], ...]
     removed: tuple[Column, ...]
@@ -64,7 +64,7 @@ class ColumnPairs:
 
 
 def pair(before: Catalog, after: Catalog) -> TablePairs:
-    """Tables by id, then by schema and name; retained tables take no part.
+    """Return tables by id, then by schema and name; retained tables take no part.
 
     A table whose id is on both sides pairs by id only. Two tables of one name with different ids, or of different
     kinds, are `replaced`. The ids must be of one identity: the caller strips them when the server moved.
@@ -91,9 +91,9 @@ _OLD = re.compile(r"_+(?P<name>.+?)_(\d{14}_)?(del|old)")
 def _without_swaps(
     pairs: list[tuple[Table, Table]], lost: list[Table], new: list[Table]
 ) -> tuple[list[tuple[Table, Table]], list[tuple[Table, Table]], list[Table], list[Table]]:
-    """Tables whose id went to a name that gh-ost or pt-osc gives to what they replace, while another table has theirs:
-    that one is the same table, altered. Column ids of two tables are not compared. What is left over is removed or
-    added like any other table. (pairs, swapped, lost, new)"""
+    """Return tables whose id went to a name that gh-ost or pt-osc gives to what they replace, while another table has
+    theirs: that one is the same table, altered. Column ids of two tables are not compared. What is left over is removed
+    or added like any other table. (pairs, swapped, lost, new)"""
     moved = {a.ref: (a, b) for a, b in pairs if a.ref != b.ref and _is_old(a, b)}
     fresh = {t.ref: t for t in new if t.ref in moved}
     shadows = {b.ref: (a, b) for a, b in pairs if b.ref in moved and a.ref != b.ref and _is_shadow(a, b)}
@@ -132,7 +132,7 @@ def _differ(before: str | None, after: str | None) -> bool:
 
 
 def pair_columns(before: Table, after: Table) -> ColumnPairs:
-    """Columns by id, then by name where one side has no id; retained columns take no part."""
+    """Return columns by id, then by name where one side has no id; retained columns take no part."""
     pairs, lost, new = _by_id(before.live, after.live)
     named = {c.name: c for c in new}
     again = [(c, named[c.name]) for c in lost if c.name in named and not _differ(c.id, named[c.name].id)]
@@ -163,7 +163,7 @@ def _unique(things: Iterable[T]) -> dict[str, T]:
 
 
 def diff(before: Catalog, after: Catalog) -> tuple[Change, ...]:
-    """The changes from `before` to `after`, in an order that `apply` can follow; stable for equal input.
+    """Return the changes from `before` to `after`, in an order that `apply` can follow; stable for equal input.
 
     What `before` retains and `after` lacks is no change; a retained name that returns is an addition. Tables that are
     in no schema ("") bring none and leave none. Only facts are compared: see `bare`.
@@ -201,7 +201,7 @@ def _equal(before: Table, after: Table) -> bool:
 
 
 def _edits(before: Table, after: Table) -> Iterator[Change]:
-    """The changes of a table that is on both sides, its rename aside."""
+    """Yield the changes of a table that is on both sides, its rename aside."""
     ref, pairs = after.ref, pair_columns(before, after)
     names = {a.name: b.name for a, b in pairs.same}
     key, key_removed = _kept_key(before, after, names)
@@ -254,7 +254,7 @@ def _kept_cursor(before: Table, after: Table, names: Mapping[str, str]) -> tuple
 
 
 def _dropped(ref: Ref, before: Table, removed: Sequence[Column]) -> Iterator[Change]:
-    """The last first, so that each position is that of the table as it was and as it is found."""
+    """Yield the last first, so that each position is that of the table as it was and as it is found."""
     names = {c.name for c in removed}
     for position, column in reversed(list(enumerate(before.live))):
         if column.name in names:

@@ -1,4 +1,4 @@
-"""What somebody has changed at a destination table by hand: against how it was left, column by column."""
+"""What somebody has changed at a destination table manually: against how it was left, column by column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.promotion import widens
 
 What = Literal["gone", "added", "renamed", "replaced", "widened", "retyped", "required", "table gone"]
-_BACK = "it comes back, with the values it had where those are kept, and the table is read again"
+_BACK = "it is restored, with its values where they are kept, and the table is read again"
 LOADABLE = ("added", "widened")
 """The table can go on being loaded as it is: nothing has to be put back."""
 
@@ -30,7 +30,7 @@ def differences(left: Table, found: Table | None, prefix: str) -> tuple[Differen
     """Return how `found` differs from the table as it was `left`; columns that bear the system `prefix` do not count,
     nor do order and comments. Columns pair by the source column recorded beside them, then by name."""
     if found is None:
-        gone = Difference("table gone", "", "the table is gone", "it is made anew and loaded again")
+        gone = Difference("table gone", "", "the table is gone", "it is created again and reloaded")
         return (gone,)
     return tuple(_columns(left, found, prefix))
 
@@ -51,7 +51,7 @@ def _columns(left: Table, found: Table, prefix: str) -> Iterator[Difference]:
             yield Difference(
                 "replaced",
                 old.name,
-                f"column {old.name} was dropped and made anew as {other.type}",
+                f"column {old.name} was dropped and recreated as {other.type}",
                 f"it is taken as {old.name} {old.type}, and the table is read again",
             )
         else:
@@ -83,13 +83,13 @@ def _same(old: Column, new: Column) -> Iterator[Difference]:
             f"its values are cast to {old.type}, and the table is read again",
         )
     if old.nullable and not new.nullable:
-        yield Difference("required", old.name, f"column {old.name} takes no NULL any more", "it takes NULL again")
+        yield Difference("required", old.name, f"column {old.name} no longer accepts NULL", "it accepts NULL again")
 
 
 def detail(found: tuple[Difference, ...]) -> str:
-    """What differs and what each answer does, in one line."""
+    """Return what differs and what each answer does, in one line."""
     what = "; ".join(d.text for d in found)
     repairs = "; ".join(dict.fromkeys(d.repair for d in found))
     if all(d.what in LOADABLE for d in found):
-        return f"{what} (approve: {repairs}; reject: the same, and nobody is asked again)"
-    return f"{what} (approve: {repairs}; reject: this table is not loaded, the others go on)"
+        return f"{what} (approve: {repairs}; reject: the same, without another review)"
+    return f"{what} (approve: {repairs}; reject: this table is not loaded, the others continue)"

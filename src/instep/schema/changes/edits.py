@@ -128,7 +128,7 @@ class DropConstraint:
 
 @dataclass(frozen=True)
 class SetComment:
-    """Of a table, or of a column of it."""
+    """Set the comment of a table or column."""
 
     table: Name
     column: str
@@ -148,7 +148,7 @@ class RenameSchema:
 
 @dataclass(frozen=True)
 class SetPath:
-    """Where names without a schema are looked up; none: the default again."""
+    """Set the search path of names without a schema; none: the default."""
 
     schemas: tuple[str, ...]
 

@@ -200,7 +200,7 @@ class CursorRemoved:
 
 @dataclass(frozen=True)
 class DestinationDrifted:
-    """The destination table is not as it was left: a fact, no edit of a catalog."""
+    """The destination table was changed outside of instep: a fact, no edit of a catalog."""
 
     kind: ClassVar[str] = "destination.drifted"
     table: Ref

@@ -27,7 +27,7 @@ Declared = Callable[[str], tuple[DataType, str, str]]
 
 @dataclass(frozen=True)
 class Rules:
-    """How a database sees names and types. `folds`: names that differ in case only are one. `transactional`: a
+    """Rules of a database for names and types. `folds`: names that differ in case only are one. `transactional`: a
     rollback takes back what was done to schemas. `nullable_keys`: a primary key alone does not forbid NULL."""
 
     default_schema: str
@@ -106,7 +106,7 @@ class Rehearsal:
         return Catalog.of(e.table for e in self._tables.values())
 
     def run(self, statement: int, edits: Iterable[ddl.Edit]) -> None:
-        """Carries out one statement: all of it or, raising SchemaError, nothing."""
+        """Carry out one statement: all of it or, raising SchemaError, nothing."""
         before, touched = dict(self._tables), len(self.touches)
         self._now = statement
         self._own = set()
@@ -230,7 +230,7 @@ class Rehearsal:
         self._put(entry, replace(entry.table, columns=columns), touch)
 
     def _new_id(self, prefix: str) -> str:
-        """One that nothing ever had, what is kept after its removal included."""
+        """Return one that nothing ever had, what is kept after its removal included."""
         self._count += 1
         return f"{prefix}new:{self._count}"
 

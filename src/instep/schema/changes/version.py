@@ -63,8 +63,8 @@ class VersionDiff:
 
 
 def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> VersionDiff:
-    """From one version of a catalog to a later one of the same connection and side. `same_server`: whether their ids
-    mean the same; None takes it from the generations, which a source's catalog does not have."""
+    """Return the changes from one version of a catalog to a later one of the same connection and side. `same_server`:
+    whether their ids mean the same; None takes it from the generations, which a source's catalog does not have."""
     if same_server is None:
         before, after = comparable(before, after)
     elif not same_server:
@@ -81,8 +81,9 @@ def next_label(label: Label | None, before: Catalog, after: Catalog) -> Label:
 
 
 def comparable(before: Catalog, after: Catalog) -> tuple[Catalog, Catalog]:
-    """Both as they are, or without ids if those are of two servers. A table that was replaced has a new generation:
-    another id in the same one says that the connection has moved to another server, where ids mean something else."""
+    """Return both as they are, or without ids if those are of two servers. A table that was replaced has a new
+    generation: another id in the same one says that the connection has moved to another server, where ids mean
+    something else."""
     if any(_moved(t, after.get(t.ref)) for t in before.tables):
         return without_ids(before), without_ids(after)
     return before, after

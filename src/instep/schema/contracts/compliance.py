@@ -16,7 +16,7 @@ Code = Literal["table.missing", "column.missing", "type.differs", "column.nullab
 
 @dataclass(frozen=True)
 class ContractColumn:
-    """What a contract says about a column. `type` is exact where the contract was exported by us; else `logical` and
+    """A column of a contract. `type` is exact where the contract was exported by us; else `logical` and
     its `options` bound it ("" : nothing said)."""
 
     name: str

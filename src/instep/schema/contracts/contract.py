@@ -40,7 +40,7 @@ Logical = Literal["string", "date", "timestamp", "time", "number", "integer", "o
 
 @dataclass(frozen=True)
 class Terms:
-    """What a document says beside the catalog. `hashed`: whether a column is; `mode`: how a table is synced."""
+    """Terms of a document beside its catalog. `hashed`: whether a column is; `mode`: how a table is synced."""
 
     id: str
     name: str

@@ -44,7 +44,7 @@ Lineage = Mapping[tuple[Ref, str], tuple[Ref, str]]
 
 
 def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) -> Catalog:
-    """The accepted catalog after the `apply` decisions, under their modifiers.
+    """Return the accepted catalog after the `apply` decisions, under their modifiers.
 
     `removed: retain` marks as retained, `drop` removes. A name that returns undrops what was retained under it if
     the type fits; otherwise the retained one becomes `<name>__v<n>`. A renamed table or column loses its alias
@@ -118,7 +118,7 @@ def _rename_columns(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> N
                 moves[number] = column, rename.after.name
     stuck = _stuck({n: (c.column.name, to) for n, (c, to) in moves.items()}, _live(table))
     for number in stuck:
-        draft.waiting[number] = f"the name {moves.pop(number)[1]!r} is still used by a held change"
+        draft.waiting[number] = f"the name {moves.pop(number)[1]!r} is still used by a pending change"
     movers = {id(c) for c, _ in moves.values()}
     for _, to in moves.values():
         holder = table.holder(to)
@@ -155,12 +155,12 @@ def _rename_tables(draft: CatalogDraft, group: list[tuple[int, Decision]]) -> No
     moves = {n: (table, to) for n, d, table, to in found if d.applied}
     live = {t.table.ref for t in draft.tables if not t.table.retained}
     for number in _stuck({n: (t.table.ref, to) for n, (t, to) in moves.items()}, live):
-        draft.waiting[number] = f"the name {moves.pop(number)[1][1]!r} is still used by a held change"
+        draft.waiting[number] = f"the name {moves.pop(number)[1][1]!r} is still used by a pending change"
     draft.rename(list(moves.values()))
 
 
 def _one(draft: CatalogDraft, decision: Decision) -> str:
-    """Takes one change into the draft; returns why an applied one has to wait, or nothing."""
+    """Take one change into the draft; returns why an applied one has to wait, or nothing."""
     change, applied = decision.change, decision.applied
     match change:
         case SchemaAdded() if not applied:
@@ -186,7 +186,7 @@ def _add_table(draft: CatalogDraft, new: Table) -> str:
     twin, there = draft.kept(new.id), draft.at(new.ref)
     old = next((t for t in (twin, there) if t and t.table.retained and _has_key_of(t, new)), None)
     if (old is None or old.table.ref != new.ref) and not draft.free(new.ref):
-        return f"the name {new.path!r} is still used by a held change"
+        return f"the name {new.path!r} is still used by a pending change"
     if twin is not None and twin is not old:
         twin.table = replace(twin.table, id=None)
     if old is None:
@@ -240,7 +240,9 @@ def _edit(table: TableDraft, decision: Decision) -> str:
         case TableComment() if applied:
             table.table = replace(table.table, comment=change.after)
         case ColumnAdded() if applied:
-            return "" if table.add(change.after) else f"the name {change.after.name!r} is still used by a held change"
+            return (
+                "" if table.add(change.after) else (f"the name {change.after.name!r} is still used by a pending change")
+            )
         case ColumnRemoved(before=before) if before.retained:
             if applied and (kept := table.holder(before.name)) is not None:
                 table.drop(kept, retain=decision.modifiers.removed == "retain")

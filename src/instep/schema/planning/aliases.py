@@ -39,7 +39,7 @@ class OldName:
 
     @property
     def view(self) -> Ref:
-        """Where readers find it."""
+        """Return the view's name for readers."""
         return self.table[0], self.table[1] + SUFFIX if self.column else self.old
 
 
@@ -55,7 +55,7 @@ class View:
 
 @dataclass(frozen=True)
 class Renames:
-    """What a plan renames in all: tables by their name before it, columns by (table after it, name before it)."""
+    """All renames of a plan: tables by their name before it, columns by (table after it, name before it)."""
 
     tables: Mapping[Ref, Ref]
     columns: Mapping[tuple[Ref, str], str]
@@ -155,7 +155,7 @@ def carried(view: View, steps: Sequence[Step]) -> View | None:
 
 
 def _carried(columns: Iterable[tuple[str, str]], inner: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """A column that the view showed under its own name goes by the new one; an old name stays."""
+    """Yield a column that the view showed under its own name goes by the new one; an old name stays."""
     taken: set[str] = set()
     for name, column in columns:
         now = inner.get(column, column)

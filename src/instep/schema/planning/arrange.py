@@ -42,7 +42,7 @@ from instep.schema.planning.step import (
 
 @dataclass(frozen=True)
 class PlanScene:
-    """What the steps are made from. `moves` is where accepted tables and columns went, `consent` names by accepted
+    """Input from which steps are made. `moves` is where accepted tables and columns went, `consent` names by accepted
     (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
     why."""
 
@@ -82,7 +82,7 @@ class _Match:
 
 @dataclass
 class Arrangement:
-    """What came out: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
+    """Result: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
     new one) why a table is left as it is."""
 
     steps: list[Step] = field(default_factory=list)
@@ -170,7 +170,7 @@ def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> Non
         if match.wanted is not None or match.found is None:
             continue
         if match.before is None:
-            detail = f"table {match.found.path} is there and nothing accepted feeds it: it is left alone"
+            detail = f"table {match.found.path} exists, but no accepted table writes to it: it is not changed"
             out.notes.append(DestinationDrifted(match.found.ref, detail))
         elif not scene.able.drops:
             out.refuse(match, f"{scene.able.name} cannot drop table {match.found.path}")
@@ -249,7 +249,7 @@ def _pair(scene: PlanScene, match: _Match, found: Table, wanted: Table) -> Pairi
         trail = ColumnTrail(before, {name: to[1] for name, to in went.items() if to})
     same_table = not _new_generation(match) and found.id == wanted.id
     found_pairs = pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
-    # nobody loads a table that stays behind: a column that was dropped there by hand would come back empty
+    # nobody loads a table that stays behind: a column that was dropped there manually would come back empty
     return replace(found_pairs, added=()) if wanted.retained else found_pairs
 
 
@@ -270,7 +270,7 @@ def _holds_other_types(found: Table, wanted: Table) -> bool:
 
 
 def _drift(table: Table, column: Column) -> DestinationDrifted:
-    detail = f"column {column.name} {column.type} of {table.path} is not from here: it is left alone"
+    detail = f"column {column.name} {column.type} of {table.path} was not created by instep: it is not changed"
     return DestinationDrifted(table.ref, detail)
 
 

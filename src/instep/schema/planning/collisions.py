@@ -44,7 +44,7 @@ class Collided:
             bearer = self.about.get(key(decision.change))
             if bearer is None or bearer in applied or not decision.applied:
                 return decision
-            return replace(decision, action="ignore", effect="waiting", why="waits for what bears the name")
+            return replace(decision, action="ignore", effect="waiting", why="waits for the object with that name")
 
         return tuple(map(one, decisions))
 
@@ -60,8 +60,8 @@ def collide(
     """`decide` says what becomes of a name. Those that were `asked` about before are asked about until they are
     answered, whatever policy says by then about what bears them.
 
-    What is not let in stays out if it is new and keeps its old name if it was renamed; a column of a new table is left
-    out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
+    What is not accepted stays out if it is new and keeps its old name if it was renamed; a column of a new table is
+    left out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
     """
     known = {(fact.table, fact.names[0]) for fact in asked}
     entering = [_entering(d, known) for d in decisions]
@@ -141,7 +141,7 @@ def _fact(found: Collision, bearer: Change) -> NameCollided:
 
 
 def _prefixed(fact: NameCollided) -> Decision:
-    return Decision(fact, "apply", SYSTEM, f"{fact.detail}: the name is the destination's own")
+    return Decision(fact, "apply", SYSTEM, f"{fact.detail}: the name is reserved by the destination")
 
 
 def _is_needed(found: Collision) -> bool:

@@ -11,7 +11,7 @@ from instep.schema.changes.kinds import Ref
 
 @dataclass(frozen=True)
 class GivenNames:
-    """What the settings call a table of the source and its columns at the destination; "" and absent: its own name."""
+    """Destination names of a table and its columns by the settings; "" and absent: its own name."""
 
     table: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)

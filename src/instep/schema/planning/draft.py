@@ -48,7 +48,7 @@ class TableDraft:
         return next((c for c in self.columns if c.column.name == name), None)
 
     def free(self, name: str) -> bool:
-        """Makes room for `name`: a retained column there gets a version; False if a live one is there."""
+        """Make room for `name`: a retained column there gets a version; False if a live one is there."""
         holder = self.holder(name)
         if holder is not None and holder.column.retained:
             taken = {c.column.name for c in self.columns}
@@ -57,7 +57,7 @@ class TableDraft:
         return holder is None
 
     def add(self, column: Column) -> bool:
-        """Adds it, or undrops the retained column of its id, else of its name, if the type fits."""
+        """Add it, or undrops the retained column of its id, else of its name, if the type fits."""
         twin = next((c for c in self.columns if c.column.retained and column.id and c.column.id == column.id), None)
         for old in (twin, self.holder(column.name)):
             if old is None or not old.column.retained or (kind := fitting(old.column.type, column.type)) is None:
@@ -109,7 +109,7 @@ def _refreshed(found: ColumnDraft, source: Table) -> Column:
 
 
 def _ordered(columns: Sequence[ColumnDraft], source: Table) -> list[ColumnDraft]:
-    """Columns that the source has, in its order; the others keep the neighbour before them."""
+    """Return columns that the source has, in its order; the others keep the neighbour before them."""
     place = {c.name: i for i, c in enumerate(source.columns)}
     known = iter(sorted((c for c in columns if c.now in place), key=lambda c: place[c.now or ""]))
     return [next(known) if c.now in place else c for c in columns]
@@ -143,11 +143,11 @@ class CatalogDraft:
             self._kept[table.table.id] = table
 
     def find(self, now: Ref) -> TableDraft | None:
-        """By its name in the sequence."""
+        """Find a table by its name in the sequence."""
         return self._now.get(now)
 
     def at(self, ref: Ref) -> TableDraft | None:
-        """By its accepted name."""
+        """Find a table by its accepted name."""
         return self._ref.get(ref)
 
     def kept(self, id: str | None) -> TableDraft | None:
@@ -156,7 +156,7 @@ class CatalogDraft:
         return found if found is not None and found.table.retained and found.table.id == id else None
 
     def gone(self, table: TableDraft, *, retain: bool | None) -> None:
-        """It is not in the source any more. `retain` None: that is not accepted."""
+        """Record that a table is no longer in the source. `retain` None: that is not accepted."""
         if table.now is not None:
             del self._now[table.now]
         table.now = None
@@ -188,7 +188,7 @@ class CatalogDraft:
             self._ref[schema, name] = table
 
     def free(self, ref: Ref) -> bool:
-        """Makes room for `ref`: a retained table there gets a version; False if a live one is there."""
+        """Make room for `ref`: a retained table there gets a version; False if a live one is there."""
         holder = self._ref.get(ref)
         if holder is None:
             return True

@@ -27,7 +27,7 @@ class Impact:
 
 
 def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]:
-    """Lines for people: applied changes, changes that wait, steps by destination table, findings.
+    """Return lines for people: applied changes, changes that wait, steps by destination table, findings.
 
     What a first selection adds is not listed beside its steps.
 
@@ -156,7 +156,7 @@ def _facts(plan: Plan) -> Iterator[str]:
 
 
 def size(count: int) -> str:
-    """Bytes in binary units with one decimal: `1.5 MiB`."""
+    """Return bytes in binary units with one decimal: `1.5 MiB`."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:

@@ -23,8 +23,8 @@ _NAMED = {
 
 
 def to_sql(catalog: Catalog) -> str:
-    """Statements that make the schemas and the tables, views as tables; empty for an empty catalog. Names that differ
-    by case only are written as they are, which DuckDB refuses."""
+    """Return statements that make the schemas and the tables, views as tables; empty for an empty catalog. Names that
+    differ by case only are written as they are, which DuckDB refuses."""
     schemas = (f"CREATE SCHEMA IF NOT EXISTS {quote(name)};" for name in sorted(catalog.schemas) if name)
     return "\n".join([*schemas, *(_create(t) for t in catalog.tables)])
 
@@ -69,7 +69,7 @@ def sql_type(kind: DataType) -> str:
 
 
 def to_markdown(catalog: Catalog) -> str:
-    """A heading and a table of columns for each table."""
+    """Return a heading and a table of columns for each table."""
     return "\n".join(line for table in catalog.tables for line in _page(table))
 
 

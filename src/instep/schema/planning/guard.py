@@ -24,9 +24,9 @@ from instep.schema.policy.policy import Decision
 
 @dataclass(frozen=True)
 class LayoutGuard:
-    """What stands on a column (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`: a
-    wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table does
-    without it."""
+    """Use of a column by the layout (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`:
+    a wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table
+    does without it."""
 
     use: str
     free: str
@@ -137,7 +137,7 @@ def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guard
         case ColumnNullability(after=column):
             mine = [g for g in guards.get(old.get(column.name, column.name), ()) if g.required]
             if mine and column.nullable:
-                yield f"column {column.name} cannot take NULL: {_uses(mine)}; {_free(mine)}"
+                yield f"column {column.name} cannot become nullable: {_uses(mine)}; {_free(mine)}"
 
 
 def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:

@@ -34,7 +34,7 @@ HazardClass = Literal["safe", "needs backfill", "breaks readers", "loses data", 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a destination's format can do to a table that exists.
+    """Capabilities of a destination's format for existing tables.
 
     `promotes` holds the legal in-place promotions as pairs of type forms: plain ones (`("int32", "int64")`) and
     the sized ones of `SIZED`, where `+` means "this or more" (`("decimal(p,s)", "decimal(p+,s)")`).
@@ -66,7 +66,7 @@ class Capabilities:
         return name if self.case_sensitive else name.casefold()
 
     def promotes_in_place(self, before: DataType, after: DataType) -> bool:
-        """Return whether a column of type `before` may become `after` without its data being written again."""
+        """Return whether a column of type `before` may become `after` without its data being rewritten."""
         if before == after:
             return True
         if isinstance(before, Array) and isinstance(after, Array):
@@ -156,7 +156,7 @@ def _of_kind(change: Change, able: Capabilities, removed: str) -> Iterator[Hazar
             yield Hazard(
                 "TableReloaded",
                 "needs backfill",
-                f"another table is now called {change.after.path}: all rows load anew",
+                f"another table is now called {change.after.path}: all rows are reloaded",
             )
         case KeyChanged() | KeyRemoved():
             yield Hazard(
@@ -166,7 +166,7 @@ def _of_kind(change: Change, able: Capabilities, removed: str) -> Iterator[Hazar
             yield Hazard(
                 "CursorMoved",
                 "needs backfill",
-                f"what the old cursor of {'.'.join(change.table)} saw must be read again",
+                f"what the old cursor of {'.'.join(change.table)} has read must be read again",
             )
         case DestinationDrifted():
             yield Hazard("Drifted", "breaks readers", change.detail)
@@ -199,7 +199,7 @@ def _of_type(change: ColumnWidened | ColumnNarrowed | ColumnRetyped, able: Capab
         yield Hazard(
             "Rewritten",
             "needs backfill",
-            f"{able.name} cannot turn {before} into {after} in place: {name} is written again",
+            f"{able.name} cannot turn {before} into {after} in place: {name} is rewritten",
         )
     if not fits:
         yield Hazard("MayNotFit", "loses data", f"values of {name} that do not fit {after} go to quarantine")

@@ -37,7 +37,7 @@ _QUOTES: Mapping[Style, str] = {"ansi": '"', "mysql": "`", "spark": "`"}
 
 @dataclass(frozen=True)
 class Naming:
-    """How one connection names things in one destination.
+    """Naming rules of one connection in one destination.
 
     `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
     their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.
@@ -88,7 +88,7 @@ def _lower(character: str) -> str:
 
 
 def check_name(name: str, what: str) -> None:
-    """Raises SchemaError, naming `what`, for a name that no destination can hold."""
+    """Raise SchemaError, naming `what`, for a name that no destination can hold."""
     if why := _flaw(name):
         raise SchemaError(
             f"{what} {why}: {name[:_SHOWN]!r}", hint="rename it in the source, or exclude it in the project file"
@@ -227,7 +227,8 @@ def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
 
 
 def _give(wanted_names: Sequence[_WantedName], naming: Naming, system: frozenset[str], where: str) -> list[str]:
-    """An alias for each wanted name: first those that are there, then names that need no change, then the others."""
+    """Return an alias for each wanted name: first those that are there, then names that need no change, then the
+    others."""
     taken = set(system)
     given = [wanted_name.alias for wanted_name in wanted_names]
     for alias in filter(None, given):

@@ -33,7 +33,7 @@ _PARKED = re.compile(r"parked_\d+$")
 
 @dataclass(frozen=True)
 class Pairing:
-    """How the columns of a destination table and of the wanted one belong together. `dropped` were accepted and are
+    """Pairing of the columns of a destination table with those of the desired one. `dropped` were accepted and are
     not any more; `drifted` are not known to us."""
 
     same: tuple[tuple[Column, Column], ...]
@@ -44,7 +44,7 @@ class Pairing:
 
 @dataclass(frozen=True)
 class ColumnTrail:
-    """Where the columns of an accepted table went: `moved` is old to new source name; one that is not in it was
+    """Renames of the columns of an accepted table: `moved` is old to new source name; one that is not in it was
     dropped. `before` is None for a table that was not accepted before."""
 
     before: Table | None = None
@@ -63,8 +63,8 @@ class ColumnTrail:
 
 
 def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> Pairing:
-    """Columns that are as they were left follow the trail. Others pair by recorded source id (within one table id),
-    then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
+    """Return columns that are as they were left follow the trail. Others pair by recorded source id (within one table
+    id), then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
     whatever they are."""
     gone = [c for c in found.columns if trail.dropped(c) and trail.is_as_left(found, c)]
     left = [c for c in found.columns if c not in gone]
@@ -135,7 +135,7 @@ def column_steps(
 
 
 def _kept_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
-    """The key under the new names; empty if one of its columns goes."""
+    """Return the key under the new names; empty if one of its columns goes."""
     now = {have.name: want.name for have, want in pairing.same} | {c.name: c.name for c in pairing.drifted}
     return tuple(now[n] for n in found.key) if all(n in now for n in found.key) else ()
 
@@ -160,7 +160,7 @@ def _check_names(columns: Sequence[Column], foreign: Sequence[Column], wanted: T
 def renames(
     ref: tuple[str, str], moves: Sequence[tuple[Column, Column]], able: Capabilities, prefix: str, names: set[str]
 ) -> list[StepChange]:
-    """Each rename once its new name is free; a cycle starts with one column parked under a temporary name."""
+    """Return each rename once its new name is free; a cycle starts with one column parked under a temporary name."""
     if able.simultaneous_renames:
         return [ColumnRenamed(ref, have, renamed(have, want)) for have, want in moves]
     waiting, taken = list(moves), {able.fold(n) for n in names}

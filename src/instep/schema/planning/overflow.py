@@ -1,4 +1,4 @@
-"""Which source columns are kept as JSON beside a table, because they wait and more came than are let in at once."""
+"""Which source columns are kept as JSON beside a table, because they wait and more came than are accepted at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def left_behind(
     asked: Iterable[Change], changes: Iterable[Change], accepted: Catalog, source: Catalog
 ) -> tuple[ColumnAdded, ...]:
     """Additions that were `asked` about and that the source does not have any more (not among the `changes`): as long
-    as their values are kept they can be let in. Tables that the source calls otherwise by now are left out."""
+    as their values are kept they can be accepted. Tables that the source calls otherwise by now are left out."""
     pairs = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     seen = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
 
@@ -67,13 +67,13 @@ def left_behind(
 
 
 def explained(decisions: Iterable[Decision], kept: Collection[Change], column: str) -> tuple[Decision, ...]:
-    """The decisions, with what an answer means for the additions `kept` in the column of objects."""
+    """Return the decisions, with what an answer means for the additions `kept` in the column of objects."""
     why = f"the source has dropped it, its values are in {column}: approved they become a column, rejected they go"
     return tuple(replace(d, why=why) if d.needs_review and d.change in kept else d for d in decisions)
 
 
 def was_extra(table: Table | None, change: Change) -> bool:
-    """Return whether a change lets in a column whose values were kept as JSON so far."""
+    """Return whether a change accepts a column whose values were kept as JSON so far."""
     return table is not None and isinstance(change, ColumnAdded) and change.after.name in (table.extra or ())
 
 

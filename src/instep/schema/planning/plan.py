@@ -93,7 +93,7 @@ def _alone(one: Step) -> bool:
 def desired(
     accepted: Catalog, naming: Naming, *, stored: Callable[[DataType], DataType] = lambda kind: kind
 ) -> Catalog:
-    """The destination's tables for an accepted catalog with names assigned.
+    """Return the destination's tables for an accepted catalog with names assigned.
 
     A column has its destination name, `id` the source id and `alias` the source name; all are nullable. System
     columns come last and have neither id nor alias. `stored` is the type that the destination keeps for a type.
@@ -142,9 +142,9 @@ def plan(
     """Return the steps from what the destination has (`inspect`) to what is wanted (`desired`).
 
     Tables and columns are paired by recorded source id, then by the recorded source name (followed through the
-    decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A
-    table whose changes are illegal is refused with the reason and left out; the others go on. So is one in whose place
-    a table stands that is not ours (`foreign`: by name, and why).
+    decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A table
+    whose changes are illegal is refused with the reason and left out; the others continue. So is one in whose place a
+    table stands that is not ours (`foreign`: by name, and why).
     """
     scene = PlanScene(
         accepted_before,
@@ -197,11 +197,13 @@ def _consents(decisions: Sequence[Decision], before: Catalog) -> dict[tuple[Ref,
 
 
 def check_base(made: Plan, accepted: Catalog, destination: Catalog) -> None:
-    """Raises StalePlan if the accepted catalog or the destination is not what the plan was made from."""
+    """Raise StalePlan if the accepted catalog or the destination is not what the plan was made from."""
     bases = (("accepted schema", made.base_accepted, accepted), ("destination", made.base_destination, destination))
     for what, base, now in bases:
         if fingerprint(now) != base:
-            raise StalePlan(f"the {what} has moved since the plan was made", hint="plan again and review the new plan")
+            raise StalePlan(
+                f"the {what} has changed since the plan was made", hint="plan again and review the new plan"
+            )
 
 
 def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
@@ -214,7 +216,7 @@ def unnamed_drops(made: Plan, allowed: Iterable[str] = ()) -> tuple[Step, ...]:
 
 
 def plan_to_dict(made: Plan) -> dict[str, Any]:
-    """A JSON-ready dict; `format_version` grows when its meaning changes."""
+    """Return a JSON-ready dict; `format_version` grows when its meaning changes."""
     return {
         "format_version": FORMAT_VERSION,
         "base_accepted": made.base_accepted,

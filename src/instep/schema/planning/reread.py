@@ -14,7 +14,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.schema.policy.policy import Policy, decide
 
 What = Literal["on", "hashed", "clear", "waiting", "retyped"]
-"""`waiting`: to be hashed, in clear until the type of hashes is let in. `retyped`: values that were loaded may be
+"""`waiting`: to be hashed, in clear until the type of hashes is accepted. `retyped`: values that were loaded may be
 written otherwise now."""
 _NUMBERS = (Int, Decimal, Float)
 _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumtext", "longtext"})
@@ -22,7 +22,7 @@ _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumt
 
 @dataclass(frozen=True)
 class LoadedColumn:
-    """How a destination table has a column since its last load: `read` by it or left out, its values `hashed` or in
+    """State of a column at the destination since its last load: `read` by it or left out, its values `hashed` or in
     clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known). `partial`: rows
     that were loaded before the column came or was on, and have not changed since, lack its values."""
 
@@ -37,8 +37,8 @@ class LoadedColumn:
 
 @dataclass(frozen=True)
 class LoadedRules:
-    """Which rows a table has since its last load, its path at the source when that was said, and by which rules they
-    landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
+    """Selection of a table's rows since its last load, its path at the source when that was said, and by which rules
+    they landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
     digest of the salt of its hashes."""
 
     where: str = ""
@@ -75,7 +75,7 @@ def loaded_columns(
 
 
 def _holds_hashes(one: ColumnRead) -> bool:
-    """Hashes are text: while that type is not let in, the table keeps what it has."""
+    """Hashes are text: while that type is not accepted, the table keeps what it has."""
     return one.hashed and one.column.type == String()
 
 

@@ -22,7 +22,7 @@ from instep.schema.planning.step import RewriteColumn, Step, StepChange, UndropC
 
 @dataclass(frozen=True)
 class Joined:
-    """What one shard's change makes of the whole table: its `steps`, the table `after` them, and the columns whose
+    """Effect of one shard's change on the shared table: its `steps`, the table `after` them, and the columns whose
     values `moves` take to others in this shard's rows."""
 
     steps: tuple[Step, ...]
@@ -74,8 +74,8 @@ def first(table: Table, column: str) -> Table:
 
 
 def seen(whole: Table, part: Table) -> Table:
-    """A shard's table as it is: what the whole table lacks is not there, and a type that does not hold the recorded
-    one's values is told."""
+    """Return a shard's table as it is: what the whole table lacks is not there, and a type that does not hold the
+    recorded one's values is told."""
     there = whole.by_name
     columns = (replace(c, type=_as_seen(c.type, there[c.name].type)) for c in part.columns if c.name in there)
     return replace(part, columns=tuple(columns))
@@ -86,7 +86,7 @@ def _as_seen(recorded: DataType, stored: DataType) -> DataType:
 
 
 def strangers(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column, ...]:
-    """Columns that are there and that no shard knows of."""
+    """Return columns that are there and that no shard knows of."""
     known = {column, *(c.name for part in parts for c in part.columns)}
     return tuple(c for c in whole.columns if c.name not in known)
 
@@ -121,7 +121,7 @@ class _ShardedPlan:
     carried: dict[str, DataType] = field(default_factory=dict)
 
     def rename(self, old: str, new: str) -> None:
-        """Where no other shard has either name the column is renamed; else this shard's values go to another one."""
+        """Rename the column if no other shard has either name; otherwise move this shard's values to another column."""
         column = self.columns.get(old)
         if column is None:
             raise IllegalChange(f"column {old} of table {self.after.path} is not there any more: plan again")

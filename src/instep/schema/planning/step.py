@@ -115,7 +115,7 @@ def _object(table: Ref, change: StepChange) -> str:
 
 
 def describe_step(change: StepChange) -> str:
-    """One line for people."""
+    """Return one line for people."""
     match change:
         case RewriteColumn():
             return f"rewrite column {change.before.name}: {change.before.type} becomes {change.after.type}"

@@ -40,14 +40,14 @@ NEVER: Mapping[str, str] = {
     "schema.removed": "it holds nothing itself: undo the removal of its tables",
     "table.replaced": "the rows of the new generation are those of another table",
     "column.retyped": "its values were cast to the new type, and what they were before is not kept in the column",
-    "column.reordered": "columns stand in the source's order",
-    "key.changed": "rows were loaded anew under the new key",
-    "key.removed": "rows were loaded anew without the key",
-    "cursor.changed": "rows were loaded anew under the new cursor",
-    "cursor.removed": "rows were loaded anew without the cursor",
-    "destination.drifted": "it is a fact, and nothing was changed for it",
-    "name.collided": "it is a fact, and nothing was changed for it",
-    "access.lost": "it is a fact, and nothing was changed for it",
+    "column.reordered": "columns are in the source's order",
+    "key.changed": "rows were reloaded under the new key",
+    "key.removed": "rows were reloaded without the key",
+    "cursor.changed": "rows were reloaded under the new cursor",
+    "cursor.removed": "rows were reloaded without the cursor",
+    "destination.drifted": "it only records a fact, and nothing was changed for it",
+    "name.collided": "it only records a fact, and nothing was changed for it",
+    "access.lost": "it only records a fact, and nothing was changed for it",
 }
 """Kinds that cannot be taken back, and why."""
 
@@ -66,7 +66,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class UndoPreview:
-    """What taking changes back leads to. `decisions` are the reverse changes, in an order that `accept` can follow;
+    """Preview of an undo. `decisions` are the reverse changes, in an order that `accept` can follow;
     `after` is the accepted catalog then, `done` the ids of the changes, in the same order. By id: `undropped` are the
     (table, column) that were dropped and come back, a column of "" is the table itself; `narrowed` those whose type
     gets smaller; `left` says what stays applied and why."""
@@ -126,7 +126,9 @@ def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPre
     decisions = tuple(Decision(b.change, "apply", RULE, "taken back", Modifiers(removed=b.removed)) for b in backs)
     for decision in settle(decisions, now):
         if not decision.applied:
-            raise Conflict(f"{describe(decision.change)}: {decision.why}", hint="undo what has taken the name first")
+            raise Conflict(
+                f"{describe(decision.change)}: {decision.why}", hint="first undo the change that took the name"
+            )
     after = accept(decisions, now, Catalog())
     for back in backs:
         after = _finished(after, back)
@@ -229,7 +231,7 @@ def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
 def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _Back:
     table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.retained:
-        raise _since(one, f"table {table.path} has left the source since and is only kept")
+        raise _since(one, f"table {table.path} is no longer at the source and is only retained")
     kept = one.before.get(change.after.ref)
     return _Back(TableRemoved(table), "retain" if kept else one.removed)
 
@@ -237,7 +239,7 @@ def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _Ba
 def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _Back:
     ref = change.before.ref
     if one.after.get(ref) is not None:
-        raise _since(one, f"nothing was taken away: table {change.before.path} stands at the destination as it was")
+        raise _since(one, f"nothing was removed: table {change.before.path} is unchanged at the destination")
     table = one.before.get(ref)
     if table is None:
         raise _since(one, f"table {change.before.path} is not in the accepted schema before it")
@@ -275,7 +277,7 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
     was = one.after.get(change.table)
     table = _standing(one, today(was, now), path)
     if table.retained:
-        raise _since(one, f"table {table.path} has left the source since and is only kept")
+        raise _since(one, f"table {table.path} is no longer at the source and is only retained")
     if was is not None and was.generation != table.generation:
         raise _since(one, f"{path} is of a new generation since: its rows are those of another table")
     ref = moved[0].get(table.ref, table.ref)
@@ -286,7 +288,7 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
     if column is None:
         raise _since(one, f"column {path}.{change.after.name} is not there any more")
     if column.retained:
-        raise _since(one, f"column {path}.{column.name} has left the source since and is only kept")
+        raise _since(one, f"column {path}.{column.name} is no longer at the source and is only retained")
     return _altered(one, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
 
 
@@ -297,7 +299,7 @@ def _column_removed(one: Applied, change: ColumnRemoved, table: Table, ref: Ref)
         raise _since(one, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
     kept = one.after.get(change.table)
     if kept and any(c.retained and c.alias == old.alias for c in kept.columns):
-        raise _since(one, f"nothing was taken away: column {old.name} of {table.path} keeps its values")
+        raise _since(one, f"nothing was removed: column {old.name} of {table.path} keeps its values")
     if any(old.name == c.name or old.alias == c.alias for c in table.columns):
         raise _since(one, f"a column {old.name} has been added to {table.path} since")
     return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True)

@@ -58,8 +58,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Modifiers:
-    """How an action is carried out. `rename_threshold` (0 to 1) is how alike a removed and an added column without
-    ids must be to be suspected of being one renamed column."""
+    """Modifiers of an action. `rename_threshold` (0 to 1) is how similar a removed and an added column without ids must
+    be to be suspected of being one renamed column."""
 
     backfill: Backfill = "none"
     removed: Removed = "retain"
@@ -67,7 +67,7 @@ class Modifiers:
     rename_threshold: float = 0.8
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:
-        """These with `changes` on top; raises SchemaError for an unknown modifier or word."""
+        """Return these with `changes` on top; raises SchemaError for an unknown modifier or word."""
         names = tuple(f.name for f in fields(self))
         for name, value in changes.items():
             if name not in names:
@@ -81,7 +81,8 @@ class Modifiers:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why a rule does not match a change: which part of it (`kind`, `schema`, `table`, `column` or `tag`), in words."""
+    """Reason why a rule does not match a change: which part of it (`kind`, `schema`, `table`, `column` or `tag`), in
+    words."""
 
     part: str
     why: str
@@ -114,7 +115,7 @@ class Rule:
         return self._has_kind(change) and self._has_name(change) and not self._absent(tags)
 
     def misses(self, change: Change, tags: Collection[str] = ()) -> Iterator[Mismatch]:
-        """All that keeps this rule from deciding about `change`; nothing if it matches."""
+        """Yield all that keeps this rule from deciding about `change`; nothing if it matches."""
         if not self._has_kind(change):
             yield Mismatch("kind", f"it is about {', '.join(self.on)}")
         if not self._has_name(change):
@@ -141,7 +142,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Override:
-    """What differs for the tables that `match` names: rules of their own first, then a preset of their own."""
+    """Override for the tables that `match` names: rules of their own first, then a preset of their own."""
 
     match: str
     preset: str = ""
@@ -172,7 +173,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done about `change`; `rule` names who decided (`rule 2 of policy careful`, `preset allow_all`,
+    """Decision on `change`; `rule` names who decided (`rule 2 of policy careful`, `preset allow_all`,
     `selection`, `review`), `why` says it as a sentence, `effect` is what the action means for this kind."""
 
     change: Change
@@ -205,8 +206,9 @@ Level = Literal["person", "override", "policy", "preset"]
 
 
 class RuleEvaluation(NamedTuple):
-    """Who was asked about a change: `name` as in `Decision.rule`, the `level`, for an override what it `match`es, and
-    for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are made."""
+    """Evaluation of a change by one rule: `name` as in `Decision.rule`, the `level`, for an override what it `match`es,
+    and for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are
+    made."""
 
     name: str
     level: Level
@@ -241,7 +243,7 @@ def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, t
             break
         misses = tuple(voice.rule.misses(change, tags)) if voice.rule else ()
         asked.append(voice._replace(misses=misses))
-    assert pick is not None, "the preset has an answer to every kind"
+    assert pick is not None, "the preset decides every kind of change"
     origins = {f.name: "default" for f in fields(Modifiers)}
     origins |= {name: by for by, given in _layers(change, policy, pick, asked[-1].name) for name in given}
     return Trace(_decision(change, pick, asked[-1].name, policy), tuple(asked), origins)
@@ -361,7 +363,8 @@ def _cell(change: Change, preset: str) -> PresetCell:
 
 
 def _row(change: Change) -> str:
-    """A replaced table whose key differs is a changed key; a key of the same columns in another order is none."""
+    """Return a replaced table whose key differs is a changed key; a key of the same columns in another order is
+    none."""
     if isinstance(change, TableReplaced) and set(change.before.key) != set(change.after.key):
         return "key.changed"
     return "column.reordered" if is_reordered_key(change) else change.kind
@@ -395,7 +398,7 @@ def names(pattern: str, change: Change) -> bool:
 
 
 def _named_by(change: Change) -> str:
-    """What a pattern would have to name."""
+    """Return what a pattern would have to name."""
     if isinstance(change, SchemaAdded | SchemaRemoved):
         return "schema"
     return "column" if column_of(change) else "table"
@@ -420,7 +423,7 @@ def _paths(change: Change) -> list[str]:
 
 
 def check_patterns(patterns: Collection[str]) -> None:
-    """Raises SchemaError for a regular expression that does not compile."""
+    """Raise SchemaError for a regular expression that does not compile."""
     for pattern in patterns:
         if pattern.startswith("re:"):
             try:

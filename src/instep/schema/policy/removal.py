@@ -61,7 +61,7 @@ def confirm_removals(
 
     def one(decision: Decision) -> Decision:
         if key(decision.change) in held and _open_removal(decision):
-            return _broken(decision, "it vanished at once with many others, and nobody has answered")
+            return _broken(decision, "it vanished at once with many others, and waits for a decision")
         return _confirmed(decision, seen.get(key(decision.change), 1), needed)
 
     return tuple(map(one, decisions))
@@ -171,7 +171,7 @@ def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 
 
 def _keys(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], Decision]:
-    """Return the decision about the key by (table, column of it): one that holds it outranks one that lets it in."""
+    """Return the decision about the key by (table, column of it): one that holds it outranks one that accepts it."""
     found: dict[tuple[Ref, str], Decision] = {}
     for decision in sorted(decisions, key=lambda d: not d.applied):
         change = decision.change

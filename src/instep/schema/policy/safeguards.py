@@ -1,4 +1,4 @@
-"""What one detection lets in at most, whatever policy says: floods of new columns, and types that go back and forth."""
+"""What one detection accepts at most, whatever policy says: floods of new columns, and types that go back and forth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def limit_columns(decisions: Sequence[Decision], most: int, held: Collection[int
     """Return the decisions with new columns beyond the first `most` of a table waiting for a review.
 
     `held` are the places of those that an earlier detection has held: they wait until they are answered and are not
-    counted. What a person has let in is not counted either.
+    counted. What a person has accepted is not counted either.
     """
     total = Counter(d.change.table for d in decisions if _is_new(d) and isinstance(d.change, ColumnAdded))
     taken: Counter[Ref] = Counter()
@@ -48,7 +48,7 @@ def _is_new(decision: Decision) -> bool:
 
 
 def _over(decision: Decision, total: int, most: int) -> Decision:
-    why = f"{total} columns of this table are new, {most} are let in at once: approve it, or raise max_new_columns"
+    why = f"{total} columns of this table are new, {most} are accepted at once: approve it, or raise max_new_columns"
     return replace(decision, action="review", rule=COLUMN_LIMIT, effect="", why=why)
 
 
@@ -64,8 +64,8 @@ def _retype(decision: Decision) -> Retype | None:
 
 
 def hold_flapping(decisions: Sequence[Decision], past: Sequence[Catalog]) -> tuple[Decision, ...]:
-    """The decisions with type changes of a column whose type goes back and forth waiting for a review. `past`: the
-    source's catalogs, oldest first."""
+    """Return the decisions with type changes of a column whose type goes back and forth waiting for a review. `past`:
+    the source's catalogs, oldest first."""
     return tuple(_flapping(d, past) for d in decisions)
 
 

@@ -54,7 +54,7 @@ def assign(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
 def _add(
     row: int, scores: Sequence[Sequence[float]], rows: list[float], columns: list[float], owner: list[int]
 ) -> None:
-    """Gives one more row a column, along the cheapest chain of moves. `rows` and `columns` are the potentials; all are
+    """Give one more row a column, along the cheapest chain of moves. `rows` and `columns` are the potentials; all are
     counted from 1, column 0 stands for the new row."""
     width = len(columns) - 1
     owner[0], at = row, 0
@@ -98,7 +98,7 @@ _PAIRS = 400
 
 @dataclass(frozen=True)
 class Sample:
-    """What a comparison of old values at the destination with new ones at the source has counted.
+    """Counts of a comparison of old values at the destination with new ones at the source.
 
     `by` key: the rows of both sides with the same key; by values: two heaps of values, for want of a key. `sampled`
     rows were looked at, in `rows` of them at least one side has a value, `same` of those are equal. `nulls` and
@@ -131,7 +131,7 @@ class Sample:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Sample:
-        """From JSON."""
+        """Read a sample from JSON."""
         pairs = {name: (data[name][0], data[name][1]) for name in ("nulls", "distinct")}
         return cls(**{**data, **pairs})
 
@@ -301,15 +301,15 @@ def weigh(candidate: Candidate, sample: Sample | None = None) -> RenameInference
 
 
 def _mute(candidate: Candidate, sample: Sample) -> str:
-    """Why equal values say nothing; empty if they do."""
+    """Return why equal values say nothing; empty if they do."""
     if not sample.rows:
-        return "all NULL, which says nothing"
+        return "all NULL: no evidence"
     if sample.whole:
         return ""
     if candidate.flag or max(sample.distinct) == 2:
-        return "only two values, which says little"
+        return "only two values: weak evidence"
     if max(sample.distinct) < TELLING:
-        return "one value only, which says little"
+        return "only one value: weak evidence"
     return ""
 
 
@@ -338,7 +338,7 @@ def _data_lines(sample: Sample) -> Iterator[str]:
     left, right = sample.distinct
     yield f"{left:,} distinct values on both sides" if left == right else f"{left:,} and {right:,} distinct values"
     if sample.range is not None:
-        yield "same smallest and largest value" if sample.range else "another smallest or largest value"
+        yield "same smallest and largest value" if sample.range else "different smallest or largest value"
 
 
 def suspicions(
@@ -376,7 +376,7 @@ def _with_ties(one: RenameInference, others: Sequence[RenameInference]) -> Renam
 
 
 def threshold_of(policy: Policy) -> Callable[[Change], float]:
-    """From which score on a pair is suspected: what the policy or the table's own settings say."""
+    """Return the score from which a pair is a suspected rename, set by the policy or the table's settings."""
 
     def threshold(change: Change) -> float:
         override = override_of(change, policy)
@@ -389,7 +389,7 @@ def threshold_of(policy: Policy) -> Callable[[Change], float]:
 def automatic(
     found: Iterable[RenameInference], changes: Iterable[Change], policy: Policy, tags: Collection[str] = ()
 ) -> tuple[RenameInference, ...]:
-    """Return the renames of columns that a rule lets in: one that decides `apply` about `column.renamed` and names a
+    """Return the renames of columns that a rule accepts: one that decides `apply` about `column.renamed` and names a
     `rename_threshold` itself, reached by evidence from data. Never a tie, never a column of the key or cursor."""
     in_use = _in_use(changes)
     return tuple(
@@ -444,7 +444,8 @@ TypeChange = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
 def crossed(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
-    """Two columns of one table without ids that have exchanged their types: their names may have been swapped."""
+    """Return two columns of one table without ids that have exchanged their types: their names may have been
+    swapped."""
     typed = [c for c in changes if isinstance(c, TypeChange) and c.before.id is None]
     return tuple(
         (a, b)

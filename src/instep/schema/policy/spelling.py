@@ -31,7 +31,7 @@ def words(name: str) -> tuple[str, ...]:
 
 
 def _by_words(left: Sequence[str], right: Sequence[str]) -> float:
-    """Each word with the one that is most like it on the other side."""
+    """Return each word with the one that is most like it on the other side."""
     there = [max(_word(a, b) for b in right) for a in left]
     back = [max(_word(b, a) for a in left) for b in right]
     return sum([*there, *back]) / (len(there) + len(back))
@@ -45,7 +45,7 @@ def _word(a: str, b: str) -> float:
 
 
 def _shortens(short: str, long: str) -> bool:
-    """Begins alike and leaves letters out: `cust` or `cstmr` for `customer`, `qty` for `quantity`."""
+    """Begin alike and leave letters out: `cust` or `cstmr` for `customer`, `qty` for `quantity`."""
     if len(short) < 2 or short[0] != long[0] or not short.isalpha() or len(short) == len(long):
         return False
     if long.startswith(short):

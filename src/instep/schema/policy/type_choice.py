@@ -82,7 +82,7 @@ def waits_for_rebuild(decisions: Iterable[Decision], accepted: Catalog) -> tuple
     """Return a sentence for each column that a person has given a narrower type than the destination stores."""
     return tuple(
         f"{'.'.join(filter(None, change.table))}.{change.after.name}: `types` makes it {change.after.type}; its values "
-        f"are stored as {change.before.type} until the table is built anew{_rebuild(accepted.get(change.table))}"
+        f"are stored as {change.before.type} until the table is rebuilt{_rebuild(accepted.get(change.table))}"
         for change in (d.change for d in decisions if d.applied and d.rule == RULE)
         if isinstance(change, ColumnNarrowed)
     )

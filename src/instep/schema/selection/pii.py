@@ -93,7 +93,7 @@ def is_email(text: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """With its checksum (ISO 7064, mod 97)."""
+    """Return True for an IBAN with a valid checksum (ISO 7064, mod 97)."""
     code = re.sub(r"[ -]", "", text).upper()
     if _IBAN.fullmatch(code) is None:
         return False
@@ -110,7 +110,8 @@ def is_card(text: str) -> bool:
 
 
 def is_phone(text: str) -> bool:
-    """As E.164 says, with its plus sign; spaces, dots, dashes and parentheses may stand in between."""
+    """Return True for a phone number in E.164 form, with its plus sign; spaces, dots, dashes and parentheses may stand
+    in between."""
     return _PHONE.fullmatch(text) is not None and 8 <= sum(c.isdigit() for c in text) <= 15
 
 
@@ -170,7 +171,7 @@ VALUES: tuple[Form, ...] = (
 
 @dataclass(frozen=True)
 class Protect:
-    """Which new columns are held: none (`off`), by their names, or by names and values (`on`).
+    """Setting for new columns that need a review: none (`off`), by their names, or by names and values (`on`).
 
     `names` are more patterns of `schema.table.column`, `values` more regular expressions by kind, for whole values,
     which count from half of the values on. `sample` is how many values are looked at, `allow` patterns of columns that

@@ -108,7 +108,7 @@ def column_is_on(selection: Selection, table: Table, column: Column) -> tuple[bo
     if not out and (pattern := _first(selection.exclude_columns, path)):
         out = f"excluded by {pattern}"
     if out and column.key:
-        return True, f"{out}, but rows are told apart by it: kept, hashed"
+        return True, f"{out}, but it identifies rows: kept, hashed"
     return not out, out or "every column of a table that is on"
 
 

@@ -60,7 +60,7 @@ def plain(path: str) -> str:
 
 
 def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
-    """The application over these ports, to be mounted at `prefix`."""
+    """Return the application over these ports, to be mounted at `prefix`."""
     app = FastAPI(title=_TITLE, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.ports = ports
     app.openapi = described_once(app, lambda: document_of(app, prefix))  # type: ignore[method-assign]
@@ -105,7 +105,7 @@ def _answer(request: Request, error: Exception) -> Response:
 
 
 async def _counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Tells what is left of the key's requests."""
+    """Tell what is left of the key's requests."""
     response = await go_on(request)
     left: Allowance | None = getattr(request.state, "allowance", None)
     if left is not None:

@@ -88,7 +88,7 @@ MOVES = ("sync", "backfill", "refresh")
 
 
 def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """These connections as clients read them; a constant number of queries for each page."""
+    """Return these connections as clients read them; a constant number of queries for each page."""
     names = [item.name for item in items]
     facts = Facts(
         ports.store.runs.outcomes(names),
@@ -106,8 +106,8 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of several connections at `now`, by name. `detection_off`: why a detector has switched itself
-    off; `broken`: why a set-up does not work; `noted`: what clients have said beside the settings."""
+    """Facts about several connections at `now`, by name. `detection_off`: why a detector has disabled itself; `broken`:
+    why a set-up does not work; `noted`: what clients have said beside the settings."""
 
     outcomes: Mapping[str, Outcomes]
     paused: frozenset[str]
@@ -117,7 +117,7 @@ class Facts:
     broken: Mapping[str, str] = field(default_factory=dict)
     noted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     troubles: Mapping[str, Sequence[Trouble]] = field(default_factory=dict)
-    """What keeps them from going on."""
+    """Open reviews and pauses that block them."""
 
     def tasks(self, item: Item) -> list[dict[str, Any]]:
         """What a person has to do before it goes on by itself."""
@@ -212,7 +212,7 @@ def _user_of(who: str) -> str | None:
 
 
 def sync_line(item: Item) -> str:
-    """When it is synced, as a cron line; "" if nothing says so."""
+    """Return the sync schedule as a cron line; "" if there is none."""
     found = item.spec.get("schedule")
     return str(found.get("sync") or "") if isinstance(found, Mapping) else ""
 

@@ -44,7 +44,7 @@ WAYS = (*AGENTS, "external_secrets_manager_id")
 
 
 class ConnectionFields(Wire):
-    """What may be said at any time."""
+    """Fields that may be set at any time."""
 
     pause_after_trial: Truth | None = None
     data_delay_sensitivity: Delay | None = None
@@ -63,7 +63,7 @@ class ConnectionFields(Wire):
     run_setup_tests: Truth | None = None
 
     def told(self) -> dict[str, Any]:
-        """The fields that are told back, those that were said."""
+        """Return the fields that are told back, those that were said."""
         return {name: value for name in TOLD if (value := getattr(self, name)) is not None}
 
 
@@ -140,13 +140,13 @@ def left_out(service: str, said: NewConnection | ConnectionChange, config: Mappi
 
 
 def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Of those of these objects of which something is noted, by name; in one query."""
+    """Return the notes of these objects by name, in one query; objects without notes are left out."""
     by_document = {noted_of(kind, name): name for name in names}
     return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
 
 
 def note(context: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
-    """Adds to what is noted of an object, as a JSON merge patch does."""
+    """Add to what is noted of an object, as a JSON merge patch does."""
     if fields:
         with context.ports.store.transaction():
             before = noted(context.ports, kind, [name]).get(name, {})

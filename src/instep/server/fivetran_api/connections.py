@@ -57,7 +57,7 @@ def connections(request: Request, context: RequestContextDep) -> JSONResponse:
 
 
 def listing(request: Request, context: RequestContext, group: str) -> JSONResponse:
-    """A page of the connections of a group, or of all that the key may see."""
+    """Return a page of the connections of a group, or of all that the key may see."""
     seen = window(request)
     found = context.ports.objects.connections(
         after=seen.after,
@@ -134,7 +134,7 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
 
 
 def _act(context: RequestContext, item: Item) -> Act | None:
-    """What two people have to ask for with four_eyes: to delete what has run."""
+    """Return what two people have to ask for with four_eyes: to delete what has run."""
     if item.kind != "connection" or item.in_file or not context.ports.project(item.name).model.four_eyes:
         return None
     from instep.sync.two_people import DELETION, Act, leaving
@@ -262,7 +262,7 @@ def _schedule(wanted: ConnectionChange, item: Item, said: Mapping[str, Any]) -> 
 
 
 def _beside(config: Mapping[str, Any], wanted: NewConnection | ConnectionChange) -> dict[str, Any]:
-    """What a schedule in the project cannot say of one that is manual, and settings that have no effect."""
+    """Return what a schedule in the project cannot say of one that is manual, and settings that have no effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
     found = wanted.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
     return {**found, **({"config": told} if (told := early(config)) else {})}
@@ -313,8 +313,8 @@ def complete_waiting(context: RequestContext, group: str) -> None:
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | ConnectionChange, without: Set[str]) -> dict[str, Any]:
-    """A body as it was sent, but for what was understood of it, for nulls, which leave a field as it is, and for fields
-    that are not its sender's."""
+    """Return a body as it was sent, but for what was understood of it, for nulls, which leave a field as it is, and for
+    fields that are not its sender's."""
     body = without_null(body)
     nested = {name for name, value in body.items() if isinstance(value, Mapping)}
     known = read.model_dump(exclude_unset=True, exclude=nested)

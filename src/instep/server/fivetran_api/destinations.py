@@ -145,7 +145,7 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """It is tested again if its settings came, or the test was asked for by name."""
+    """Change a destination; test it if its settings change or a test is requested."""
     item, wanted = existing(context, "Destination", id), parse(DestinationChange, body)
     _check_way(wanted)
     said = noted(context.ports, "destination", [id]).get(id, {})

@@ -22,7 +22,7 @@ EMPTY = ("proxy", "external-logging", "transformations/package-metadata", "conne
 
 
 class Plural(Convertor[str]):
-    """How lists are called: in lower case, by plurals. What is spelled otherwise is none."""
+    """Name of a list: a lower-case plural."""
 
     regex = "[a-z]+(?:-[a-z]+)*s"
 
@@ -50,7 +50,7 @@ router.add_api_route("/{any:plural}", _nothing, methods=["GET"], include_in_sche
 
 @router.get("/{parents:plural}/{id}/{any:plural}", include_in_schema=False)
 def below(parents: Name, id: Name, request: Request, context: RequestContextDep) -> JSONResponse:
-    """Of something that is there."""
+    """Return an empty list below an existing object."""
     _check_parent(context, parents, id)
     return _nothing(request, context)
 

@@ -153,5 +153,5 @@ def ports_of(opened: OpenServer, rates: Rates, wait: float = WAIT) -> Ports:
 
 
 def compatible(opened: OpenServer, rates: Rates) -> FastAPI:
-    """To be mounted at PATH."""
+    """Return the application to mount at PATH."""
     return create_compatible(ports_of(opened, rates), PATH)

@@ -29,7 +29,8 @@ _BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ServedObjects:
-    """What is managed (`now` answers it by the project file as it is now) and what only this API knows, as one."""
+    """Objects of the server (`now` returns them by the current project file) together with those that only this API
+    knows."""
 
     now: Callable[[], Resources]
 
@@ -111,7 +112,7 @@ class ServedObjects:
         return self._item(self.objects.put(kind, name, spec, who=who, expected=0, since=made))
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
-        """One after the other: what two clients patch at a time is both in it."""
+        """Return one after the other: what two clients patch at a time is both in it."""
         with self._store.transaction():
             if _is_kept(kind):
                 if (kept := self._kept.get(kind, name)) is None:
@@ -242,7 +243,7 @@ def _made(item: Item | None) -> tuple[datetime, str] | None:
 
 
 def _links(kind: Kind, spec: Mapping[str, Any]) -> list[Link]:
-    """What a document is found by: the group of a foreign connection."""
+    """Return what a document is found by: the group of a foreign connection."""
     return [("destination", str(spec.get("group_id", "")))] if kind == "foreign" else []
 
 

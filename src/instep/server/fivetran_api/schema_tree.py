@@ -57,7 +57,7 @@ class ConfigBody(Wire):
 
 
 def tree(config: SchemaConfig) -> dict[str, Any]:
-    """The whole config; keys are the source's names."""
+    """Return the whole config; keys are the source's names."""
     return {
         "enable_new_by_default": config.handling == "ALLOW_ALL",
         "schema_change_handling": config.handling,

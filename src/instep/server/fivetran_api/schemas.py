@@ -142,7 +142,8 @@ def modify_column(
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
 def retrieve_columns(id: Name, schema: Name, table: Name, context: RequestContextDep) -> JSONResponse:
-    """As the source has them now, for who may ask for a look at it, else as the last look found them."""
+    """Return the columns as the source has them now, or, if the caller may not ask for a detection, as last
+    detected."""
     context.ours(id)
     if context.may("operator"):
         context.run(id, "reload", {}, key="reload")
@@ -188,9 +189,9 @@ def _patch(context: RequestContext, id: str, patch: ConfigPatch, body: Any, mess
 def _with_salt(
     place: SwitchedConnection, item: Item, patch: ConfigPatch
 ) -> tuple[SwitchedConnection, dict[str, object]]:
-    """The place with a salt, where the first column is hashed or switched off, and the setting that makes it so: no
-    client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in the
-    transaction that keeps it, so that there is one for good."""
+    """Return the place with a salt, where the first column is hashed or switched off, and the setting that makes it so:
+    no client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in
+    the transaction that keeps it, so that there is one for good."""
     if place.salted or item.in_file or not _hides(patch):
         return place, {}
     return replace(place, salted=True), {"salt": secrets.token_urlsafe(32)}

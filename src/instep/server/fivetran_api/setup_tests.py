@@ -12,7 +12,7 @@ from instep.store.work.jobs import CONNECTION_TEST
 
 
 def connection_tests(context: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
-    """What they find, one entry a check. Refusal as `RequestContext.run`."""
+    """Return what they find, one entry a check. Refusal as `RequestContext.run`."""
     return _found(context.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
 
 
@@ -23,7 +23,7 @@ def destination_tests(context: RequestContext, name: str, *, recorded: bool = Fa
 def at_once(
     test: Callable[[RequestContext, str], list[dict[str, Any]]], context: RequestContext, name: str
 ) -> list[dict[str, Any]]:
-    """The tests of what was just written, which stands all the same if they fail or bring no answer in time."""
+    """Return the tests of what was just written, which stands all the same if they fail or bring no answer in time."""
     try:
         return test(context, name)
     except Refusal as refusal:

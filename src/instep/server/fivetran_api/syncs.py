@@ -75,7 +75,7 @@ def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 
 
 def _moving(context: RequestContext, id: str) -> list[ApiJob]:
-    """The jobs that a client sees as a sync: what waits for a later time is none."""
+    """Return the jobs that a client sees as a sync: what waits for a later time is none."""
     now = datetime.now(UTC)
     found = (j for j in context.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
     return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
@@ -110,7 +110,7 @@ def _begin(context: RequestContext, id: str, said: SyncBody, *, join: bool) -> J
 
 
 def _is_to_come(found: Sequence[ApiJob]) -> bool:
-    """Whether a sync waits, which who asks for it joins."""
+    """Return True if a sync waits, which who asks for it joins."""
     return any(job.kind == "sync" and job.status == "queued" for job in found)
 
 

@@ -123,7 +123,7 @@ def account(context: RequestContextDep) -> JSONResponse:
 
 
 def members(request: Request, context: RequestContext, group: str) -> JSONResponse:
-    """A page of those who may use a group: the key that asks, and who was added to it."""
+    """Return a page of those who may use a group: the key that asks, and who was added to it."""
     seen = window(request)
     found = [one for one in _all(context, "") if one["id"] == user_id(context.caller) or group in _groups(context, one)]
     later = [_member(context, one, group) for one in found if one["id"] > seen.after]

@@ -55,7 +55,7 @@ def _listed(guard: EgressGuard, host: str, port: int) -> bool:
 
 
 def tried(guard: EgressGuard, url: str, secret: str, event: str) -> Tried:
-    """Sends a test at once, past the outbox."""
+    """Send a test at once, past the outbox."""
     channel = HookChannel(HookConfig(url, secret), guard, lambda name: Identity())
     try:
         status = channel.post(trial(event, datetime.now(UTC)))

@@ -29,9 +29,9 @@ def sync(
     asked: Annotated[SyncRequest, Depends(requested(SyncRequest))],
     writes: Writes,
 ) -> Response:
-    """202 with the work; 200 with what is under way. `drop_retained` decides what is dropped, which takes the role
-    approver; with four_eyes, where it drops a column, the first person who asks is answered 409, and the same request
-    of a second one within a week is carried out."""
+    """Start a sync. Returns 202 with a new job, or 200 with the one that is already queued or running. `drop_retained`
+    drops columns and requires the role approver; with four_eyes the first person's request to drop a column is answered
+    with 409, and the same request of a second person within a week is carried out."""
     name = the.connection(who, connection)
     if asked.drop_retained:
         check_drop(who, "drop_retained")
@@ -56,7 +56,7 @@ def detect(
     asked: Annotated[DetectRequest, Depends(requested(DetectRequest))],
     writes: Writes,
 ) -> Response:
-    """202 with a new detection; 200 with the one that is under way."""
+    """Start a detection. Returns 202 with a new job, or 200 with the one that is already queued or running."""
     return _work(the, writes, the.connection(who, connection), "detect", {}, asked.why)
 
 

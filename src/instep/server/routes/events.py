@@ -32,7 +32,7 @@ class EventOut(ResponseModel):
 
 routes = router("events")
 Of = Annotated[str | None, Query(max_length=200)]
-Types = Annotated[tuple[str, ...], Query(max_length=50, description="Only these types.")]
+Types = Annotated[tuple[str, ...], Query(max_length=50, description="Only events of these types.")]
 _LARGEST = 2**63 - 1
 _SILENCE = 15.0  # proxies take a connection that says nothing for dead
 
@@ -44,11 +44,11 @@ async def stream(
     the: ServerDep,
     connection: Of = None,
     type: Types = (),
-    after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Those with a higher number.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only events with a higher number.")] = None,
     last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^\d{1,18}$")] = None,
 ) -> StreamingResponse:
-    """Server-sent events, oldest first: what comes from now on, or after a number. Ends after a while: a client that
-    comes again with Last-Event-ID misses nothing."""
+    """Stream server-sent events, oldest first, from now on or after a given number. The stream ends after a while; a
+    client that reconnects with Last-Event-ID misses nothing."""
     the.listeners.check(who.key.id)
     scope = await run_sync(the.only, who, connection)
     begin = int(last) if last is not None else after

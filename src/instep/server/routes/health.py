@@ -33,7 +33,7 @@ def healthz(the: ServerDep) -> Health:
 
 @routes.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not now."}})
 def readyz(the: ServerDep) -> Any:
-    """The store can be read, and is of this version."""
+    """The state store is readable and of this version."""
     try:
         the.store.events.last_number()
         if outgrown := the.store.outgrown():
@@ -64,7 +64,7 @@ _TEXT = {"description": "In Prometheus' text format.", "content": {"text/plain":
 
 @metrics_routes.get("/metrics", response_class=Response, responses={200: _TEXT})
 def read_metrics(the: ServerDep) -> Response:
-    """Counters since the store was made, and how things stand now. Also at `/metrics`."""
+    """Return counters since the store was created, and current gauges. Also at `/metrics`."""
     return Response(metrics(the.store), media_type=MEDIA_TYPE)
 
 

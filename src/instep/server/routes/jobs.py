@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 routes = router("work")
 STARTED: dict[int | str, dict[str, Any]] = {
     200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
-    202: {"model": JobOut, "description": "It waits for a worker."},
+    202: {"model": JobOut, "description": "Queued for a worker."},
 }
 
 
@@ -47,7 +47,7 @@ def backfill(
     asked: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
     writes: Writes,
 ) -> Response:
-    """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
+    """Reload a whole table, or fill `columns` where rows have NULL."""
     name = the.connection(who, connection)
     table = accepted_table(the.store, name, asked.table, asked.columns)
 
@@ -65,8 +65,10 @@ def delete_connection(
     connection: ConnectionName,
     writes: Matched,
     confirm: Annotated[str, Query(max_length=200, description="The connection's name again.")] = "",
-    tables: Annotated[Literal["keep", "drop"], Query(description="What becomes of its tables.")] = "keep",
-    abandon: Annotated[bool, Query(description="Leave behind what is at ends that cannot be reached.")] = False,
+    tables: Annotated[Literal["keep", "drop"], Query(description="Whether its tables stay or are dropped.")] = "keep",
+    abandon: Annotated[
+        bool, Query(description="Leave behind what is at a source or destination that cannot be reached.")
+    ] = False,
 ) -> Response:
     """Its slot at the source, all that is recorded of it, and if asked for its tables. With four_eyes the first person
     who asks is answered 409, and the same request of a second one within a week is carried out."""
@@ -92,7 +94,7 @@ def _check_unmoved(the: ServerContext, who: Caller, name: str, writes: Write) ->
 
 
 def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) -> Response | None:
-    """The refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
+    """Return the refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
     from instep.sync.two_people import asked_alone
 
     if writes.repeated():  # it is answered as it was then, whatever there is to agree on now
@@ -110,7 +112,7 @@ def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) ->
 
 @routes.get("/jobs/{job}", response_model=JobDone)
 def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
-    """Work that was asked for, with what has become of it: `run` is the run that it has made."""
+    """Return one job with its status and result. `run` is the run that the job created."""
     found = _job(the, who, job)
     if found is None:
         raise ApiProblem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
@@ -147,7 +149,7 @@ def ask(
 
 
 def located(answer: Response) -> Response:
-    """With the address of the job that it tells of; a rehearsed one has none, and a refusal that is told again."""
+    """Return the response with the address of its job; a rehearsed one has none, and a refusal that is told again."""
     said = json.loads(bytes(answer.body))
     if not said.get("dry_run") and "id" in said:
         answer.headers["Location"] = f"{PREFIX}/jobs/{said['id']}"

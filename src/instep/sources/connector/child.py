@@ -57,8 +57,8 @@ _UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that 
 
 @dataclass(frozen=True)
 class Host:
-    """Where a child runs. `program` is the folder of the guard and of `sdk/`, which have to be files; folders of its
-    own are made in `scratch`, "" for where the system has such."""
+    """Environment of a child process. `program` is the folder of the guard and of `sdk/`, which have to be files;
+    folders of its own are made in `scratch`, "" for where the system has such."""
 
     program: Path = Path(__file__).parent
     scratch: str = ""
@@ -252,13 +252,13 @@ class Child:
         return self.ended
 
     def stop(self) -> None:
-        """From another thread: the process ends soon, which the one that reads is told."""
+        """Stop the process soon and tell the reader; may be called from another thread."""
         assert self._guard.stdin is not None
         with suppress(OSError):
             self._guard.stdin.close()
 
     def close(self) -> None:
-        """Ends the process and all that came of it, if it has not ended by itself."""
+        """End the process and all that came of it, if it has not ended by itself."""
         if not self._own:
             return
         self.stop()
@@ -355,7 +355,7 @@ def failed(config: ConnectorConfig, head: Mapping[str, Any], hidden: Hidden) -> 
 
 
 def not_done(config: ConnectorConfig) -> Iterator[LogLine]:
-    """What it asks for in vain, for the beginning of a run."""
+    """Yield what it asks for in vain, for the beginning of a run."""
     if installs_drivers(config):
         text = f"{INSTALLATION} is not run: what it installs has to be on each machine that runs the connector"
         yield LogLine("warning", text, "instep")

@@ -49,7 +49,8 @@ class Frames:
         self._poll.register(descriptor, select.POLLIN)
 
     def read(self, seconds: float | None) -> Frame | None:
-        """The next frame, None at the end of the pipe. Raises TimeoutError if nothing comes for so many seconds."""
+        """Return the next frame, None at the end of the pipe. Raises TimeoutError if nothing comes for so many
+        seconds."""
         if (lengths := self._bytes(_LENGTHS.size, seconds)) is None:
             return None
         head, body = _LENGTHS.unpack(lengths)

@@ -155,7 +155,7 @@ def _used_exactly() -> int:
 
 
 def _private(number: int) -> int:
-    """Bytes that the process shares with no file."""
+    """Return bytes that the process shares with no file."""
     try:
         with open(f"/proc/{number}/statm", "rb") as file:
             fields = file.read().split()

@@ -28,7 +28,7 @@ class Hidden:
         self._states = (*self._states[:1], *self._states[1:][-1:], state)
 
     def clean(self, text: str) -> str:
-        """A text of the connector's, fit to be logged, stored and shown."""
+        """Return a text of the connector's, fit to be logged, stored and shown."""
         states, known = self._states, self._of_states
         if known[0] is not states:  # states come often, texts do not
             known = self._of_states = (

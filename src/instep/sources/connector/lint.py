@@ -212,7 +212,7 @@ class Sent:
         self._values: Counter[tuple[Ref, str]] = Counter()
 
     def add(self, segment: Segment) -> None:
-        """Reads the segment's files, which may be gone afterwards."""
+        """Read the segment's files, which may be gone afterwards."""
         for table in segment.tables:
             ref = (table.schema, table.name)
             self._tables.setdefault(ref, []).append(table)
@@ -220,7 +220,7 @@ class Sent:
                 self._values[ref, name] += count
 
     def tables(self) -> tuple[SentTable, ...]:
-        """In the order in which they were seen first."""
+        """Return the tables in the order in which they were first seen."""
         return tuple(self._table(ref, found) for ref, found in self._tables.items())
 
     def _table(self, ref: Ref, found: list[SegmentTable]) -> SentTable:

@@ -36,7 +36,7 @@ class Ends:
 
 
 def reduce(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> Ends:
-    """Reads the keys of all operations; makes the table `parts` of those that updates touch."""
+    """Read the keys of all operations; makes the table `parts` of those that updates touch."""
     keys = [f"k{i}" for i in range(len(scan.key))]
     total = _load(db, scan, keys)
     by = ", ".join(keys)
@@ -83,7 +83,7 @@ def _numbers(db: duckdb.DuckDBPyConnection, where: str) -> Numbers:
 
 
 def among(numbers: pa.Array, wanted: Numbers) -> pa.Array:
-    """A mask of those that are among the sorted `wanted`."""
+    """Return a mask of those that are among the sorted `wanted`."""
     own = numbers.to_numpy()
     if not len(wanted):
         return pa.array(np.zeros(len(own), bool))
@@ -92,8 +92,8 @@ def among(numbers: pa.Array, wanted: Numbers) -> pa.Array:
 
 
 def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) -> Iterator[pa.RecordBatch]:
-    """Rows made of several operations: those that rest on an upsert, or (`loose`) on a row of the destination. The
-    last column is the JSON list of the columns given."""
+    """Yield rows made of several operations: those that rest on an upsert, or (`loose`) on a row of the destination.
+    The last column is the JSON list of the columns given."""
     _load_raw(db, scan)
     some = [
         f"last(r.c{i} ORDER BY p.n) FILTER (WHERE p.op = {UPSERT} OR list_contains(r.given, {i})) AS c{i}"
@@ -110,7 +110,7 @@ def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) ->
 
 
 def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
-    """The table `raw`: the values of the operations in `parts`; `given` are places of columns."""
+    """Yield the table `raw`: the values of the operations in `parts`; `given` are places of columns."""
     wanted: Numbers = np.asarray(db.execute("SELECT n FROM parts ORDER BY n").fetchnumpy()["n"], np.int64)
     kinds = _kinds(scan)
     fields = [("n", pa.int64()), ("given", pa.list_(pa.int32())), *((f"c{i}", k) for i, k in enumerate(kinds))]

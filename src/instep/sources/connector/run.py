@@ -244,8 +244,8 @@ class _Ahead:
                 continue
 
     def take(self) -> tuple[Segment, ...]:
-        """At least one, with those that are ready; () at the end. Raises the connector's error once all segments before
-        it were taken."""
+        """Return at least one segment and all others that are ready; () at the end. Raises the connector's error once
+        all segments before it were taken."""
         found = [self._later] if self._later else []
         self._later = None
         if not found and self._next is not None:

@@ -52,7 +52,7 @@ class ConnectorScan:
     parts: tuple[SegmentScan, ...]
 
     def to_text(self) -> str:
-        """As a chunk's query."""
+        """Return the text form for a chunk's query."""
         parts = [[list(p.files), p.cut, p.updates] for p in self.parts]
         return json.dumps([self.table, self.what, self.key, self.columns, parts])
 

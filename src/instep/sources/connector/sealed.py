@@ -58,7 +58,7 @@ def unseal(sealed: Path, plain: Path, key: bytes) -> None:
 
 
 def sealed_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
-    """What `source` holds, sealed as the content of the file of that name."""
+    """Yield what `source` holds, sealed as the content of the file of that name."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     cipher = AESGCM(key)
@@ -68,7 +68,7 @@ def sealed_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
 
 
 def plain_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
-    """The reverse; InvalidTag or ValueError for what was not sealed so."""
+    """Yield the reverse; InvalidTag or ValueError for what was not sealed so."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     cipher = AESGCM(key)
@@ -81,7 +81,7 @@ def _own(path: Path) -> BinaryIO:
 
 
 def _pieces(source: Readable, size: int) -> Iterator[tuple[bytes, bool]]:
-    """The pieces, and whether each is the last; an empty file is one piece."""
+    """Yield the pieces, and whether each is the last; an empty file is one piece."""
     piece = _whole(source, size)
     while True:
         following = _whole(source, size)

@@ -40,7 +40,7 @@ class SeenTable:
     sent: bool = False
 
     def table(self, ref: Ref) -> Table:
-        """As a source has it. Without a key the row id is the key."""
+        """Return the table as a source table. Without a key the row id is the key."""
         places = {name: place for place, name in enumerate(self.key, 1)}
         known = [name for name in (*self.key, *self.columns) if self._has_type(name)]
         columns = (self._column(name, places.get(name, 0)) for name in dict.fromkeys(known))
@@ -67,7 +67,7 @@ class SeenTables:
     left: frozenset[Ref] = frozenset()
 
     def after(self, told: Iterable[SegmentTable]) -> SeenTables:
-        """With what a segment or a declaration has told, which names every declared table."""
+        """Return the tables after a segment or a declaration, which names every declared table."""
         now = {(t.schema, t.name): t for t in told}
         kept = {
             ref: replace(t, declared=False) if ref not in now else t
@@ -102,7 +102,7 @@ class SeenTables:
         return {ref: names for ref, names in found.items() if names}
 
     def without(self, ref: Ref, column: str) -> SeenTables:
-        """As if the column had never come."""
+        """Return the tables without the column, as if it had never been sent."""
         if (table := self.tables.get(ref)) is None:
             return self
         columns = {name: c for name, c in table.columns.items() if name != column}
@@ -180,7 +180,7 @@ def _from_dict(said: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
 
 
 def _renamed(column: str) -> str:
-    """A name that was kept before such names got a prefix."""
+    """Return a name that was kept before such names got a prefix."""
     return stored_name(column) if column == ROW_ID else column
 
 

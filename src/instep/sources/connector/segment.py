@@ -98,7 +98,7 @@ class SegmentTable:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of all its files in the segment's folder."""
+        """Return the paths of all its files in the segment's folder."""
         return (*(f.path for f in self.files), *(u.path for u in self.uploads))
 
     @property
@@ -138,9 +138,9 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Segment:
-    """What came up to a checkpoint, or to several. `number` counts from 1. `state` is that of the last one, None if the
-    sync ended without one after the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the same
-    for the same bytes."""
+    """Operations up to a checkpoint, or to several. `number` counts from 1. `state` is that of the last one, None if
+    the sync ended without one after the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the
+    same for the same bytes."""
 
     number: int
     folder: str
@@ -178,7 +178,7 @@ def write_manifest(segment: Segment) -> Segment:
 
 
 def read_manifest(folder: str | Path) -> Segment:
-    """Raises StageError if it is not there or not as it was written."""
+    """Raise StageError if it is not there or not as it was written."""
     place = Path(folder) / MANIFEST
     try:
         text = place.read_text(encoding="utf-8")

@@ -115,7 +115,7 @@ class ConnectorSnapshot:
         return sum((brought(t) for _, t in self.folders.get(ref, ())), Brought())
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """One chunk: the operations of a table are put in order together."""
+        """Return one chunk: the operations of a table are put in order together."""
         return self._chunk(read, key, "rows", columns)
 
     def gone(self, read: TableRead, key: str) -> list[Chunk]:

@@ -33,7 +33,7 @@ LOG = logging.getLogger("instep.connector")
 
 
 def declared(config: ConnectorConfig) -> tuple[SegmentTable, ...]:
-    """The tables as a segment without rows would have them; raises ReadError with the connector's own error."""
+    """Return the tables as a segment without rows would have them; raises ReadError with the connector's own error."""
     from instep.sources.connector.child import answer
 
     return tuple(map(_table, answer(config, "schema", _log)))
@@ -54,7 +54,7 @@ def _table(said: Mapping[str, Any]) -> SegmentTable:
 
 
 class Memory(Protocol):
-    """What is known of a connection's runs."""
+    """State of a connection's runs."""
 
     def state(self) -> ConnectorState: ...
 

@@ -162,11 +162,11 @@ class Segments:
 
     @property
     def counts(self) -> OperationCounts:
-        """Of the sync so far."""
+        """Return the counts of the sync so far."""
         return self._counts
 
     def next(self) -> Segment | None:
-        """Blocks until a segment is whole, or the connector ends; None after the end. Raises ReadError with its own
+        """Block until a segment is whole, or the connector ends; None after the end. Raises ReadError with its own
         error, or with what it did not keep to, once what came before its last checkpoint was taken; the part that was
         under way leaves nothing."""
         if not self._ready and not self._ended:
@@ -184,7 +184,7 @@ class Segments:
         return None
 
     def _follow(self) -> None:
-        """Reads until a segment is ready, or the end."""
+        """Read until a segment is ready, or the end."""
         with self._plainly():
             while not self._ready and not self._ended:
                 if self._open is not None and not self._child.frames.comes(self._open.left):
@@ -207,7 +207,7 @@ class Segments:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
 
     def _fail(self, error: BaseException) -> None:
-        """Keeps what came before the last checkpoint, as long as it is only the connector that failed."""
+        """Keep what came before the last checkpoint, as long as it is only the connector that failed."""
         self._ended = True
         self._part.discard()
         shutil.rmtree(segment_folder(self._folder, self._part.number), ignore_errors=True)
@@ -230,11 +230,11 @@ class Segments:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
     def stop(self) -> None:
-        """From another thread: next() raises soon."""
+        """Make next() raise soon; may be called from another thread."""
         self._child.stop()
 
     def close(self) -> ChildEnd | None:
-        """Ends the connector's process, if it has not ended."""
+        """End the connector's process, if it has not ended."""
         for part in filter(None, (self._part, self._open)):
             part.discard()
         self._uploads.close()
@@ -369,7 +369,7 @@ class Segments:
             self._emit(part, ends=False)
 
     def _emit(self, part: SegmentPart, *, ends: bool) -> None:
-        """Writes the segment."""
+        """Write the segment."""
         folder = self._folder_of(part.number)
         declared = {said.ref: self._spool(part, said) for said in self._declared}
         tables = tuple(spool.close() for spool in (declared | part.tables).values())

@@ -66,7 +66,7 @@ class _SpooledBatch:
 
 @dataclass
 class _SpooledColumn:
-    """What is known of a column of the segment."""
+    """State of a column of the segment."""
 
     type: DataType
     invalid_values: int = 0
@@ -241,8 +241,8 @@ class TableSpool:
         self._close()
 
     def close(self) -> SegmentTable:
-        """Return the table as the manifest tells it. Files that were begun before the columns were known are written
-        again."""
+        """Return the table as the manifest tells it. Files that were begun before the columns were known are
+        rewritten."""
         self._write()
         self._close()
         columns = self._columns()

@@ -26,7 +26,7 @@ _DRAFT = ".part"
 
 
 class Uploads:
-    """Those of one sync that have begun. `most` bytes in one file; 0: no limit."""
+    """Uploads of one sync. `most` bytes in one file; 0: no limit."""
 
     def __init__(self, name: str, folder: Path, most: int) -> None:
         self._name, self._folder, self._most = name, folder, most
@@ -60,7 +60,7 @@ class Uploads:
         return self._folder / f"upload-{number}.part"
 
     def close(self) -> None:
-        """Removes those that have not ended."""
+        """Remove those that have not ended."""
         for number in self._sizes:
             self._part(number).unlink(missing_ok=True)
         self._sizes = {}
@@ -82,7 +82,7 @@ def folder_of(uploads: Path, table: SegmentTable) -> Path:
 
 
 def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
-    """Puts the files of a table's operations where their rows say, each as a whole and in the place of one that was
+    """Put the files of a table's operations where their rows say, each as a whole and in the place of one that was
     there. Comes before the rows, so that no row names a file that is not there; again, it changes nothing. StageError
     if a file cannot be put there."""
     folder = folder_of(uploads, table)
@@ -106,7 +106,7 @@ def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
 
 
 def tidy(uploads: Path) -> None:
-    """Removes files that a run which died had begun to put there. No table's folder begins with a dot."""
+    """Remove files that a run which died had begun to put there. No table's folder begins with a dot."""
     for draft in uploads.glob(f".*{_DRAFT}"):
         draft.unlink(missing_ok=True)
 

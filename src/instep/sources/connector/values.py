@@ -74,7 +74,7 @@ class Values:
 
 
 def type_of(kind: str) -> DataType:
-    """What values of a part are, if nothing is declared."""
+    """Return what values of a part are, if nothing is declared."""
     return _INFERRED.get(kind, _BIG)
 
 
@@ -83,8 +83,8 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def read_column(kinds: Sequence[str], data: Sequence[memoryview], rows: int, declared: DataType | None) -> Values:
-    """A column of `rows` rows from its parts: two pieces of data for texts and bytes, one for others, and one more
-    that tells which part each row is in, if there are several or nulls. Raises ReadError if they are not so."""
+    """Return a column of `rows` rows from its parts: two pieces of data for texts and bytes, one for others, and one
+    more that tells which part each row is in, if there are several or nulls. Raises ReadError if they are not so."""
     pieces = iter(data)
     try:
         parts = [_part(kind, pieces, declared) for kind in kinds]
@@ -172,7 +172,7 @@ def join(a: DataType, a_wide: bool, b: DataType, b_wide: bool) -> tuple[DataType
 
 
 def settled(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
-    """Values of one type as another that holds them."""
+    """Return values of one type as another that holds them."""
     if kind == target:
         return array
     if isinstance(kind, Unknown):

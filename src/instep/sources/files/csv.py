@@ -65,7 +65,7 @@ class CarriedBytes:
 
 
 def given_back(texts: pa.Array) -> pa.Array:
-    """Texts as they are in the file: whoever reads them meets bytes that are none."""
+    """Return texts as they are in the file: whoever reads them meets bytes that are none."""
     if not pc.any(pc.match_substring_regex(texts, r"[\x{10FE80}-\x{10FEFF}]")).as_py():
         return texts
     raw = [None if text is None else _bytes(text) for text in texts.to_pylist()]
@@ -88,7 +88,7 @@ WIDEST = 20_000
 
 
 def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: str) -> FileShape:
-    """Reads the whole file once. A file without a record has no columns."""
+    """Read the whole file once. A file without a record has no columns."""
     try:
         reader = _open(stream, options, None, name)
     except _Nothing:
@@ -296,7 +296,7 @@ class _Lines:
 
 
 def _valid(texts: pa.Array) -> pa.Array:
-    """Texts in which bytes that are none are shown as replacement characters: for looking only."""
+    """Return texts in which bytes that are none are shown as replacement characters: for looking only."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

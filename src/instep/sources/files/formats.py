@@ -88,7 +88,7 @@ def inspect(config: FilesConfig, options: FileOptions, state: FileState) -> File
 
 
 def _check_mark(config: FilesConfig, options: FileOptions, state: FileState) -> None:
-    """Raises ReadError for a text that begins with the mark of another encoding."""
+    """Raise ReadError for a text that begins with the mark of another encoding."""
     if options.encoding.lower() not in ("utf-8", "utf8"):
         return
     with _opened(config, state, None, whole=False) as stream:

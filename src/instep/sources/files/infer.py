@@ -90,7 +90,7 @@ def _integers(texts: pa.Array) -> DataType:
 
 
 def _fractions(texts: pa.Array) -> DataType:
-    """Texts such as 12.50."""
+    """Return texts such as 12.50."""
     digits = pc.utf8_ltrim(texts, "-")
     whole, scale = (_longest(pc.replace_substring_regex(digits, part, "")) for part in (r"\..*", r".*\."))
     return _exact(whole + scale, scale)

@@ -25,7 +25,7 @@ class Number(str):
 
 
 def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: str) -> FileShape:
-    """Reads the whole file once; columns stand in the order in which they appear."""
+    """Read the whole file once; columns stand in the order in which they appear."""
     kinds: dict[str, DataType] = {}
     rows = refused = 0
     for _, objects, bad in _records(stream, options, name, 0):
@@ -79,7 +79,7 @@ def _records(
 
 
 def _some(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The lines, as many at a time as a batch has rows or characters."""
+    """Yield the lines, as many at a time as a batch has rows or characters."""
     found, size = list[str](), 0
     for text in texts:
         found.append(text)

@@ -75,7 +75,8 @@ def listing(config: FilesConfig, now: float | None = None) -> FileListing:
 
 
 def _all(config: FilesConfig, place: StorageFolder) -> Iterable[tuple[FileState, float]]:
-    """Files with the time of their last change in seconds; hidden ones and those of unfinished jobs are left out."""
+    """Yield files with the time of their last change in seconds; hidden ones and those of unfinished jobs are left
+    out."""
     from pyarrow import fs
 
     with _reached(config):

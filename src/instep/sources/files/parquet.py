@@ -36,7 +36,7 @@ types = pa.types
 
 
 def inspect(file: Any, reserved: Sequence[str]) -> FileShape:
-    """From the footer alone. `file` is a random-access file."""
+    """Inspect a file by its footer only. `file` is a random-access file."""
     parquet = pq.ParquetFile(file)
     schema, footer = parquet.schema_arrow, parquet.metadata
     names = distinct(schema.names, reserved)
@@ -57,7 +57,7 @@ def _batch_rows(footer: pq.FileMetaData, groups: range) -> int:
 
 
 def pieces(file: Any, shape: FileShape, part: FilePart | None, wanted: Sequence[str]) -> Iterator[Piece]:
-    """The rows of the part's row groups (None: all); columns that the file lacks are left out."""
+    """Yield the rows of the part's row groups (None: all); columns that the file lacks are left out."""
     parquet = pq.ParquetFile(file)
     groups = range(parquet.metadata.num_row_groups) if part is None else range(part.start, part.end)
     places = [at for at, column in enumerate(shape.columns) if column.name in wanted]

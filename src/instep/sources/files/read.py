@@ -24,7 +24,7 @@ from instep.stage.spec import Chunk
 
 @dataclass(frozen=True)
 class FileScan:
-    """What one chunk reads: `columns` with their types, of parts of files (None: a file as a whole), of the rows with
+    """Scan of one chunk: `columns` with their types, of parts of files (None: a file as a whole), of the rows with
     `where` = (column, type, lower, upper) only. Of rows with the same `key` (columns with their types) the newest
     counts: the chunks of such a table have the newest file first and are read in order."""
 
@@ -35,7 +35,7 @@ class FileScan:
     key: Mapping[str, DataType] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """As a chunk's query."""
+        """Return the text form for a chunk's query."""
         files = [
             [vars(f.state), f.number, f.format, f.shape.to_dict(), None if p is None else list(vars(p).values())]
             for f, p in self.files
@@ -116,7 +116,7 @@ class FilesSession:
     def _newest(
         self, scan: FileScan, file: File, found: Iterator[Piece], taken: set[tuple[object, ...]]
     ) -> Iterator[Piece]:
-        """The rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
+        """Yield the rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
         refused. Keys are read first, then rows."""
         last = last_rows(records(self.config, scan.table, file, None, set(scan.key)), scan.key)
         at = 0

@@ -17,7 +17,7 @@ from instep.store.catalogs.source_files import SeenFile
 
 
 class FileRecords(Protocol):
-    """Where files and what is in them are recorded (see store/catalogs/source_files.py)."""
+    """Store of files and their contents (see store/catalogs/source_files.py)."""
 
     def of(self, source: str) -> list[SeenFile]: ...
 
@@ -112,7 +112,7 @@ def _inspected(
 
 
 def told(error: ReadError) -> str:
-    """An error as one line."""
+    """Return an error as one line."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 

@@ -45,7 +45,7 @@ class FileShape:
     parts: tuple[FilePart, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready dict."""
+        """Return a JSON-ready dict."""
         return {
             "columns": [[c.name, str(c.type), c.native, c.note, c.said] for c in self.columns],
             "rows": self.rows,

@@ -86,8 +86,8 @@ def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[
 
 @dataclass(frozen=True)
 class _ReadFiles:
-    """What was read before: the number of the version of each file, for those that are there as another version by now
-    (`replaced`) and for those that are there no more (`gone`)."""
+    """Files that were read before: the number of the version of each file, for those that are there as another version
+    by now (`replaced`) and for those that are there no more (`gone`)."""
 
     replaced: dict[str, int]
     gone: dict[str, int]
@@ -96,8 +96,8 @@ class _ReadFiles:
 def number_bounds(
     config: FilesConfig, seen: SeenFiles, table: Table, after: str | None, lookback: float
 ) -> tuple[str | None, CursorBounds]:
-    """From the number behind `after` on, or from that of the earliest version that was read and is another one by now:
-    rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
+    """Return the bounds: from the number behind `after`, or from that of the earliest version read that has changed
+    since: rows from there on are replaced. The rows of files that are gone stay, and those that came after them are not
     replaced then: that would take them along."""
     files = seen.tables.get(table.name, ())
     newest = max((f.number for f in files), default=None)
@@ -222,7 +222,7 @@ class FilesSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """Of `_file_number` from the listing; of another column all files are read for it."""
+        """Return the bounds of a cursor: `_file_number` from the listing; for another column all files are read."""
         source = cursor_source(read, column)
         if source.name == NUMBER and NUMBER in self.config.metadata:
             return number_bounds(self.config, self.seen, read.source, after, lookback)
@@ -236,7 +236,7 @@ class FilesSnapshot:
         return moved_back(after, lookback, f"{read.source.path}.{source.name}"), CursorBounds(_shown(upper), nulls)
 
     def count(self, read: TableRead) -> int:
-        """Rows that can be read; of a table with a declared key those that count."""
+        """Return rows that can be read; of a table with a declared key those that count."""
         kinds = {k: read.source.by_name[k].type for k in read.source.key}
         if not kinds:
             return sum(f.shape.rows for f in self._files(read))

@@ -38,7 +38,7 @@ def _arrow(kind: DataType) -> pa.DataType:
 
 
 def within(values: pa.Array, kind: DataType, lower: str | None, upper: str | None) -> pa.Array:
-    """A mask of the values between two bounds, both included, which are texts; NULL is between none."""
+    """Return a mask of the values between two bounds, both included, which are texts; NULL is between none."""
     found = comparable(values, kind)
     mask = found.is_valid()
     for bound, compare in ((lower, pc.greater_equal), (upper, pc.less_equal)):
@@ -56,7 +56,7 @@ def _bound(text: str, kind: DataType) -> pa.Scalar:
 
 
 def integers(values: pa.Array, kind: DataType) -> pa.Array:
-    """Texts of an integer column as int64 if each is one; anything else as it is."""
+    """Return texts of an integer column as int64 if each is one; anything else as it is."""
     if isinstance(kind, Int) and is_text(values.type):
         try:
             if pc.all(pc.match_substring_regex(values, "^-?[0-9]+$"), min_count=0).as_py():

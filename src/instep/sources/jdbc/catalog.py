@@ -34,7 +34,7 @@ _TABLE_COLUMNS, _COLUMN_COLUMNS, _KEY_COLUMNS = 5, 18, 5
 
 @dataclass(frozen=True)
 class JdbcPlace:
-    """Where tables are: `catalog` and `schema` as the driver takes them (None: it has none), and what we call it."""
+    """Place of tables: `catalog` and `schema` as the driver takes them (None: it has none), and what we call it."""
 
     catalog: str | None
     schema: str | None
@@ -57,7 +57,7 @@ def places(connection: JdbcConnection, config: JdbcConfig) -> list[JdbcPlace]:
 
 
 def _all(connection: JdbcConnection) -> list[str]:
-    """Every schema but those of the system; for a login that has none of its own."""
+    """Return every schema but those of the system; for a login that has none of its own."""
     found = (row[0] for row in connection.table(connection.metadata().getSchemas(), 1))
     return [name for name in found if name and name.upper() not in ("INFORMATION_SCHEMA", "SYS", "SYSTEM")]
 
@@ -131,7 +131,8 @@ def _is_in(row: Row, place: JdbcPlace) -> bool:
 
 
 def _as_pattern(name: str | None, escape: str | None) -> str | None:
-    """A name that is taken for a pattern. Without an escape, others are listed as well, and left out afterwards."""
+    """Return a name that is taken for a pattern. Without an escape, others are listed as well, and left out
+    afterwards."""
     if name is None or not escape:
         return name
     for wild in (escape, "_", "%"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JdbcQuery:
-    """What a chunk reads: `select` names its columns c0, c1, ... of these types and the one that parts are made of p;
+    """Query of a chunk: `select` names its columns c0, c1, ... of these types and the one that parts are made of p;
     `part` is a condition over its result."""
 
     select: str
@@ -56,7 +56,7 @@ class JdbcReader:
             yield JdbcSession(connection, self)
 
     def frame(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """One partition a chunk, in their order, of one table and query."""
+        """Return one partition a chunk, in their order, of one table and query."""
         return frame(spark, self.login, self.scan(chunks))
 
     def scan(self, chunks: Sequence[Chunk]) -> JdbcScan:
@@ -84,7 +84,7 @@ class JdbcSession:
     reader: JdbcReader
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The chunk's rows while they are fetched."""
+        """Yield the chunk's rows while they are fetched."""
         query, reader = JdbcQuery.of(chunk), self.reader
         scan = reader.scan([chunk])
         sql = f"SELECT {', '.join(scan.columns)} FROM ({query.select}) q{f' WHERE {query.part}' if query.part else ''}"  # noqa: S608

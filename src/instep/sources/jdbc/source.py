@@ -49,7 +49,8 @@ _TRIED = 200
 
 
 def checks(config: JdbcConfig, connection: JdbcConnection, found: Discovery) -> list[Check]:
-    """One line for the driver, the login, TLS where it is a server's, the tables, and each table that refuses."""
+    """Return one line for the driver, the login, TLS where it is a server's, the tables, and each table that
+    refuses."""
     meta = connection.metadata()
     driver = f"{meta.getDriverName()} {meta.getDriverVersion()}"
     server = f"{meta.getDatabaseProductName()} {str(meta.getDatabaseProductVersion()).splitlines()[0]}"
@@ -87,7 +88,7 @@ def _tls(config: JdbcConfig) -> Iterator[Check]:
 
 
 def _unreadable(connection: JdbcConnection, sql: Sql, catalog: Catalog) -> Iterator[Check]:
-    """Tables that cannot be read, of the first ones; a driver lists what the login may not read, too."""
+    """Yield tables that cannot be read, of the first ones; a driver lists what the login may not read, too."""
     for table in catalog.tables[:_TRIED]:
         try:
             with connection.describing(f"reading {table.path}"):

@@ -37,12 +37,12 @@ class Sql:
         return text
 
     def table(self, table: Table) -> str:
-        """With its schema, where the database has some."""
+        """Return the quoted table, with its schema if the database has schemas."""
         parts = [table.schema] if table.schema and not self.dialect.untyped else []
         return self.separator.join(map(self.name, [*parts, table.name]))
 
     def literal(self, kind: DataType, text: str) -> str:
-        """A value from its text form; nothing but a number stands without quotes."""
+        """Return a value from its text form; nothing but a number stands without quotes."""
         if isinstance(kind, Int | Decimal | Float) and _NUMBER.fullmatch(text):
             return text
         escaped = text.replace("'", "''")
@@ -74,7 +74,7 @@ class Sql:
         return rows_where(f"SELECT count(*) FROM {self.table(read.source)}", filters(read))  # noqa: S608
 
     def none(self, read: TableRead) -> str:
-        """A query that the filter makes fail or not, and that reads no rows."""
+        """Return a query that the filter makes fail or not, and that reads no rows."""
         return rows_where(f"SELECT 1 FROM {self.table(read.source)}", ["1 = 0", *filters(read)])  # noqa: S608
 
     def bounds(self, read: TableRead, column: Column) -> str:

@@ -85,7 +85,7 @@ class JdbcType:
 
     @property
     def text(self) -> str:
-        """For people: the name, with its size where it has none of its own."""
+        """Return the type for people: the name, with a size unless it has its own."""
         if "(" in self.name or not self.size or self.size >= _MOST:
             return self.name
         if self.code in (2, 3):
@@ -112,8 +112,8 @@ def column_type(native: JdbcType, untyped: bool = False) -> tuple[DataType, str]
 
 
 def _declaration(native: JdbcType) -> str:
-    """A type as SQLite's table declares it. Its driver cuts the sizes off, and adds the digits after the point to the
-    size."""
+    """Return a type as SQLite's table declares it. Its driver cuts the sizes off, and adds the digits after the point
+    to the size."""
     if not native.size or native.size >= _MOST or "(" in native.name:
         return native.name
     digits = native.digits or 0

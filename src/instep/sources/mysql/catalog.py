@@ -79,7 +79,7 @@ def _parts(config: MySqlConfig) -> tuple[_CatalogView, _CatalogView, _CatalogVie
 
 @spoken()
 def read_catalog(connection: pymysql.Connection[Any], config: MySqlConfig) -> Discovery:
-    """Every selected table in a handful of queries."""
+    """Return every selected table in a handful of queries."""
     objects, rows, keys = (_fetch(connection, part.rows) for part in _parts(config))
     digest = _joined(_folded(part) for part in (objects, rows, keys))
     checked = _json_columns(connection, config, rows)

@@ -83,7 +83,7 @@ def _tables(config: MySqlConfig, count: int, to: str) -> Check:
 
 
 def _denied(denied: Mapping[tuple[str, ...], str], to: str) -> Iterable[Check]:
-    """One line a table, its columns together."""
+    """Yield one line a table, its columns together."""
     tables: dict[tuple[str, str], list[str]] = {}
     for ref in sorted(denied):
         tables.setdefault((ref[0], ref[1]), []).extend(ref[2:])

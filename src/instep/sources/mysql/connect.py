@@ -76,7 +76,8 @@ def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
 
 
 def dial(config: MySqlConfig) -> Any:
-    """As it comes; through SSH if so configured. Raises a ConnectError that names the SSH server if it was that."""
+    """Open the connection, through SSH if configured. Raises a ConnectError that names the SSH server if it was
+    that."""
     tunnel = through(config.ssh, config.host, config.port, config.connect_timeout)
     with (
         private_file(config.ssl_key) as key,
@@ -131,7 +132,7 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
 
 
 def _login(config: MySqlConfig, connection: Any, through: socket.socket | None) -> None:
-    """Ends in time, also where the server says a byte now and then."""
+    """End in time, also where the server says a byte now and then."""
     try:
         with spoken():
             within(_PATIENT * config.connect_timeout, lambda: connection.connect(through))

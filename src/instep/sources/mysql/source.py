@@ -229,7 +229,7 @@ def _within(read: TableRead, rows: CursorRange) -> list[str]:
 
 
 def _number(text: str, where: str) -> Number:
-    """A number as SQL takes it unquoted: quoted, it would be compared as a rounded double."""
+    """Return a number as SQL takes it unquoted: quoted, it would be compared as a rounded double."""
     try:
         number = Number(text)
     except InvalidOperation:

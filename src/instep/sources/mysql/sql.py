@@ -10,7 +10,7 @@ _EXACT = "COLLATE utf8mb4_bin"
 
 
 def quoted(name: str) -> str:
-    """An identifier, always quoted."""
+    """Return an identifier, always quoted."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -19,12 +19,12 @@ def quoted_table(schema: str, name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A string constant."""
+    """Return a string constant."""
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def matches(schema: str, table: str, database: str, include: Sequence[str], exclude: Sequence[str]) -> str:
-    """A condition on the expressions `schema` and `table`: included by some pattern, or in `database` when no
+    """Return a condition on the expressions `schema` and `table`: included by some pattern, or in `database` when no
     include is given, and excluded by none. A pattern without a schema is for tables of `database`."""
     home = f"{schema} = {literal(database)}"
     terms = [_schemas(schema, database, include)]

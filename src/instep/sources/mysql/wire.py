@@ -95,12 +95,12 @@ class RowStream:
                 self._receive()
 
     def close(self) -> None:
-        """Ends the connection if rows are left on it."""
+        """End the connection if rows are left on it."""
         if not self._done:
             self._connection._force_close()
 
     def _scan(self, starts: list[int], at: int, rows: int) -> int:
-        """Notes where complete packets begin, from `at` on; returns where the first incomplete one does."""
+        """Note where complete packets begin, from `at` on; returns where the first incomplete one does."""
         data, size = self._data, len(self._data)
         while at + 5 <= size and len(starts) < rows:
             length = data[at] | data[at + 1] << 8 | data[at + 2] << 16
@@ -117,7 +117,7 @@ class RowStream:
         return at
 
     def _join(self, at: int) -> int:
-        """Makes one packet of a row of 16 MB or more, cutting out the headers between; returns its length."""
+        """Make one packet of a row of 16 MB or more, cutting out the headers between; returns its length."""
         length, part = 0, _WHOLE
         header = at
         while part == _WHOLE:
@@ -157,7 +157,7 @@ class RowStream:
 
 
 def _columns(data: bytes, starts: list[int], width: int) -> list[pa.Array]:
-    """The columns of the rows whose packets' bodies begin at `starts`, back to back up to the end of `data`."""
+    """Return the columns of the rows whose packets' bodies begin at `starts`, back to back up to the end of `data`."""
     if len(data) > _MOST:
         raise _too_large(len(data))
     octets = np.frombuffer(data + _PADDING, np.uint8)
@@ -204,8 +204,8 @@ def _lengths(octets: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, P
 
 
 def _gather(buffer: pa.Buffer, begin: Positions, end: Positions, null: npt.NDArray[np.bool_] | None) -> pa.Array:
-    """An array of the pieces begin[i]:end[i]. The buffer is taken as an array of pieces and the gaps between them,
-    then every other element is copied."""
+    """Return an array of the pieces begin[i]:end[i]. The buffer is taken as an array of pieces and the gaps between
+    them, then every other element is copied."""
     edges = np.empty(2 * len(begin), np.int64)
     edges[0::2], edges[1::2] = begin, end
     offsets = pa.py_buffer(edges.astype(np.int32))

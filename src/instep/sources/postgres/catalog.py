@@ -82,7 +82,7 @@ _IDENTITY = """SELECT has_function_privilege('pg_control_system()', 'EXECUTE'), 
 
 @dataclass(frozen=True)
 class Names:
-    """Which tables a catalog query looks at, as patterns."""
+    """Patterns of the tables of a catalog query."""
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
@@ -100,7 +100,7 @@ def read_fingerprint(connection: psycopg.Connection[Any], names: Names) -> str:
 
 
 def read_catalog(connection: psycopg.Connection[Any], names: Names) -> Discovery:
-    """Every selected table, denied ones included: a table that is in `denied` is in the catalog too."""
+    """Return every selected table, denied ones included: a table that is in `denied` is in the catalog too."""
     with _understood():
         identity, block = _read_identity(connection)
         rows = connection.execute(names.statement(_READ).encode()).fetchall()

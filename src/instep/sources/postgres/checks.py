@@ -45,8 +45,8 @@ def checks(config: PostgresConfig) -> list[Check]:
 
 
 def _reachable(config: PostgresConfig) -> Check:
-    """A TCP connection; a host that is a folder or empty means a local socket, which the login tries, as it does a way
-    through SSH."""
+    """Return a TCP connection; a host that is a folder or empty means a local socket, which the login tries, as it does
+    a way through SSH."""
     place = f"{config.host}:{config.port}"
     if config.ssh:
         return Check("reachable", True, f"{place} through {config.ssh.place}")

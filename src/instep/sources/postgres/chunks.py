@@ -92,8 +92,8 @@ def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str
 
 @dataclass(frozen=True)
 class QueryPart:
-    """What one query reads: `source` is the text after FROM, `where` a condition or "". `pieces` are conditions that
-    divide it, for queries that are short."""
+    """Part of a table that one query reads: `source` is the text after FROM, `where` a condition or "". `pieces` are
+    conditions that divide it, for queries that are short."""
 
     source: str
     where: str

@@ -27,8 +27,8 @@ _REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def refusal(host: str, port: int, authority: str, timeout: float) -> str:
-    """What is wrong with the certificate in OpenSSL's words, "" if it cannot be told. `authority` is a file, "" for the
-    system's authorities."""
+    """Return what is wrong with the certificate in OpenSSL's words, "" if it cannot be told. `authority` is a file, ""
+    for the system's authorities."""
     with suppress(OSError, ValueError), socket.create_connection((host, port), timeout=timeout or None) as plain:
         plain.sendall(_REQUEST)
         if plain.recv(1) != b"S":

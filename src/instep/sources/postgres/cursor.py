@@ -37,7 +37,7 @@ def _value(text: str, column: Column) -> str:
 
 
 def bounds_statement(table: Table, column: Column, where: str = "") -> str:
-    """One row: the greatest value as text, and how many rows have no usable one (NULL, infinity or NaN).
+    """Return one row: the greatest value as text, and how many rows have no usable one (NULL, infinity or NaN).
 
     Infinity would be the last cursor value for ever, so it counts as no value. The greatest is that of the column
     (`t.`), not of the text that is selected under the same name.
@@ -66,7 +66,7 @@ def _finite(name: str, column: Column) -> str:
 
 
 def moved_back(column: Column, after: str, lookback: float, path: str) -> str:
-    """An expression for the text of `after` less `lookback` seconds or units; raises SchemaError for a type
+    """Return an expression for the text of `after` less `lookback` seconds or units; raises SchemaError for a type
     that has neither."""
     value = _value(after, column)
     match column.type:

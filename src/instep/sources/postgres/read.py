@@ -30,7 +30,7 @@ BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class PostgresReader:
-    """What a task needs; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
+    """Reader of a task; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
     sessions of the read point."""
 
     config: PostgresConfig
@@ -94,8 +94,8 @@ class PostgresReadSession:
         self._config, self._connection, self._patience, self._shared = config, connection, patience, shared
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The chunk's rows; extension types are unwrapped to their storage (uuid: 16 bytes, json: string). No lock is
-        kept behind a query; a piece is in memory before its rows are handed on."""
+        """Yield the chunk's rows; extension types are unwrapped to their storage (uuid: 16 bytes, json: string). No
+        lock is kept behind a query; a piece is in memory before its rows are handed on."""
         import adbc_driver_manager
         import pyarrow as pa
 
@@ -175,7 +175,7 @@ class PostgresReadSession:
         return translate(self._config, text, sqlstate, chunk.table)
 
     def _too_large(self, text: str, chunk: Chunk) -> InstepError:
-        """Names the largest row, which is looked for now, without the snapshot."""
+        """Return names the largest row, which is looked for now, without the snapshot."""
         import adbc_driver_manager
 
         row = None

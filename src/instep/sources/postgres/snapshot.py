@@ -110,7 +110,7 @@ class PostgresSnapshot:
         return "postgres"
 
     def fault(self, read: TableRead) -> str:
-        """As the planner sees it, within a savepoint."""
+        """Return the planner's error, if any; runs within a savepoint."""
         import psycopg
 
         query = "EXPLAIN " + select("1", quote_table(*read.source.ref), read.condition)
@@ -129,8 +129,8 @@ class PostgresSnapshot:
         return str(row[0]) if row else ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        """A fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose rows were
-        written anew: this read point shows nothing of these."""
+        """Return a fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose
+        rows were written anew: this read point shows nothing of these."""
         with connect(self._config) as connection, translated(self._config):
             seen, names = self._seen, self._names
             if seen is None or unlocked(self._config, connection, lambda: read_fingerprint(connection, names)) != (
@@ -151,7 +151,7 @@ def _sourced(read: TableRead) -> list[ColumnRead]:
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
-    """The kinds of a plan's nodes."""
+    """Yield the kinds of a plan's nodes."""
     yield plan["Node Type"]
     for below in plan.get("Plans", ()):
         yield from _nodes(below)

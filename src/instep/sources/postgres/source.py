@@ -34,7 +34,7 @@ class PostgresSource:
         return f"PostgresSource({self.config!r})"
 
     def test(self) -> list[Check]:
-        """From the network up; stops at the first check that the others need."""
+        """Test the source from the network up; stop at the first failed check that the others need."""
         return checks(self.config)
 
     def fingerprint(self) -> str:
@@ -43,7 +43,7 @@ class PostgresSource:
             return read_fingerprint(at.connection, self._names)
 
     def discover(self) -> Discovery:
-        """In one statement: 1.4 s for 10,000 tables of 10 columns."""
+        """Discover the schema in one statement: 1.4 s for 10,000 tables of 10 columns."""
         with nearest(self.config, connect) as at, translated(at.config):
             return read_catalog(at.connection, self._names)
 
@@ -51,7 +51,7 @@ class PostgresSource:
         return open_snapshot(self.config)
 
     def log(self, names: LogNames) -> ChangeLog:
-        """Its log, by logical replication."""
+        """Return its log, by logical replication."""
         from instep.sources.postgres.wal.log import PostgresLog
 
         return PostgresLog(self.config, names)

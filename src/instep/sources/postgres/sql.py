@@ -15,19 +15,19 @@ def quote_table(schema: str, name: str) -> str:
 
 
 def select(what: str, source: str, *conditions: str) -> str:
-    """A query; each part is SQL already. Empty conditions are left out."""
+    """Return a query; each part is SQL already. Empty conditions are left out."""
     kept = [c for c in conditions if c]
     return " ".join(["SELECT", what, "FROM", source, *(["WHERE", " AND ".join(kept)] if kept else [])])
 
 
 def literal(text: str) -> str:
-    """A string constant, safe whatever `standard_conforming_strings` says."""
+    """Return a string constant, safe whatever `standard_conforming_strings` says."""
     body = text.replace("\\", "\\\\").replace("'", "''")
     return f" E'{body}'" if "\\" in text else f"'{body}'"
 
 
 def matches(schema: str, name: str, include: Sequence[str], exclude: Sequence[str]) -> str:
-    """A condition on a table, given the expressions for its schema and name: included by some pattern, or no
+    """Return a condition on a table, given the expressions for its schema and name: included by some pattern, or no
     include is given, and excluded by none.
 
     A pattern is about the whole of `schema.name`, as in a selection; one without a dot, about `name` too.

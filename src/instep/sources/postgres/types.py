@@ -170,7 +170,7 @@ def _text(quoted: str, native: str) -> str:
 
 
 def _array(quoted: str, element: str, mapped: Array, name: str) -> str:
-    """A list with lower bound 1; fails, naming the column, on a value that has more than one dimension.
+    """Return a list with lower bound 1; fails, naming the column, on a value that has more than one dimension.
 
     ADBC would flatten such a value without a word. SQL cannot raise, so the failure is a cast of a text
     that is no array; it depends on the row, or the planner would compute it beforehand.

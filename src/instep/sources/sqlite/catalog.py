@@ -43,7 +43,7 @@ _DEFINITIONS = (
 
 @dataclass(frozen=True)
 class RowidStorage:
-    """How a table keeps its rows. `rowid`: the name that reaches the row id, "" where there is none or it is
+    """Row storage of a table. `rowid`: the name that reaches the row id, "" where there is none or it is
     hidden by columns of that name."""
 
     rowid: str = ""
@@ -108,7 +108,7 @@ def _column(row: Any, without_rowid: bool) -> Column:
 
 
 def statistics(connection: sqlite3.Connection, found: Contents) -> dict[tuple[str, str], TableStats]:
-    """Rows as ANALYZE counted them, otherwise the width of the row-id range; no scan."""
+    """Return rows as ANALYZE counted them, otherwise the width of the row-id range; no scan."""
     analyzed: dict[str, int] = {}
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat1'").fetchone():
         for name, stat in connection.execute("SELECT tbl, stat FROM main.sqlite_stat1"):

@@ -108,7 +108,7 @@ def in_wal_mode(connection: sqlite3.Connection, path: str) -> bool:
 
 @dataclass(frozen=True)
 class DatabaseFileState:
-    """What tells that a file was replaced, or a table in it altered.
+    """State by which a replaced file or an altered table is recognised.
 
     Found by `stat`, never by opening the file: closing a second descriptor would drop this process's locks.
     """
@@ -165,7 +165,7 @@ def _copy(config: SqliteSourceSection, path: Path, step: int) -> None:
 
 
 class _Steps:
-    """How far a copy has come."""
+    """Progress of a copy."""
 
     def __init__(self) -> None:
         self._left, self._restarts = 0, 0

@@ -132,7 +132,7 @@ def _lenient(text: bytes) -> str | BadText:
 
 
 def _array(kind: DataType, values: Sequence[Any]) -> pa.Array:
-    """A column of the declared type `kind`: native where every value is, else the exact texts."""
+    """Return a column of the declared type `kind`: native where every value is, else the exact texts."""
     classes = set(map(type, values)) - {type(None)}
     if isinstance(kind, Binary):
         return pa.array(values if classes <= {bytes} else [_bytes(v) for v in values], pa.binary())
@@ -157,7 +157,7 @@ def _string(kind: DataType, values: Sequence[Any], classes: set[type]) -> pa.Arr
 
 
 def text(value: Any) -> str:
-    r"""The exact text form of a value; bytes as `\x` and hex digits."""
+    r"""Return the exact text form of a value; bytes as `\x` and hex digits."""
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     return repr(value) if isinstance(value, float) else str(value)
@@ -168,8 +168,8 @@ def _uuid(value: Any) -> str:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Bytes as they are, other values as the bytes of their text, as SQLite's CAST does. `stage` finds bytes that
-    are no text."""
+    """Return bytes as they are, other values as the bytes of their text, as SQLite's CAST does. `stage` finds bytes
+    that are no text."""
     return value if value is None or isinstance(value, bytes) else text(value).encode()
 
 

@@ -114,7 +114,7 @@ class SqliteSource:
         ]
 
     def fingerprint(self) -> str:
-        """A digest of all definitions in the file; VACUUM and `user_version` do not change it."""
+        """Return a digest of all definitions in the file; VACUUM and `user_version` do not change it."""
         with connect(self.config) as connection, describing(self.config.path, ReadError, "reading its schema"):
             return fingerprint(connection, self.config)
 

@@ -134,7 +134,7 @@ class _ColumnCast:
 
 
 def _inner(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
-    """A part of a nested value: the same rules, all or nothing."""
+    """Return a part of a nested value: the same rules, all or nothing."""
     done = cast(values, source, target, source)
     if done.invalid_values:
         raise pa.ArrowInvalid("an element does not fit")

@@ -190,7 +190,8 @@ def _nested(text: str, target: pa.DataType) -> Any:
 
 
 def _element(value: Any, target: pa.DataType) -> Any:
-    """A part of a JSON document as Arrow takes it for `target`; raises ValueError or InvalidValue if it is none."""
+    """Return a part of a JSON document as Arrow takes it for `target`; raises ValueError or InvalidValue if it is
+    none."""
     match value:
         case None:
             return None
@@ -208,7 +209,7 @@ def _element(value: Any, target: pa.DataType) -> Any:
 
 
 def _written(text: str, target: pa.DataType) -> Any:
-    """A string of a JSON document: bytes, moments, decimals and what is no finite number are written so."""
+    """Return a string of a JSON document: bytes, moments, decimals and what is no finite number are written so."""
     if pa.types.is_binary(target) or pa.types.is_large_binary(target):
         if not re.fullmatch(r"\\x([0-9a-f]{2})*", text):
             raise ValueError("not bytes")

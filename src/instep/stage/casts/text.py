@@ -205,7 +205,7 @@ def _interval_text(values: pa.Array) -> pa.Array:
 
 
 def iso_interval(months: int, days: int, nanoseconds: int) -> str:
-    """An ISO 8601 duration: P1Y2M3DT4H5M6.5S; PT0S for none."""
+    """Return an ISO 8601 duration: P1Y2M3DT4H5M6.5S; PT0S for none."""
     years, rest = _split(months, 12)
     hours, nanos = _split(nanoseconds, 3_600_000_000_000)
     minutes, nanos = _split(nanos, 60_000_000_000)

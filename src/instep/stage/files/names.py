@@ -25,7 +25,7 @@ def stored_name(field: pa.Field) -> str:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with the names that columns have in files."""
+    """Return the schema with the names that columns have in files."""
     if all(stored_name(f) == f.name for f in schema):
         return schema
     return pa.schema([f.with_name(stored_name(f)) for f in schema])

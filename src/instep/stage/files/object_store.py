@@ -99,7 +99,7 @@ class ObjectPath:
         return _kept(self.uri, frozenset(self.io.items()))
 
     def write_bytes(self, content: bytes) -> None:
-        """In the place of what there is."""
+        """Replace the object's content."""
         import obstore
 
         with _reached(self.uri, writing=True):
@@ -146,7 +146,7 @@ class ObjectPath:
         return next(self.below(), None) is not None
 
     def below(self) -> Iterator[tuple[ObjectPath, Stat]]:
-        """Every object whose key begins with this; a thousand a request."""
+        """Yield every object whose key begins with this; a thousand a request."""
         import obstore
 
         with _reached(self.uri):
@@ -185,7 +185,7 @@ class ObjectPath:
         """There is none to remove."""
 
     def open(self) -> Any:
-        """A pyarrow file to read from; FileNotFoundError if there is none."""
+        """Return a pyarrow file to read from; FileNotFoundError if there is none."""
         filesystem, path = StorageFolder(self.parent.uri, self.io).resolve(self.name)
         return filesystem.open_input_file(path)
 
@@ -194,7 +194,7 @@ AnyPath = Path | ObjectPath
 
 
 def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
-    """A place in S3, or on a disk of this machine."""
+    """Return a place in S3, or on a disk of this machine."""
     return ObjectPath(uri, io) if is_object(uri) else local(uri)
 
 
@@ -204,7 +204,8 @@ def opened(path: AnyPath) -> Any:
 
 
 def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
-    """Every file below a folder; none if it is not there. Empty objects stand for folders: pyarrow leaves them."""
+    """Yield every file below a folder; none if it is not there. Empty objects stand for folders: pyarrow leaves
+    them."""
     if isinstance(folder, ObjectPath):
         yield from ((path, stat) for path, stat in folder.below() if stat.st_size)
         return

@@ -63,7 +63,7 @@ class OnePartitionWriter(Buffering):
 
 
 class PartitionedWriter(Buffering):
-    """For a spec with partitions."""
+    """Writer for a spec with partitions."""
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         assert spec.partition is not None, "rows without partitions are a ChunkWriter's"
@@ -83,7 +83,7 @@ class PartitionedWriter(Buffering):
         return tuple(self.files)
 
     def abort(self) -> None:
-        """As any, and drops what was laid by."""
+        """Abort like any writer, and drop buffered rows."""
         super().abort()
         if self._runs is not None:
             self._runs.drop()
@@ -148,7 +148,7 @@ class _Runs:
                 self._count += 1
 
     def sorted(self) -> Iterator[tuple[Partition, Iterator[pa.Table]]]:
-        """Each partition once, with its rows in the order in which they came."""
+        """Yield each partition once, with its rows in the order in which they came."""
         with clear_errors(tempfile.gettempdir()):
             self._writer.close()
         self._file.seek(0)

@@ -50,7 +50,7 @@ class StorageFolder:
         return f"{self.uri.rstrip('/')}/{name}"
 
     def create(self, name: str) -> NewFile:
-        """A new file in this folder, which is made if it is missing; raises StageError."""
+        """Return a new file in this folder, which is made if it is missing; raises StageError."""
         return NewFile(self, name)
 
     def resolve(self, name: str) -> tuple[Any, str]:
@@ -87,14 +87,14 @@ class NewFile:
         return int(self.sink.tell())
 
     def finish(self) -> int:
-        """Closes the file; its size in bytes."""
+        """Close the file; its size in bytes."""
         with clear_errors(self.uri):
             size = self.size
             self.sink.close()
             return size
 
     def drop(self) -> None:
-        """Closes and deletes the file, as far as the place still lets it."""
+        """Close and delete the file, as far as the place still lets it."""
         with suppress(OSError, pa.ArrowInvalid):
             self.sink.close()
         with suppress(OSError):
@@ -107,7 +107,7 @@ def local(uri: str) -> Path:
 
 
 def remove(uri: str, io: Mapping[str, str]) -> None:
-    """Deletes a folder and what is in it; one that is not there is fine. Best effort: what stays is an orphan."""
+    """Delete a folder and what is in it; one that is not there is fine. Best effort: what stays is an orphan."""
     from pyarrow import fs
 
     filesystem, path = StorageFolder(uri, io).resolve("")
@@ -117,7 +117,7 @@ def remove(uri: str, io: Mapping[str, str]) -> None:
 
 
 def children(uri: str, io: Mapping[str, str]) -> list[str]:
-    """The names in a folder; none if it is not there or cannot be listed."""
+    """Return the names in a folder; none if it is not there or cannot be listed."""
     from pyarrow import fs
 
     filesystem, path = StorageFolder(uri, io).resolve("")
@@ -128,7 +128,7 @@ def children(uri: str, io: Mapping[str, str]) -> list[str]:
 
 
 def keep_only(uri: str, io: Mapping[str, str], kept: Collection[str]) -> None:
-    """Deletes the files of a folder whose URIs are not among `kept`, and the folder if none is. Best effort."""
+    """Delete the files of a folder whose URIs are not among `kept`, and the folder if none is. Best effort."""
     place = StorageFolder(uri, io)
     names = {file.rsplit("/", 1)[-1] for file in kept}
     if not names:

@@ -43,7 +43,7 @@ class Buffering(ABC):
         self._file: ParquetFile | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Takes a batch of exactly the spec's schema; raises StageError for any other."""
+        """Take a batch of exactly the spec's schema; raises StageError for any other."""
         assert_schema(batch.schema, self.spec)
         for part in _parts(batch):
             self._take(part)
@@ -65,7 +65,7 @@ class Buffering(ABC):
         """Return all files, once the rows that are still held are in one."""
 
     def abort(self) -> None:
-        """Drops the open file; finished ones stay, unadopted, for whoever clears the run's folder."""
+        """Drop the open file; finished ones stay, unadopted, for whoever clears the run's folder."""
         self._buffer.clear()
         if self._file is not None:
             self._file.drop()
@@ -149,7 +149,7 @@ class ParquetFile:
         return StagedFile(self.spec.table, chunk, self.uri, metadata.num_rows, size, footer.getvalue().to_pybytes())
 
     def drop(self) -> None:
-        """Closes and deletes the file."""
+        """Close and delete the file."""
         self._writer.is_open = False  # else it writes a footer when it is collected
         self._file.drop()
 
@@ -163,13 +163,14 @@ class ParquetFile:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of which none is more than a row group, but for a single row."""
+    """Yield the batch in pieces of which none is more than a row group, but for a single row."""
     rows = max(1, len(batch) * GROUP_BYTES // max(batch.nbytes, GROUP_BYTES))
     yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
 
 
 def repetitive(batch: pa.RecordBatch) -> list[str]:
-    """Columns worth a dictionary: for others, building one costs a quarter of the time and a fifth more space."""
+    """Return columns worth a dictionary: for others, building one costs a quarter of the time and a fifth more
+    space."""
     sample = batch.slice(0, _SAMPLE)
     named = zip(sample.schema.names, sample.columns, strict=True)
     flat = [(name, c) for name, c in named if not isinstance(c, pa.ExtensionArray) and not pa.types.is_nested(c.type)]
@@ -178,7 +179,7 @@ def repetitive(batch: pa.RecordBatch) -> list[str]:
 
 
 def assert_schema(schema: pa.Schema, spec: StageSpec) -> None:
-    """Raises StageError unless names, types, units and field ids are the spec's, in its order."""
+    """Raise StageError unless names, types, units and field ids are the spec's, in its order."""
     if schema is not spec.schema:
         _compare(list(_leaves(schema)), list(_leaves(spec.schema)), spec)
 

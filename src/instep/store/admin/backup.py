@@ -23,7 +23,7 @@ _PAGES = 1000
 
 
 def back_up(database: Database, file: Path) -> None:
-    """Writes a backup that only its owner may read: a database for a name that ends with .db, else lines of JSON,
+    """Write a backup that only its owner may read: a database for a name that ends with .db, else lines of JSON,
     compressed for one that ends with .gz. Neither stops those who write. InstepError if the file exists."""
     if file.exists():
         raise InstepError(f"{file} exists already", hint="name another file, or move it away")

@@ -54,7 +54,7 @@ def dump(database: Database) -> Iterator[str]:
 
 
 def restore(database: Database, lines: Iterable[str], *, replace: bool = False) -> Mapping[str, int]:
-    """Makes the store what the lines say, in one transaction; answers the rows of each table. A dump of an older
+    """Make the store what the lines say, in one transaction; answers the rows of each table. A dump of an older
     version is brought to this one's.
 
     ProjectError if the dump is damaged or of a newer version; Conflict if the store is in use, unless `replace`;
@@ -131,7 +131,7 @@ class _DumpReader:
         return found
 
     def tables(self, lines: Iterator[str]) -> Mapping[str, Any]:
-        """Reads all rows; answers the last line."""
+        """Read all rows; answers the last line."""
         known = MetaData()
         known.reflect(self.connection)
         table, columns, rows = None, list[Column[Any]](), list[dict[str, Any]]()

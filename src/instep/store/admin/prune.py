@@ -62,7 +62,7 @@ class Prune:
             return len(ids)
 
     def events(self, before: datetime, limit: int) -> int:
-        """Events of every day that are counted, told, and of no run that is still on record."""
+        """Return events of every day that are counted, told, and of no run that is still on record."""
         c = events.c
         of_run = exists().where(runs.c.id == c.data["run"].as_string())
         begun = and_(c.type.in_(("run.started", "run.ended")), of_run)
@@ -75,7 +75,7 @@ class Prune:
             return len(numbers)
 
     def jobs(self, before: datetime, limit: int) -> int:
-        """Jobs that ended before."""
+        """Return jobs that ended before."""
         old = select(jobs.c.id).where(jobs.c.ended < before).order_by(jobs.c.created).limit(limit)
         with self._db.write() as transaction:
             return transaction.execute(delete(jobs).where(jobs.c.id.in_(old))).rowcount
@@ -87,7 +87,7 @@ class Prune:
 
 
 def _needed() -> ColumnElement[bool]:
-    """What keeps a run on record."""
+    """Return what keeps a run on record."""
     c, later = runs.c, runs.alias("later")
     last = ~exists().where(
         later.c.connection == c.connection, later.c.kind == c.kind, later.c.status == c.status, later.c.fence > c.fence

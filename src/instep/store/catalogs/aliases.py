@@ -19,7 +19,7 @@ class OldNames:
         self._db = database
 
     def add(self, connection: str, names: Iterable[OldName]) -> None:
-        """Before the rename is carried out; nothing for those that the same plan has recorded already."""
+        """Record old names before the rename is carried out; skip those that the same plan has already recorded."""
         known = {(n.batch, n.table, n.column, n.old) for n in self.of(connection)}
         new = [n for n in names if (n.batch, n.table, n.column, n.old) not in known]
         with self._db.write() as transaction:
@@ -28,7 +28,7 @@ class OldNames:
                 transaction.execute(insert(old_names).values(connection=connection, **_values(name)))
 
     def keep(self, connection: str, names: Iterable[OldName]) -> None:
-        """These are the old names of the connection, and no others."""
+        """Set the old names of the connection to exactly these."""
         kept = {n.number: n for n in names}
         with self._db.write() as transaction:
             for was in self.of(connection):

@@ -19,9 +19,9 @@ Scope = Literal["table", "column", "since", "extra"]
 
 @dataclass(frozen=True)
 class Backfill:
-    """`column` is empty for a whole table; `change` names the change that asked for it, if one did. The scope `since`
-    reads the rows again that have changed since the column was first seen; `extra` reads nothing: values that are kept
-    as JSON beside the rows become the column's."""
+    """A backfill of a table or a column. `column` is empty for a whole table; `change` is the change that caused it, if
+    any. Scope `since` rereads the rows that changed since the column was first seen; scope `extra` reads nothing from
+    the source: it moves the values kept as JSON in `_instep_extra` into the column."""
 
     number: int
     connection: str
@@ -51,7 +51,7 @@ class Backfills:
         scope: Scope | None = None,
         instead: bool = False,
     ) -> bool:
-        """Asks for a column, or for the whole table without one, unless `scope` says; False if that is waiting
+        """Ask for a column, or for the whole table without one, unless `scope` says; False if that is waiting
         already, since now. `instead`: what waits for the same is called off, because this one asks for more of it."""
         c = backfills.c
         scope = scope or ("column" if column else "table")

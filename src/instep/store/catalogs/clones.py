@@ -18,7 +18,8 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Copy:
-    """`table` is the accepted table that it was, `place` its (namespace, name) at the destination."""
+    """A copy kept of a table. `table` is the accepted table that it was made of, `place` its (namespace, name) at the
+    destination."""
 
     number: int
     table: Ref
@@ -29,7 +30,7 @@ class Copy:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """Return the text for people."""
         return f"{'.'.join(self.place)}: {self.rows:,} rows, {self.why}"
 
 
@@ -38,7 +39,7 @@ class Copies:
         self._db = database
 
     def add(self, connection: str, table: Ref, place: Ref, *, why: str, rows: int) -> None:
-        """Nothing if that place is recorded already."""
+        """Record a copy; do nothing if its place is already recorded."""
         if any(c.place == place for c in self.standing(connection)):
             return
         values = {"table_schema": table[0], "table_name": table[1], "namespace": place[0], "name": place[1]}
@@ -48,7 +49,7 @@ class Copies:
             transaction.execute(query)
 
     def end(self, number: int) -> None:
-        """It is purged."""
+        """Record that the copy was purged."""
         with self._db.write() as transaction:
             where = (copies.c.number == number, copies.c.ended.is_(None))
             transaction.execute(update(copies).where(*where).values(ended=self._db.now()))

@@ -49,7 +49,7 @@ class Connections:
     def put(
         self, name: str, *, source: str = "", destination: str, namespace: str = "", config_hash: str = ""
     ) -> ConnectionRecord:
-        """Records the configuration in use. Raises Blocked if the destination or namespace would move away from
+        """Record the configuration in use. Raises Blocked if the destination or namespace would move away from
         tables that are already loaded."""
         with self._db.write() as transaction:
             now = self._db.now()
@@ -69,7 +69,7 @@ class Connections:
             return _one(transaction, name)
 
     def check(self, name: str, *, destination: str, namespace: str) -> None:
-        """Raises Blocked as `put` does; writes nothing."""
+        """Raise Blocked as `put` does; writes nothing."""
         with self._db.read() as transaction:
             _check_unmoved(transaction, name, destination, namespace)
 
@@ -90,7 +90,7 @@ class Connections:
             return [ConnectionRecord(**row) for row in rows]
 
     def forget(self, name: str) -> Mapping[str, int]:
-        """Deletes all that is recorded of a connection but what is OUTLIVING; answers the rows by table. What waits in
+        """Delete all that is recorded of a connection but what is OUTLIVING; answers the rows by table. What waits in
         the queue is cancelled. Its fence goes on, should a connection of this name come again: what an earlier run
         may still do stays refused."""
         gone: dict[str, int] = {}
@@ -143,13 +143,13 @@ def _check_unmoved(transaction: Connection, name: str, destination: str, namespa
 
 
 class DestinationNames:
-    """Which table owns which name at a destination; two connections never write one table."""
+    """Owners of the table names at a destination; two connections never write one table."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def hold(self, connection: str, destination: str, wanted: Mapping[Ref, Ref]) -> None:
-        """Makes `wanted` (table to namespace and name) all that a connection owns: what it had beside is free again.
+        """Make `wanted` (table to namespace and name) all that a connection owns: what it had beside is free again.
         Raises Conflict, having changed nothing, if another connection owns one of them."""
         if self.of(connection) == wanted:
             return

@@ -65,7 +65,7 @@ class ConnectorStates:
             yield
 
     def get(self, connection: str) -> ConnectorState:
-        """Raises ProjectError if its state is sealed and the key to it is missing."""
+        """Raise ProjectError if its state is sealed and the key to it is missing."""
         c = connector_states.c
         query = select(c.state, c.key, c.wrapped, c.run, c.fence, c.at).where(c.connection == connection)
         with self._db.read() as transaction:
@@ -85,7 +85,7 @@ class ConnectorStates:
         return keys
 
     def save(self, connection: str, state: Mapping[str, Any], *, run: str = "", fence: int = 0) -> None:
-        """Raises Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
+        """Raise Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
         query = select(connector_states.c.fence).where(connector_states.c.connection == connection)
         with self._db.read() as transaction:
             known: int = transaction.execute(query).scalar() or 0
@@ -106,7 +106,7 @@ class ConnectorStates:
             return {row[0]: row[1] for row in transaction.execute(query)}
 
     def rotate(self) -> int:
-        """Wraps the data keys of all states with the current master key; answers how many were not yet. A state that
+        """Wrap the data keys of all states with the current master key; answers how many were not yet. A state that
         a run saves meanwhile is left as it is: the run has the key that it was started with."""
         if (keys := self._keys()) is None:
             return 0
@@ -164,7 +164,7 @@ class ConnectorStates:
                 transaction.execute(insert(connector_held), rows)
 
     def held(self, connection: str) -> list[HeldOperations]:
-        """In the order in which they came."""
+        """Return pending operations in the order in which they arrived."""
         c = connector_held.c
         query = select(connector_held).where(c.connection == connection).order_by(c.number)
         with self._db.read() as transaction:
@@ -189,7 +189,7 @@ class ConnectorStates:
 
 @dataclass(frozen=True)
 class OneConnector:
-    """What is known of the runs of one connection; "" is none, and remembers nothing."""
+    """State of the runs of one connector connection; "" is none, and remembers nothing."""
 
     states: ConnectorStates
     connection: str

@@ -30,7 +30,7 @@ class Mappings:
         self._db = database
 
     def want(self, connection: str, table: tuple[str, str], old: str, new: str, who: str) -> DeclaredRename:
-        """Records a mapping that begins now; one that is under way already is answered as it is."""
+        """Record a mapping that begins now; one that is under way already is answered as it is."""
         known = (m for m in self.waiting(connection) if (m.table, m.old, m.new) == (table, old, new))
         if (found := next(known, None)) is not None:
             return found
@@ -42,7 +42,7 @@ class Mappings:
         return DeclaredRename(number, connection, table, old, new, who)
 
     def end(self, number: int) -> None:
-        """It is carried out, or given up."""
+        """Record that the mapping was carried out or abandoned."""
         with self._db.write() as transaction:
             where = (mappings.c.number == number, mappings.c.ended.is_(None))
             transaction.execute(update(mappings).where(*where).values(ended=self._db.now()))

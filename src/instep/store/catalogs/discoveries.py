@@ -47,7 +47,7 @@ class Discoveries:
         self._schemas = Schemas(database)
 
     def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
-        """Keeps the last one, and its catalog as a version of the source's schema if it is not the one before."""
+        """Keep the last one, and its catalog as a version of the source's schema if it is not the one before."""
         values: dict[str, Any] = {
             "fingerprint": seen.fingerprint,
             "identity": seen.identity,
@@ -81,7 +81,7 @@ class Discoveries:
             return {row.connection: _discovery(row) for row in transaction.execute(query)}
 
     def fingerprint(self, connection: str) -> str:
-        """Of the last discovery, "" without one; the catalog is not read."""
+        """Return the fingerprint of the last discovery, "" without one; the catalog is not read."""
         query = select(discoveries.c.fingerprint).where(discoveries.c.connection == connection)
         with self._db.read() as transaction:
             return transaction.execute(query).scalar() or ""
@@ -122,7 +122,7 @@ class Detections:
         self._db = database
 
     def add(self, connection: str, run: str, fingerprint: str, counts: Mapping[str, int]) -> bool:
-        """Logs one detection; False if this run has logged it before (a replay changes nothing)."""
+        """Log one detection; False if this run has logged it before (a replay changes nothing)."""
         c = detections.c
         same = (c.connection == connection, c.run == run, c.fingerprint == fingerprint)
         with self._db.write() as transaction:

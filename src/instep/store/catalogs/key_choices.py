@@ -35,7 +35,7 @@ class Choices:
         self._db = database
 
     def set(self, connection: str, table: Ref, what: What, value: Iterable[str], *, start: str = "", who: str) -> None:
-        """Takes the place of what was chosen before."""
+        """Take the place of what was chosen before."""
         c = table_choices.c
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
@@ -46,7 +46,7 @@ class Choices:
             )
 
     def drop(self, connection: str, table: Ref, what: What) -> None:
-        """From now on the project file or the source says."""
+        """Drop a choice: the project file or the source decides from now on."""
         with self._db.write() as transaction:
             transaction.execute(delete(table_choices).where(*_of(connection, table), table_choices.c.what == what))
 

@@ -26,7 +26,7 @@ StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """What is known of a step before it is taken. `table` is the destination's, `rows` those that it writes again."""
+    """A step as planned, before it is executed. `table` is the destination's, `rows` those that it writes again."""
 
     id: str
     table: str
@@ -88,7 +88,8 @@ class Plans:
         run: str = "",
         who: str = "",
     ) -> StoredPlan:
-        """Before its first step. A plan of this id that is over keeps its record: this one gets a number behind it."""
+        """Open the record of a plan before its first step. A finished plan with this id keeps its record: this one gets
+        a numbered id."""
         now = self._db.now()
         with self._db.write() as transaction:
             ensure(transaction, connection, now)
@@ -144,7 +145,7 @@ class Steps:
         self._db = database
 
     def start(self, plan: str, ids: Iterable[str]) -> None:
-        """Before they are executed; starting again after an interruption is fine."""
+        """Record that steps start, before they are executed; may be repeated after an interruption."""
         self._move(plan, ids, {"status": "running", "started": self._db.now(), "ended": None})
 
     def end(self, plan: str, ids: Iterable[str], status: StepStatus, error: str = "") -> None:
@@ -158,7 +159,7 @@ class Steps:
                 raise InstepError(f"plan {plan} has no step {', '.join(sorted(wanted))}", hint="plan again")
 
     def of(self, plan: str) -> tuple[StepRecord, ...]:
-        """In the order of their execution."""
+        """Return the steps in the order of their execution."""
         query = select(steps).where(steps.c.plan == plan).order_by(steps.c.number)
         with self._db.read() as transaction:
             return tuple(StepRecord(**row) for row in transaction.execute(query).mappings())
@@ -174,7 +175,7 @@ class Steps:
         return {plan: tuple(taken) for plan, taken in found.items()}
 
     def timed(self, connection: str, kind: str, limit: int = 50) -> list[StepRecord]:
-        """Steps of a kind that were done and wrote rows again, newest first."""
+        """Return steps of a kind that were done and wrote rows again, newest first."""
         query = select(steps).join(plans, plans.c.id == steps.c.plan).order_by(steps.c.ended.desc()).limit(limit)
         where = (plans.c.connection == connection, steps.c.kind == kind, steps.c.status == "done", steps.c.rows > 0)
         with self._db.read() as transaction:

@@ -61,7 +61,7 @@ class Reviews:
         unseen: Collection[tuple[str, str]] = (),
         out_of_sight: Collection[str] = (),
     ) -> list[Review]:
-        """Records one detection's changes and answers them in the order of `findings`.
+        """Record one detection's changes and answer them in the order of `findings`.
 
         New ones are opened. Standing ones count one more detection (unless `count` is false) and, while open,
         take the new decision. Standing ones that are not among the findings become obsolete, except those of
@@ -121,7 +121,8 @@ class Reviews:
             return self._one(transaction, review.id)
 
     def open_approved(self, connection: str, finding: DetectedChange, who: str) -> Review:
-        """A change that a person has named, rather than a detection found; the one that stands, if there is one."""
+        """Return a change that a person has named, rather than a detection found; the one that stands, if there is
+        one."""
         with self._db.write() as transaction:
             standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
             if finding.key not in standing:
@@ -129,7 +130,7 @@ class Reviews:
         return self.decide((standing.get(finding.key) or self.standing(connection)[finding.key]).id, "approved", who)
 
     def snooze(self, review_id: str, until: datetime) -> Review:
-        """Leaves an open change alone until then; Conflict for one that is not open."""
+        """Leave an open change alone until then; Conflict for one that is not open."""
         with self._db.write() as transaction:
             review = self._one(transaction, review_id)
             if review.status != "open":
@@ -146,7 +147,7 @@ class Reviews:
             self._close(transaction, list(ids), "open", ("approved",))
 
     def hold(self, review_id: str, *, rule: str, why: str) -> None:
-        """Open a review that policy or a person had let in; a pause stays one."""
+        """Open a review that policy or a person had accepted; a pause stays one."""
         with self._db.write() as transaction:
             known = self._one(transaction, review_id)
             if known.status not in ("open", "approved"):
@@ -163,12 +164,12 @@ class Reviews:
             self._close(transaction, list(ids), "open", ("rejected",))
 
     def applied(self, ids: Iterable[str]) -> None:
-        """Marks changes as carried out; those that no longer stand are left alone."""
+        """Mark changes as carried out; those that no longer stand are left alone."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "applied", STANDING)
 
     def obsolete(self, ids: Iterable[str]) -> None:
-        """Marks changes as gone."""
+        """Mark changes as gone."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "obsolete", STANDING)
 

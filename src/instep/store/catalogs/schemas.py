@@ -49,7 +49,7 @@ class Schemas:
         accepted: int = 0,
         identity: str = "",
     ) -> bool:
-        """Keeps the next version; False if the last one is equal."""
+        """Keep the next version; False if the last one is equal."""
         digest = fingerprint(catalog)
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())

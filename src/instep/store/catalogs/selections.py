@@ -67,7 +67,7 @@ class Switches:
                     transaction.execute(update(switches).where(*_about(connection, switch)).values(listed_off=False))
 
     def forget(self, connection: str, chosen: Sequence[Switch]) -> None:
-        """Nothing is chosen about these objects any more."""
+        """Forget the choices about these objects."""
         with self._db.write() as transaction:
             for switch in chosen:
                 _remove(transaction, connection, switch)

@@ -31,7 +31,7 @@ class SourceFiles:
         self._db = database
 
     def of(self, source: str) -> list[SeenFile]:
-        """Every version of every file, in order of their numbers."""
+        """Return every version of every file, in order of their numbers."""
         c = source_files.c
         query = select(source_files).where(c.source == source).order_by(c.number)
         with self._db.read() as transaction:
@@ -41,8 +41,8 @@ class SourceFiles:
             ]
 
     def add(self, source: str, found: Sequence[SeenFile]) -> dict[str, SeenFile]:
-        """By path: the versions as they are recorded, with their numbers. One that is the newest of its file already
-        keeps its number."""
+        """Add versions of files; return the recorded versions with their numbers by path. One that is the newest of its
+        file already keeps its number."""
         with self._db.write() as transaction:
             newest = {seen.path: seen for seen in self.of(source)}
             last = transaction.execute(

@@ -29,7 +29,7 @@ class Undos:
         self._db = database
 
     def want(self, connection: str, changes: Iterable[str], drops: Iterable[str], who: str) -> Undo:
-        """Records an undo that begins now; one of the same changes that is under way is answered as it is."""
+        """Record an undo that begins now; one of the same changes that is under way is answered as it is."""
         wanted = tuple(changes)
         if (found := next((u for u in self.waiting(connection) if u.changes == wanted), None)) is not None:
             return found
@@ -41,7 +41,7 @@ class Undos:
         return Undo(number, connection, wanted, tuple(values["drops"]), who)
 
     def end(self, number: int) -> None:
-        """It is done, or given up."""
+        """Record that the undo was done or abandoned."""
         with self._db.write() as transaction:
             where = (undos.c.number == number, undos.c.ended.is_(None))
             transaction.execute(update(undos).where(*where).values(ended=self._db.now()))

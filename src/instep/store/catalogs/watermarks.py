@@ -1,4 +1,4 @@
-"""Where a table's cursor stood when a column that is not let in was first seen."""
+"""Where a table's cursor stood when a column that is not accepted was first seen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Watermarks:
             return {(row.table_key, row.column_key): row.cursor for row in transaction.execute(query)}
 
     def add(self, connection: str, found: Mapping[Seen, str]) -> None:
-        """For columns that have none: the first one stands."""
+        """Add watermarks for columns that have none; an existing one is kept."""
         fresh = {seen: cursor for seen, cursor in found.items() if seen not in self.of(connection)}
         if not fresh:
             return

@@ -122,7 +122,7 @@ class Database:
             call()
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """To be called inside `write`: `call` runs once all of it is committed, and not if it is taken back."""
+        """Register `call` inside `write`: it runs after the commit, and not after a rollback."""
         self._local.after.append(call)
 
     @contextmanager

@@ -109,7 +109,7 @@ def at_first_use(keys: Keys) -> Callable[[], Keyring | None]:
 
 
 def parse(text: str, where: str) -> dict[str, bytes]:
-    """Keys by id. ProjectError that names `where` and the place of what is wrong, and repeats nothing of it."""
+    """Return keys by id. ProjectError that names `where` and the place of what is wrong, and repeats nothing of it."""
     found: dict[str, bytes] = {}
     for number, entry in enumerate(text.split(), 1):
         id, colon, value = entry.partition(":")
@@ -125,14 +125,14 @@ def parse(text: str, where: str) -> dict[str, bytes]:
 
 
 def new_key(id: str) -> str:
-    """A line for `INSTEP_KEYS` or the file."""
+    """Return a line for `INSTEP_KEYS` or the file."""
     if not _ID.fullmatch(id) or id == INSECURE:
         raise ProjectError(f"{id!r} is no id for a key", hint="use letters, digits, _, . and -, such as k2")
     return f"{id}:{base64.b64encode(secrets.token_bytes(BYTES)).decode()}"
 
 
 def add_key(file: Path, id: str = "") -> str:
-    """Makes a new key the current one of a file, which is made for its owner alone if there is none; answers its id,
+    """Make a new key the current one of a file, which is made for its owner alone if there is none; answers its id,
     the next of k1, k2, ... unless one is given."""
     before = _private(file)
     there = parse(before, str(file))

@@ -19,7 +19,7 @@ NONCE = 12
 
 @dataclass(frozen=True)
 class SecretPlace:
-    """Where a secret stands: the JSON pointer `field` in the document of an object, and which write of it this is."""
+    """Place of a secret: the JSON pointer `field` in the document of an object, and which write of it this is."""
 
     kind: str
     name: str

@@ -31,7 +31,7 @@ class Events:
         self._outbox = outbox
 
     def add(self, *happened: Event) -> None:
-        """Logs events in the order given, and puts the notices of them into the outbox, in one transaction."""
+        """Log events in the order given, and put the notices of them into the outbox, in one transaction."""
         if not happened:
             return
         now = self._db.now()
@@ -51,7 +51,7 @@ class Events:
         limit: int = 1000,
         connections: Collection[str] | None = None,
     ) -> list[LoggedEvent]:
-        """Events with a higher number, oldest first; of one connection, of several, or of all."""
+        """Return events with a higher number, oldest first; of one connection, of several, or of all."""
         where = [events.c.number > number, *_of(connection, connections)]
         return self._find(where, types, limit, newest=False)
 

@@ -47,8 +47,8 @@ Routing = Callable[[Event, datetime], Iterable[Notice]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """`status`: waiting, sent or dead. `id` is the same for every attempt. Of the attempts, `spent` were made before
-    somebody had it tried again."""
+    """A notification sent to one channel. `status`: waiting, sent or dead. `id` is the same for every attempt. `spent`
+    counts the attempts made before somebody retried the delivery."""
 
     number: int
     id: str
@@ -68,7 +68,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of a delivery: `code` is the receiver's answer (HTTP or SMTP), 0 if there was none."""
+    """One attempt of a delivery. `code` is the receiver's status code (HTTP or SMTP), 0 if it did not answer."""
 
     delivery: int
     attempt: int
@@ -94,7 +94,7 @@ class Outbox:
         self.written = False
 
     def add(self, transaction: Connection, happened: Sequence[tuple[int, Event]], at: datetime) -> None:
-        """To be called in the transaction that logs the events, (number, event) each."""
+        """Add deliveries, in the transaction that logs the events, given as (number, event)."""
         if self.routing is None:
             return
         rows = [
@@ -117,7 +117,7 @@ class Outbox:
             return any(transaction.execute(query.limit(1)).first() for query in (gathered, waits))
 
     def gather(self, patience: timedelta = timedelta()) -> int:
-        """Makes deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
+        """Make deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
         go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
         urgent. That waits, up to `patience`, while a job of its connection runs: the end of a run and what becomes of
         its job are one piece of news."""
@@ -157,13 +157,13 @@ class Outbox:
         ]
 
     def sent(self, delivery: Delivery, *, seconds: float, code: int = 0) -> bool:
-        """It has arrived; False if another process has taken it over meanwhile."""
+        """Record that a delivery was sent; False if another process has taken it over meanwhile."""
         return self._end(delivery, seconds, code, "", status="sent", ended=self._db.now())
 
     def failed(
         self, delivery: Delivery, error: str, *, seconds: float, code: int = 0, again: datetime | None = None
     ) -> bool:
-        """It has not arrived, and is tried `again` at that time; without one it is dead."""
+        """Record a failed delivery, which is tried `again` at that time; without one it is dead."""
         if again is not None:
             return self._end(delivery, seconds, code, error, due=again)
         return self._end(delivery, seconds, code, error, status="dead", ended=self._db.now())
@@ -204,7 +204,7 @@ class Outbox:
         return _delivery(row)
 
     def close(self, channel: str, why: str) -> None:
-        """Nothing is sent to a channel until it is opened; its notices are kept."""
+        """Close a channel: nothing is sent until it is opened; its notifications are kept."""
         with self._db.write() as transaction:
             transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
             transaction.execute(insert(closed_channels).values(channel=channel, why=why, at=self._db.now()))
@@ -262,7 +262,7 @@ class Outbox:
             return [Attempt(**row._mapping) for row in transaction.execute(query)]
 
     def forget(self, older: timedelta) -> int:
-        """Deletes deliveries that ended longer ago, with their attempts and notices; answers how many."""
+        """Delete deliveries that ended longer ago, with their attempts and notices; answers how many."""
         d = deliveries.c
         with self._db.write() as transaction:
             old = select(d.number).where(d.ended < self._db.now() - older)

@@ -28,7 +28,7 @@ class Positions:
             return int(_values(transaction, of).get(POSITION, 0))
 
     def take(self, of: str, seconds: float) -> int | None:
-        """As `at`, and the turn is the caller's for so long; None while somebody else has it."""
+        """Return the position as `at` does and take the turn for so long; None while somebody else has it."""
         with self._db.write() as transaction:
             found, now = _values(transaction, of), self._db.now().timestamp()
             if found.get(TURN, 0.0) > now:

@@ -13,7 +13,7 @@ from instep.events import Event
 
 @dataclass(frozen=True)
 class LoggedEvent:
-    """`number` grows with every event and is never used twice."""
+    """A logged event. `number` grows with every event and is never reused."""
 
     number: int
     connection: str

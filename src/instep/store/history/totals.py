@@ -42,13 +42,13 @@ class Totals:
         self._db = database
 
     def all(self) -> dict[Total, float]:
-        """What is counted so far, without events that were not folded yet."""
+        """Return what is counted so far, without events that were not folded yet."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *KEPT_APART)))).all()
         return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in rows}
 
     def fold(self, count: Callable[[Sequence[LoggedEvent]], Counted], batch: int = BATCH) -> int:
-        """Counts the events that came since the last time; answers how many there were."""
+        """Count the events that came since the last time; answers how many there were."""
         done = 0
         while new := self._fold(count, batch):
             done += new
@@ -77,7 +77,7 @@ def folded(transaction: Connection) -> int:
 
 
 def add(transaction: Connection, more: Mapping[Total, float]) -> None:
-    """In the transaction of what is counted."""
+    """Add to the totals, in the transaction of the counted event."""
     _put(transaction, {_encoded(of): value for of, value in more.items()}, lambda old, new: old + new)
 
 

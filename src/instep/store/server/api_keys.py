@@ -20,7 +20,7 @@ _SEEN_EVERY = timedelta(minutes=1)  # "last used" is a hint: not every request i
 
 @dataclass(frozen=True)
 class ApiSecret:
-    """One secret of a key, by its first characters. `expires` None: it does not."""
+    """One secret of a key, shown by its first characters. `expires` null: it never expires."""
 
     prefix: str
     created: datetime
@@ -33,7 +33,8 @@ class ApiSecret:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """`groups` are tags of the connections that it is for, none for all. `ended`: since when it is refused."""
+    """An API key. `groups` are the tags of the connections that it may access (none: all); `ended` is the time since
+    which it is refused."""
 
     id: str
     name: str
@@ -46,7 +47,7 @@ class ApiKey:
     secrets: tuple[ApiSecret, ...] = field(default=())
 
     def lives(self, now: datetime) -> bool:
-        """Return whether a request with one of its secrets is let in."""
+        """Return whether a request with one of its secrets is accepted."""
         return self.ended is None and any(s.lives(now) for s in self.secrets)
 
 
@@ -59,7 +60,7 @@ class ApiKeys:
         return self._db.now()
 
     def add(self, key_id: str, name: str, role: str, groups: Sequence[str], who: str) -> ApiKey:
-        """A key without a secret yet. Raises Conflict if a key that lives is called so."""
+        """Return a key without a secret yet. Raises Conflict if a key that lives is called so."""
         with self._db.write() as transaction:
             same = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
             if taken := transaction.execute(same).scalar():
@@ -69,7 +70,7 @@ class ApiKeys:
             return _one(transaction, key_id)
 
     def add_secret(self, key_id: str, digest: str, prefix: str, expires: datetime | None) -> ApiKey:
-        """Raises Conflict if the key has been revoked, or has two secrets that live."""
+        """Raise Conflict if the key has been revoked, or has two secrets that live."""
         with self._db.write() as transaction:
             key, now = _one(transaction, key_id), self._db.now()
             if key.ended:
@@ -82,7 +83,7 @@ class ApiKeys:
             return _one(transaction, key_id)
 
     def expire_secrets(self, key_id: str, at: datetime, but: str = "") -> None:
-        """Those of a key end then, unless they end earlier; not the one with the digest `but`."""
+        """Let the secrets of a key expire then, unless they expire earlier; not the one with the digest `but`."""
         c = api_secrets.c
         with self._db.write() as transaction:
             later = c.expires.is_(None) | (c.expires > at)
@@ -109,7 +110,7 @@ class ApiKeys:
             return _one(transaction, found) if found else None
 
     def live(self, digest: str) -> ApiKey | None:
-        """Return the key that is let in with the secret of this digest; notes when it was used."""
+        """Return the key that is accepted with the secret of this digest; notes when it was used."""
         now, c = self._db.now(), api_secrets.c
         with self._db.read() as transaction:
             row = transaction.execute(select(api_secrets).where(c.digest == digest)).first()
@@ -124,7 +125,7 @@ class ApiKeys:
         return key
 
     def page(self, after: str = "", limit: int = 100) -> list[ApiKey]:
-        """By id, those behind `after`."""
+        """Return a page of keys by id, behind `after`."""
         query = select(api_keys.c.id).where(api_keys.c.id > after).order_by(api_keys.c.id).limit(limit)
         with self._db.read() as transaction:
             return [_one(transaction, key_id) for key_id in transaction.execute(query).scalars()]

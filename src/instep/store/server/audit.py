@@ -21,7 +21,7 @@ FIRST = "0" * 64
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """`number` counts from 1 without gaps."""
+    """One entry of the audit log. `number` counts from 1 without gaps."""
 
     number: int
     at: datetime
@@ -41,8 +41,8 @@ class AuditEntry:
 
 @dataclass(frozen=True)
 class Chain:
-    """What a check has found: the number of entries that hold together, the last one's digest, and why the next one
-    does not ("" if all do)."""
+    """Result of an audit log check: the number of entries that form an unbroken chain, the digest of the last of them,
+    and the reason why the next entry breaks the chain ("" if none does)."""
 
     entries: int
     head: str

@@ -62,5 +62,5 @@ class Setups:
 
 
 def _destination(name: str) -> str:
-    """What stands for a destination among connections, whose names have no slash."""
+    """Return what stands for a destination among connections, whose names have no slash."""
     return f"destination/{name}"

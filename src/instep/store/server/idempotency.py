@@ -47,7 +47,7 @@ class Idempotency:
         return StoredAnswer(row.request, row.status, row.body) if row else None
 
     def keep(self, caller: str, token: str, request: bytes, status: int, body: Mapping[str, Any]) -> None:
-        """In the transaction of what was done. Answers older than a day are let go."""
+        """Store an answer in the transaction of its effect. Answers older than a day are deleted."""
         c, now = idempotency.c, self._db.now()
         with self._db.write() as transaction:
             transaction.execute(delete(idempotency).where(c.at <= now - KEPT))

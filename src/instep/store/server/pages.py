@@ -22,7 +22,7 @@ Place = tuple[datetime, str]
 
 @dataclass(frozen=True)
 class Only:
-    """Which rows: of these connections (None: all), with one of these statuses and kinds (none: any)."""
+    """Filter of rows: of these connections (None: all), with one of these statuses and kinds (none: any)."""
 
     connections: Collection[str] | None = None
     statuses: Sequence[str] = ()
@@ -44,7 +44,7 @@ class Pages:
         self._db = database
 
     def reviews(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Review]:
-        """Changes by when they were first seen."""
+        """Return changes by when they were first seen."""
         query = _page(reviews, reviews.c.first_seen, only, after, limit)
         with self._db.read() as transaction:
             return [review_of(row) for row in transaction.execute(query)]
@@ -64,7 +64,7 @@ class Pages:
             return [(row["number"], plan_of(row)) for row in transaction.execute(query).mappings()]
 
     def latest_runs(self, connections: Collection[str]) -> dict[str, Run]:
-        """The last run of each connection that has had one."""
+        """Return the last run of each connection that has had one."""
         c = runs.c
         newest = (
             select(c.connection, func.max(c.fence).label("fence"))

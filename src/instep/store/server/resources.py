@@ -47,8 +47,8 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class Called:
-    """What may be called so at its destination: by its own document, at `path`, by its name, or as all of these
-    destinations are."""
+    """Object with a name that has to be unique at its destination: by its own document, at `path`, by its name, or as
+    all of these destinations are."""
 
     name: str
     path: tuple[str, ...]
@@ -71,7 +71,7 @@ class StoredResources:
         expected: int | None = None,
         since: tuple[datetime, str] | None = None,
     ) -> StoredObject:
-        """Writes an object. `expected` is the version that it must have, 0 for one that must not exist, None for
+        """Write an object. `expected` is the version that it must have, 0 for one that must not exist, None for
         any; Conflict if it has another. `since`: when and by whom it was made, for a new one that takes the place of
         another."""
         with self._db.write() as transaction:
@@ -122,7 +122,7 @@ class StoredResources:
         return _object(row) if row else None
 
     def names(self, kind: KeptKind) -> tuple[str, ...]:
-        """All names in their order."""
+        """Return all names in their order."""
         query = select(objects.c.name).where(objects.c.kind == kind)
         with self._db.read() as transaction:
             return tuple(sorted(transaction.execute(query).scalars()))
@@ -151,7 +151,7 @@ class StoredResources:
         any_of: Iterable[Link] = (),
         called: Called | None = None,
     ) -> list[StoredObject]:
-        """A page in the order of names, from the first one behind `after`. `name`: a part of it, in any case;
+        """Return a page in the order of names, from the first one behind `after`. `name`: a part of it, in any case;
         `links`: it has all of these; `any_of`: it has one of these, if there are any."""
         query = _with_one(_filtered(select(objects), kind, name, links), kind, any_of)
         if called is not None:
@@ -178,7 +178,7 @@ class StoredResources:
             return set(transaction.execute(query).scalars())
 
     def delete(self, kind: KeptKind, name: str, *, expected: int | None = None) -> StoredObject | None:
-        """Deletes an object and answers what it was, None if there was none; Conflict as `put`."""
+        """Delete an object and answer what it was, None if there was none; Conflict as `put`."""
         with self._db.write() as transaction:
             self.check(kind, name, expected)
             row = _row(transaction, kind, name)
@@ -188,7 +188,7 @@ class StoredResources:
 
 
 def new_id() -> str:
-    """An identifier that nobody can guess, of lower-case letters and digits; it begins with a letter."""
+    """Return an identifier that nobody can guess, of lower-case letters and digits; it begins with a letter."""
     rest = (random.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH - 1))
     return random.choice(_ID_CHARACTERS[:24]) + "".join(rest)
 

@@ -22,7 +22,7 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class SecretRecord:
-    """What is known of a secret without opening it. `origin` is the reference that it came from, "" if none."""
+    """Record of a secret without its value. `origin` is the reference that it came from, "" if none."""
 
     id: str
     place: SecretPlace
@@ -48,7 +48,7 @@ class Secrets:
         return keys
 
     def put(self, kind: str, name: str, field: str, value: str, *, who: str, origin: str = "") -> str:
-        """Seals a secret of a field of an object; answers its id. Those that stood there before stay until `keep`
+        """Seal a secret of a field of an object; answers its id. Those that stood there before stay until `keep`
         lets them go."""
         with self._db.write() as transaction:
             last = select(func.max(secrets.c.version)).where(*_of(kind, name), secrets.c.field == field)
@@ -80,7 +80,7 @@ class Secrets:
             return [_record(row) for row in transaction.execute(query)]
 
     def keep(self, kind: str, name: str, ids: Collection[str]) -> int:
-        """Forgets all secrets of an object but these; answers how many went."""
+        """Forget all secrets of an object but these; answers how many went."""
         with self._db.write() as transaction:
             gone = delete(secrets).where(*_of(kind, name), secrets.c.id.not_in(list(ids)))
             return transaction.execute(gone).rowcount
@@ -92,7 +92,7 @@ class Secrets:
             return {row[0]: row[1] for row in transaction.execute(query)}
 
     def rotate(self, batch: int = BATCH) -> int:
-        """Wraps every data key with the current master key; answers how many were not yet. Stopped at any place, it
+        """Wrap every data key with the current master key; answers how many were not yet. Stopped at any place, it
         goes on where it was: each secret opens with the old key or with the new one."""
         done = 0
         while count := self._rotate(batch):

@@ -101,12 +101,12 @@ def table_ref_columns(primary_key: bool = False) -> tuple[Column[Any], Column[An
 
 
 def number_column() -> Column[int]:
-    """A number that is never used again; SQLite counts only INTEGER keys."""
+    """Return a number that is never used again; SQLite counts only INTEGER keys."""
     return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 
 def one_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
-    """At most one row per `columns` while `condition` holds."""
+    """Return a unique index: at most one row per `columns` while `condition` holds."""
     Index(name, *(table.c[column] for column in columns), unique=True, info={_WHILE: condition})
 
 

@@ -38,7 +38,7 @@ class Heartbeat:
         return self._lost is not None
 
     def check(self) -> None:
-        """Raises Fenced once the run was taken over."""
+        """Raise Fenced once the run was taken over."""
         if self._lost is not None:
             raise Fenced(self._lost.message, hint=self._lost.hint)
 

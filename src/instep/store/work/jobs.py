@@ -34,7 +34,8 @@ SPREAD = 0.25
 
 
 def backoff(attempt: int, name: str) -> timedelta:
-    """After the `attempt`-th failure (1 is the first): doubled each time up to half an hour, give or take a quarter.
+    """Return the delay after the `attempt`-th failure (1 is the first): doubled each time up to half an hour, give or
+    take a quarter.
 
     The same job always waits the same, different jobs that failed together do not come back together.
     """
@@ -110,9 +111,9 @@ class Jobs:
         transaction.execute(update(jobs).where(jobs.c.id == job.id).values(who=people))
 
     def claim(self, owner: str, *, at_least: int | None = None, kinds: Collection[JobKind] = ()) -> Job | None:
-        """The most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`: only
-        of that priority and above. What waits: jobs of a paused connection, of one that has another job running, and
-        looks at a source that enough others look at."""
+        """Return the most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`:
+        only of that priority and above. What waits: jobs of a paused connection, of one that has another job running,
+        and looks at a source that enough others look at."""
         with self._db.write() as transaction:
             now = self._db.now()
             self._give_up_silent(transaction, jobs.c.lease_until <= now)
@@ -132,28 +133,28 @@ class Jobs:
             return self._get(transaction, found.id)
 
     def heartbeat(self, job: Job) -> Job:
-        """Extends the lease and answers the job as it is now: `stop` says whether somebody wants it to end. Raises
+        """Extend the lease and answer the job as it is now: `stop` says whether somebody wants it to end. Raises
         Fenced once it belongs to somebody else."""
         with self._db.write() as transaction:
             self._change(transaction, job, lease_until=self._db.now() + self.lease)
             return self._get(transaction, job.id)
 
     def check(self, job: Job) -> None:
-        """Raises Fenced once the job belongs to somebody else. Inside `store.transaction()` nothing can come between
+        """Raise Fenced once the job belongs to somebody else. Inside `store.transaction()` nothing can come between
         this and what is written next."""
         with self._db.read() as transaction:
             if transaction.execute(select(jobs.c.id).where(*_held(job))).first() is None:
                 raise _fenced(job)
 
     def note_run(self, job: Job, run: str) -> None:
-        """Which run the job has made; Fenced as above."""
+        """Record the run that the job has created; Fenced as above."""
         with self._db.write() as transaction:
             self._change(transaction, job, run=run)
 
     def finish(
         self, job: Job, status: JobStatus = "done", *, error: str = "", result: Mapping[str, Any] | None = None
     ) -> Job:
-        """Ends a job for good; Fenced as above."""
+        """End a job for good; Fenced as above."""
         with self._db.write() as transaction:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now(), "lease_until": None}
             self._change(transaction, job, **values, result=dict(result or {}))
@@ -162,8 +163,8 @@ class Jobs:
             return self._get(transaction, job.id)
 
     def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:
-        """After an error: back into the queue with a delay while attempts are left, else dead; failed if another
-        attempt would not help. Fenced as above."""
+        """Record an error: put the job back into the queue with a delay while attempts are left, else mark it dead;
+        failed if another attempt would not help. Fenced as above."""
         with self._db.write() as transaction:
             if retryable and job.attempt < job.attempts:
                 due = self._db.now() + backoff(job.attempt, job.id)
@@ -171,7 +172,7 @@ class Jobs:
             return self.finish(job, "dead" if retryable else "failed", error=error, result=result)
 
     def give_back(self, job: Job, why: str, wait: timedelta = timedelta()) -> Job:
-        """Undoes a claim whose work was not finished through no fault of its own: the attempt does not count, and it
+        """Undo a claim whose work was not finished through no fault of its own: the attempt does not count, and it
         may begin again after `wait`. Fenced as above."""
         with self._db.write() as transaction:
             given = self._again(transaction, job, why, self._db.now() + wait, None)
@@ -191,7 +192,7 @@ class Jobs:
         return self._get(transaction, job.id)
 
     def abandon(self, owners: Collection[str]) -> list[Job]:
-        """Takes the jobs of workers that are known to be dead, without waiting for their leases to end. Whatever ended
+        """Take the jobs of workers that are known to be dead, without waiting for their leases to end. Whatever ended
         such a worker, it was seldom the job: a first attempt is followed by the next at once."""
         if not owners:
             return []
@@ -227,7 +228,7 @@ class Jobs:
             return self._get(transaction, job.id)
 
     def retry(self, job_id: str, who: str) -> Job:
-        """Puts a job that failed, died or was cancelled back into the queue with all its attempts; where one of its
+        """Put a job that failed, died or was cancelled back into the queue with all its attempts; where one of its
         kind waits already that one is answered. Raises Conflict for one that is under way or done, and for what
         counts for whoever asked for it, if that is somebody else."""
         with self._db.write() as transaction:
@@ -356,7 +357,7 @@ class Jobs:
 def _most_urgent(
     transaction: Connection, now: datetime, at_least: int | None, kinds: Collection[JobKind]
 ) -> Row[Any] | None:
-    """One priority after the other, so that an index gives the order and thousands that wait are not sorted."""
+    """Return one priority after the other, so that an index gives the order and thousands that wait are not sorted."""
     query = select(func.max(jobs.c.priority)).where(jobs.c.status == "queued")
     priority = transaction.execute(query).scalar()
     while priority is not None and (at_least is None or priority >= at_least):
@@ -395,7 +396,7 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
     )
     if kinds:
         query = query.where(c.kind.in_(sorted(kinds)))
-    # A row that somebody else has locked by hand holds up itself only.
+    # A row that somebody else has locked manually holds up itself only.
     return _in_turn(query).limit(1).with_for_update(skip_locked=True, of=jobs)
 
 

@@ -20,7 +20,7 @@ class Pauses:
         self._db = database
 
     def pause(self, connection: str, reason: str, *, change: str = "", table: Ref | None = None) -> bool:
-        """Pauses a connection or one table; False if the same change has paused it already. A table may be
+        """Pause a connection or one table; False if the same change has paused it already. A table may be
         paused by several changes and runs when all of them have ended."""
         schema, name = table or ("", "")
         where = _active(connection, pauses.c.table_schema == schema, pauses.c.table_name == name)
@@ -33,14 +33,14 @@ class Pauses:
             return True
 
     def resume(self, connection: str, *, who: str, table: Ref | None = None, change: str | None = None) -> list[Pause]:
-        """Ends the pauses of the connection itself or of one table, or only that of `change`; answers the ended
+        """End the pauses of the connection itself or of one table, or only that of `change`; answers the ended
         ones. Pauses of tables outlive the resuming of their connection."""
         schema, name = table or ("", "")
         where = _active(connection, pauses.c.table_schema == schema, pauses.c.table_name == name)
         return self._end(where, change, who)
 
     def resume_change(self, connection: str, change: str, *, who: str) -> list[Pause]:
-        """Ends every pause that `change` has caused."""
+        """End every pause that `change` has caused."""
         return self._end(_active(connection), change, who)
 
     def _end(self, where: list[ColumnElement[bool]], change: str | None, who: str) -> list[Pause]:
@@ -80,7 +80,7 @@ class Pauses:
             return frozenset(transaction.execute(query).scalars())
 
     def connection(self, connection: str) -> Pause | None:
-        """The oldest pause of the whole connection."""
+        """Return the oldest pause of the whole connection."""
         whole = [pause for pause in self.active(connection) if pause.table is None]
         return whole[0] if whole else None
 

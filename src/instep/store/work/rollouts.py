@@ -47,7 +47,7 @@ class Rollouts:
         self.lease = lease
 
     def add(self, draft: RolloutDraft) -> Rollout:
-        """A new one, which has touched nothing yet."""
+        """Return a new one, which has touched nothing yet."""
         now = self._db.now()
         id = f"w-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         row = {
@@ -102,7 +102,8 @@ class Rollouts:
         after: tuple[int, str] | None = None,
         limit: int | None = None,
     ) -> list[Member]:
-        """By wave and name; of one wave, of all `upto` one, with these statuses, `after` (wave, connection)."""
+        """Return members by wave and name; of one wave, of all `upto` one, with these statuses, `after` (wave,
+        connection)."""
         c = rollout_members.c
         query = select(rollout_members).where(c.rollout == id).order_by(c.wave, c.connection).limit(limit)
         if wave is not None:
@@ -130,7 +131,7 @@ class Rollouts:
             return {(row[0], row[1]): row[2] for row in transaction.execute(query)}
 
     def claim(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Rollout:
-        """Carries it on: it is running from now on, or with `as_is` what it was. Raises Conflict while another process
+        """Carry it on: it is running from now on, or with `as_is` what it was. Raises Conflict while another process
         does so, or has not ended yet, and for a rollout in another status."""
         with self._db.write() as transaction:
             row = self._allowed(transaction, id, allowed)
@@ -163,14 +164,14 @@ class Rollouts:
         return row
 
     def reopen(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
-        """It is ready again; Conflict as `claim` raises it."""
+        """Make a rollout ready again; raise Conflict as `claim` does."""
         with self._db.write() as transaction:
             row = self._allowed(transaction, id, allowed)
             self._set(transaction, row.id, status="ready", why="", **_FREE)
             return _rollout(_one(transaction, row.id))
 
     def let_go(self, rollout: Rollout) -> None:
-        """Ends this process's part for now: another one goes on where it is."""
+        """End this process's part for now: another one goes on where it is."""
         with self._db.write() as transaction:
             self._check(transaction, rollout)
             self._set(transaction, rollout.id, **_FREE)
@@ -184,7 +185,7 @@ class Rollouts:
         )
 
     def heartbeat(self, rollout: Rollout) -> None:
-        """Extends the lease; raises Fenced once another process has taken over."""
+        """Extend the lease; raises Fenced once another process has taken over."""
         with self._db.write() as transaction:
             self._check(transaction, rollout)
             self._set(transaction, rollout.id, lease_until=self._db.now() + self.lease)
@@ -196,7 +197,7 @@ class Rollouts:
             self._set(transaction, rollout.id, wave=number)
 
     def release(self, rollout: Rollout, status: RolloutStatus, why: str = "") -> Rollout:
-        """Ends this process's part. What a person has stopped meanwhile stays stopped."""
+        """End this process's part. What a person has stopped meanwhile stays stopped."""
         with self._db.write() as transaction:
             row = self._check(transaction, rollout)
             said = {"status": status, "why": why} if row.status == "running" else {}
@@ -218,7 +219,7 @@ class Rollouts:
             return bool(self._check(transaction, rollout).status == "running")
 
     def check(self, rollout: Rollout) -> None:
-        """Raises Fenced once another process has taken over."""
+        """Raise Fenced once another process has taken over."""
         with self._db.read() as transaction:
             self._check(transaction, rollout)
 
@@ -252,7 +253,7 @@ class Rollouts:
             return self.member(id, connection)
 
     def accept(self, id: str, wave: int, why: str, who: str) -> int:
-        """Lets pass what the gates have found up to this wave; returns on how many connections."""
+        """Let pass what the gates have found up to this wave; returns on how many connections."""
         c = rollout_members.c
         found = [m.connection for m in self.members(id, upto=wave) if m.findings and not m.accepted]
         with self._db.write() as transaction:
@@ -262,7 +263,7 @@ class Rollouts:
         return len(found)
 
     def prune(self, before: datetime) -> int:
-        """Forgets rollouts that are over or stand still, and were last touched before, with their connections; answers
+        """Forget rollouts that are over or stand still, and were last touched before, with their connections; answers
         how many. Nothing of them can be rolled back by then."""
         resting: tuple[RolloutStatus, ...] = ("done", "partial", "stopped", "halted")
         with self._db.write() as transaction:

@@ -32,7 +32,7 @@ FAILED = ("failed", "partial", "blocked")
 
 @dataclass(frozen=True)
 class Outcomes:
-    """When a sync of a connection has ended well (`succeeded`) and not (`failed`) for the last time, None if never. A
+    """Times of a connection's last successful (`succeeded`) and failed (`failed`) sync, None if never. A
     job that was given up has failed, too, even if it never began a run."""
 
     succeeded: datetime | None = None
@@ -46,7 +46,7 @@ class Runs:
         self.lease = lease
 
     def claim(self, connection: str, kind: RunKind, who: str = "", detail: Mapping[str, Any] | None = None) -> Run:
-        """Starts a run; raises RunInProgress while another one of the connection is alive. One that is not ends here,
+        """Start a run; raises RunInProgress while another one of the connection is alive. One that is not ends here,
         with its event."""
         with self._db.write() as transaction:
             now = self._db.now()
@@ -68,7 +68,7 @@ class Runs:
             return run
 
     def check_idle(self, connection: str) -> None:
-        """Raises RunInProgress while a run of the connection is alive, as `claim` does."""
+        """Raise RunInProgress while a run of the connection is alive, as `claim` does."""
         with self._db.read() as transaction:
             _under_way(transaction, connection, self._db.now())
 
@@ -92,12 +92,12 @@ class Runs:
         return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
 
     def heartbeat(self, run: Run) -> None:
-        """Extends the lease; raises Fenced once the run was taken over."""
+        """Extend the lease; raises Fenced once the run was taken over."""
         with self._db.write() as transaction:
             self._change(transaction, run, lease_until=self._db.now() + self.lease)
 
     def finish(self, run: Run, status: RunStatus, error: str = "", detail: Mapping[str, Any] | None = None) -> Run:
-        """Ends a run; `detail` replaces the recorded one if given. Raises Fenced once it was taken over."""
+        """End a run; `detail` replaces the recorded one if given. Raises Fenced once it was taken over."""
         with self._db.write() as transaction:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now()}
             if detail is not None:
@@ -119,7 +119,7 @@ class Runs:
             transaction.execute(update(runs).where(runs.c.id == run.id).values(**values))
 
     def check(self, run: Run) -> None:
-        """Raises Fenced once the run was taken over."""
+        """Raise Fenced once the run was taken over."""
         with self._db.read() as transaction:
             status = transaction.execute(select(runs.c.status).where(runs.c.id == run.id)).scalar()
             if status != "running":
@@ -145,7 +145,7 @@ class Runs:
             return {row.id: run_of(row) for row in rows}
 
     def running(self, connection: str) -> Run | None:
-        """The run that is under way, dead or alive."""
+        """Return the run that is under way, dead or alive."""
         found = self.latest(connection)
         return found if found and found.status == "running" else None
 
@@ -213,7 +213,7 @@ class Runs:
             return frozenset(transaction.execute(query.where(*where)).scalars())
 
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
-        """For each table of a connection the result of the last run that had one."""
+        """Return for each table of a connection the result of the last run that loaded it."""
         return self.latest_tables_of([connection])[connection]
 
     def latest_tables_of(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], TableRun]]:

@@ -18,7 +18,7 @@ class Schedules:
         self._db = database
 
     def all(self, connection: str | None = None) -> list[Scheduled]:
-        """By connection and kind."""
+        """Return all schedules by connection and kind."""
         query = select(schedules).order_by(schedules.c.connection, schedules.c.kind)
         if connection is not None:
             query = query.where(schedules.c.connection == connection)
@@ -30,7 +30,7 @@ class Schedules:
         return self._rows(query.order_by(schedules.c.next_due).limit(limit))
 
     def put(self, *wanted: Scheduled) -> None:
-        """Adds schedules, or replaces those of the same connection and kind."""
+        """Add schedules, or replace those of the same connection and kind."""
         if not wanted:
             return
         with self._db.write() as transaction:
@@ -45,7 +45,8 @@ class Schedules:
                 transaction.execute(schedules.delete().where(*_same(connection, kind)))
 
     def advance(self, fired: Scheduled, next_due: datetime | None) -> bool:
-        """From the fire that was due to the next one; False if another worker was first or the schedule is gone."""
+        """Advance a schedule from the due time to the next one; False if another worker was first or the schedule is
+        gone."""
         where = (*_same(fired.connection, fired.kind), schedules.c.next_due == fired.next_due)
         with self._db.write() as transaction:
             values = {"next_due": next_due, "last_due": fired.next_due}

@@ -28,18 +28,18 @@ class Looks:
         self._db = database
 
     def now(self) -> datetime:
-        """The store's clock, for the begin of a look."""
+        """Return the store's clock, for the begin of a look."""
         return self._db.now()
 
     def last(self, source: str, settings: str) -> Look | None:
-        """The last look at the source as it is set now."""
+        """Return the last look at the source as it is set now."""
         query = select(looks).where(looks.c.source == source, looks.c.settings == settings)
         with self._db.read() as transaction:
             row = transaction.execute(query).mappings().first()
             return Look(**row) if row else None
 
     def note(self, look: Look) -> None:
-        """In place of the source's last one, unless that began later."""
+        """Record a detection in place of the source's last one, unless that began later."""
         c = looks.c
         with self._db.write() as transaction:
             begun = transaction.execute(select(c.begun).where(c.source == look.source)).scalar()

@@ -59,7 +59,7 @@ class Workers:
         return [_worker(row) for row in rows if not _owner(row).gone]
 
     def gone(self) -> list[str]:
-        """Ids of those whose process has certainly ended: it was on this host."""
+        """Return ids of those whose process has certainly ended: it was on this host."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(workers)).all()
         return [row.id for row in rows if _owner(row).gone]

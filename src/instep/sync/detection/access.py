@@ -1,4 +1,4 @@
-"""What cannot be read or named: never taken as removed, and never let in before that has changed."""
+"""What cannot be read or named: never taken as removed, and never accepted before that has changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Access:
 
 
 def restrict(source: Catalog, accepted: Catalog, denied: Mapping[tuple[str, ...], str], selection: Selection) -> Access:
-    """Splits what is denied (tables, and columns as triples) by whether it was accepted.
+    """Split what is denied (tables, and columns as triples) by whether it was accepted.
 
     A table with an accepted column that may not be read is lost as a whole: without that column its rows would be
     NULL where the source has values.

@@ -65,7 +65,7 @@ class ApprovalFingerprint:
 
 
 def _touched(table: Table, change: Change) -> Table:
-    """Return what a change is about of the accepted table: its column, else the key. What policy lets in beside it, in
+    """Return what a change is about of the accepted table: its column, else the key. What policy accepts beside it, in
     the same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which
     is how an approved type that old rows do not fit is taken."""
     column = getattr(change, "before", None) or getattr(change, "after", None)
@@ -78,7 +78,7 @@ def _touched(table: Table, change: Change) -> Table:
 
 
 def _print(table: Table | None) -> str:
-    """An id that proves nothing when it differs is no part of it."""
+    """Return an id that proves nothing when it differs is no part of it."""
     if table is None:
         return "-"
     weak = table.id is not None and table.id.startswith(WEAK)
@@ -96,8 +96,8 @@ def moved(review: Review, now: str) -> str:
 
 
 def asked_again(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
-    """Changes whose approval has become stale wait for a person again, whatever policy would leave out in silence.
-    `answers` by content key, with the stale ones open."""
+    """Return changes whose approval has become stale wait for a person again, whatever policy would leave out in
+    silence. `answers` by content key, with the stale ones open."""
 
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))

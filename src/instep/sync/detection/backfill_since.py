@@ -1,4 +1,4 @@
-"""Rows that changed in a column between its first sight and the day that it was let in.
+"""Rows that changed in a column between its first sight and the day that it was accepted.
 
 Their cursor has moved on without the column's value, so a sync that begins at the recorded cursor never sees them
 again. The cursor of a table is noted when a column is held for the first time, and the first load that has the column
@@ -23,12 +23,12 @@ NO_CURSOR = "{}"
 
 
 def identity(table: Table, column: Column) -> Seen:
-    """By ids, so that renames meanwhile do not matter; by names where the source has no ids."""
+    """Return the identity of a column: by ids, so that renames do not matter; by names if the source has no ids."""
     return table.id or table.path, column.id or column.name
 
 
 def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: Catalog) -> None:
-    """For columns that are held and were not before. Of a table without a record nobody knows where its cursor is:
+    """Record cursors for columns that are newly blocked. Of a table without a record nobody knows where its cursor is:
     its first load may have been killed behind its commit."""
     decisions = tuple(decisions)
     held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
@@ -67,7 +67,7 @@ def noted(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> 
 
 
 def settle(context: SyncContext, backfill: Backfill) -> None:
-    """It is done: the column is read like every other from now on."""
+    """Record that it is done: the column is read like every other from now on."""
     table = context.store.accepted.catalog(context.name).get(backfill.table)
     if backfill.scope == "since" and table is not None and (seen := _seen(table, backfill)):
         context.store.watermarks.forget(context.name, seen)

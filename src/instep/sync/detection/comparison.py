@@ -38,21 +38,21 @@ class DetectionInputs:
     context: SyncContext
     """The settings of the connection, with the selection that its switches lead to; nothing is read by it any more."""
     discovery: Discovery
-    """What the source has."""
+    """Catalog of the source."""
     accepted: Catalog
-    """What was accepted; with the source's ids where that is another server."""
+    """Accepted catalog; with the source's ids if that is another server."""
     version: int
     """The accepted version, 0 before the first."""
     last: CachedDiscovery | None
-    """What the source had at the last detection; None if `discovery` is that."""
+    """Catalog of the source at the last detection; None if `discovery` is that."""
     rebound: bool
-    """Whether the source is another server, so that ids were taken anew by name."""
+    """True if the source is another server, so that ids were taken anew by name."""
     switches: tuple[Switch, ...]
-    """What people have switched."""
+    """Choices of people in the selection."""
     chosen: SelectionSides
     """The selection of both sides."""
     access: Access
-    """What may be read of the source, and what no more."""
+    """Objects that may be read at the source, and those that no longer may."""
     source: Catalog
     """The source's tables that may be read, with the keys and cursors of the settings; a hashed column is text."""
     answers: Mapping[str, Review]
@@ -60,13 +60,13 @@ class DetectionInputs:
     loaded: Mapping[Ref, Sequence[LoadedColumn]]
     """The columns that each table was last loaded with."""
     drift: Drift
-    """How the destination differs from what it was left as; nothing where it was not looked at."""
+    """Drift of the destination; empty if it was not inspected."""
     recalled: bool
-    """Whether the last detection is made over again from the store."""
+    """True if the last detection is made over again from the store."""
     listing: NewObjects
-    """What is known about new objects of the source."""
+    """New objects of the source."""
     ineffective: tuple[str, ...]
-    """What the project file says in vain."""
+    """Settings of the project file without effect."""
     missing: Mapping[str, str]
     """The patterns and names of the project file that fit nothing, each with an error."""
 
@@ -155,7 +155,7 @@ def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
 
 
 def rebind(accepted: Catalog, source: Catalog) -> Catalog:
-    """Ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
+    """Return ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
     return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
 
 
@@ -221,7 +221,7 @@ def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
 
 
 def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
-    """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    """Return what a person has said: in a review, or by selecting the tables of a connection that has none yet."""
     if beside := listing.beside_schema(change):
         return beside
     if review is not None and review.status in ("approved", "rejected"):

@@ -147,7 +147,7 @@ class DetectionResult:
         return frozenset(map(places.before, held))
 
     def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
-        """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
+        """Accepted tables whose key is not the source's any more, which has not been accepted: rows that differ would
         meet as one. `moved`: by the names that renames give them, once they are applied."""
         places = TableRenames.of(self.decisions)
         held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
@@ -156,7 +156,7 @@ class DetectionResult:
         return {place(d.change): f"{describe(d.change)}: not applied, {self.state_of(d)}" for d in keyed}
 
     def state_of(self, decision: Decision) -> str:
-        """Say how a change stands that is not let in."""
+        """Say how a change stands that is not accepted."""
         return state_of(decision, self.reviews.get(key(decision.change)))
 
     @property
@@ -194,7 +194,7 @@ def detect(
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rows and the history of the source say about the changes, and the reviews as they count now."""
+    """Evidence for the changes from rows and history of the source, and the current reviews."""
 
     personal: Suspects
     """New columns that look personal."""
@@ -205,7 +205,7 @@ class Evidence:
     collisions: tuple[NameCollided, ...]
     """Names in use that a person was asked about."""
     fingerprint: ApprovalFingerprint
-    """How the tables of the changes look, which approvals are bound to."""
+    """Fingerprints of the changes' tables, to which approvals are bound."""
     stale: frozenset[str]
     """Content keys of approvals that do not count any more."""
     answers: Mapping[str, Review]
@@ -385,27 +385,27 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
 
 
 def asked(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
-    """The ids of the changes that wait for a person now; snoozed ones wait later."""
+    """Return the ids of the changes that wait for a person now; snoozed ones wait later."""
     held = [reviews[key(d.change)] for d in detection.waiting]
     held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
     return tuple(r.id for r in held if not context.store.reviews.is_asleep(r))
 
 
 def remember(context: SyncContext, detection: DetectionResult) -> None:
-    """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
+    """Keep what the source looked like. After a move to another server this waits for the accepted catalog."""
     context.store.discoveries.save(
         context.name, _cached(detection.discovery), run=context.run.id if context.run else ""
     )
 
 
 def look(context: SyncContext, *, count: bool = True) -> DetectionResult:
-    """Detects without reading the source's catalog, if the source says that it is the stored one."""
+    """Detect without reading the source's catalog, if the source says that it is the stored one."""
     known = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
     return detect(context, known or context.source.discover(), count=count, stored=known is not None)
 
 
 def look_at(context: SyncContext, known: CachedDiscovery) -> DetectionResult:
-    """Detects in what another connection of the same source has seen just now."""
+    """Detect in what another connection of the same source has seen just now."""
     same = context.store.discoveries.fingerprint(context.name) == known.fingerprint and not has_weak_ids(known.catalog)
     if same:
         context.store.discoveries.touch(context.name)

@@ -55,7 +55,7 @@ def _why(found: tuple[Difference, ...]) -> str:
 
 
 def compare(context: SyncContext, accepted: Catalog) -> Drift:
-    """Looks at the destination's tables; nothing before the first version of its schema."""
+    """Look at the destination's tables; nothing before the first version of its schema."""
     before = context.store.schemas.latest(context.name, "destination")
     if before is None:
         return Drift()
@@ -93,8 +93,8 @@ def remembered(answers: Mapping[str, Review]) -> list[Change]:
 
 
 def repaired(context: SyncContext, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
-    """Return the plan with what brings values back: a column that was dropped by hand comes back by its old id, and one
-    that was made anew is recorded as ours."""
+    """Return the plan with what brings values back: a column that was dropped manually comes back by its old id, and
+    one that was made anew is recorded as ours."""
     refs = drift.approved(decisions)
     if not refs:
         return made

@@ -30,7 +30,7 @@ from instep.sync.detection.filters import where_of
 
 
 def current(met: RowLookup, prefix: str) -> RowLookup:
-    """Without versions that have ended; the same for a table without versions. To look at, not to amend."""
+    """Return the table without ended versions (read-only); unchanged for a table without versions."""
     mark = f"{prefix}current"
     if mark not in met.rows.column_names:
         return met
@@ -56,7 +56,7 @@ class CatalogSides:
     source: Catalog
     raw: Catalog
     accepted: Mapping[Ref, Table]
-    """By the table's name at the source."""
+    """Keyed by the table's name at the source."""
     selection: Selection
 
 
@@ -91,7 +91,7 @@ def _tried(pairs: Sequence[Candidate], read: Any) -> dict[str, Sample]:
 def _columns(
     context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]
 ) -> list[Sample]:
-    """One sample for each pair of one table."""
+    """Return one sample for each pair of one table."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
         return [NO_ROWS] * len(pairs)
@@ -172,7 +172,7 @@ class _EvidenceReader:
         return list(zip(old[: len(stamps)], new[: len(stamps)], strict=True))
 
     def by_values(self, one: _Column) -> Sample:
-        """Two heaps of values: those of the first rows on each side."""
+        """Return two heaps of values: those of the first rows on each side."""
         new = self.source_rows([one], spread=False)[0].to_pylist()
         old: list[Any] = []
         with self.context.destination.write.read(self.there, [one.place]) as reader:

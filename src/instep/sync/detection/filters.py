@@ -57,7 +57,7 @@ def _text_fault(snapshot: Filters, read: TableRead) -> str:
 
 
 def planned_faults(context: SyncContext, source: Catalog) -> Iterator[str]:
-    """The tables that a sync would refuse because of their filter. Opens a snapshot if some table has one."""
+    """Yield the tables that a sync would refuse because of their filter. Opens a snapshot if some table has one."""
     on = (t for t in source.tables if is_on(context.selection, t)[0])
     reads = [r for t in on if (r := TableRead(t, t, (), where_of(context, t))).where]
     if reads:

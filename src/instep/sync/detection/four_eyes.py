@@ -33,7 +33,7 @@ DESTRUCTIVE = frozenset(
 )
 
 RULE = "four eyes"
-OLDER = "it stood before policy let it in: with four_eyes one person approves it, and another one applies it"
+OLDER = "it was open before the policy applied it: with four_eyes one person approves it, and another one applies it"
 _KEPT_OUT = ("waits for a review", "not applied", "the table is paused", "the connection is paused")
 """How `Decision.why` begins where a policy keeps a change out."""
 _BY_PERSON = frozenset({"review", "selection"})
@@ -49,7 +49,7 @@ def own_word(context: SyncContext, kind: str, review: Review | None) -> bool:
 def held_before(context: SyncContext, kind: str, review: Review | None) -> bool:
     """Return whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
 
-    Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
+    Who may set a policy could accept alone what waits for a second person, so another policy decides only about what
     comes after it: a change that was recorded as held (or as ignored) is answered for itself, by one person who
     approves it and another one for whom it is applied. So is one that somebody had approved and that the destination
     has refused. What else holds a change back (a removal that is not confirmed yet, a key that is asked about, a
@@ -69,7 +69,7 @@ def out_of_sight(
 ) -> frozenset[str]:
     """Return the content keys of standing destructive changes that a detection did not find but has not disproved.
 
-    Whoever may select, exclude or set up a table could otherwise let a change vanish, set a policy that lets it in,
+    Whoever may select, exclude or set up a table could otherwise let a change vanish, set a policy that accepts it,
     and bring it back as a new one. So it goes on standing while the whole source, as it is (the first of `sources`)
     or with the settings (the others), still differs so from what is accepted, or lacks the table. `found`: the content
     keys of what the detection has decided."""
@@ -87,7 +87,7 @@ def out_of_sight(
 def second_person(
     context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
 ) -> tuple[Decision, ...]:
-    """Return the decisions with those held that wait for somebody else. What a policy lets in is not held, unless the
+    """Return the decisions with those held that wait for somebody else. What a policy accepts is not held, unless the
     change was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be
     of the same person. `answers` by content key."""
 

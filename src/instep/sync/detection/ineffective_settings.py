@@ -21,7 +21,7 @@ from instep.sync.context import SyncContext
 def ineffective_settings(
     context: SyncContext, source: Catalog, settled: Catalog, closed: Iterable[tuple[str, ...]]
 ) -> tuple[str, ...]:
-    """A sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;
+    """Return a sentence each. `settled`: the selected tables of the source with the keys and cursors of the settings;
     `closed`: what may not be read."""
     tables, hidden = {t.path: t for t in source.tables}, {".".join(filter(None, path)) for path in closed}
     found = dict[str, None]()

@@ -1,4 +1,4 @@
-"""Objects that are new at the source: which of them the first look lets in, and which are listed as switched off."""
+"""Objects that are new at the source: which of them the first look accepts, and which are listed as switched off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Decides = Callable[[Change], Decision]
 
 @dataclass(frozen=True)
 class NewObjects:
-    """What stands about new objects before a detection decides. `first` is None once something is accepted."""
+    """State of new objects before a detection decides. `first` is None once something is accepted."""
 
     first: FirstLook | None
     off: frozenset[Object]

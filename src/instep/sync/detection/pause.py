@@ -1,4 +1,4 @@
-"""Holds what policy does not let in: pauses open with a change, and end when the source takes it back."""
+"""Holds what policy does not accept: pauses open with a change, and end when the source takes it back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from instep.sync.detection.table_renames import TableRenames
 
 
 def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
-    """Pauses what decisions say, and resumes what an obsolete change had paused.
+    """Pause what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
     """
@@ -37,7 +37,7 @@ def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str,
 
 
 def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
-    """Automatic resume on a reverted source, after an answer, and where policy lets in what it had held, unless the
+    """Automatic resume on a reverted source, after an answer, and where policy accepts what it had held, unless the
     policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
     Pauses of tables that may not be read stay: nobody knows what became of their change."""
     for pause in context.store.pauses.active(context.name):
@@ -52,7 +52,7 @@ def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], deni
 
 
 def resume(context: SyncContext, change: str, who: str) -> None:
-    """Ends what this change has paused."""
+    """End what this change has paused."""
     for ended in context.store.pauses.resume_change(context.name, change, who=who):
         path = ".".join(filter(None, ended.table)) if ended.table else ""
         context.store.events.add(Resumed(context.name, who, path))
@@ -67,13 +67,13 @@ def releases(context: SyncContext, review: Review) -> bool:
 
 
 def decide_anew(context: SyncContext) -> None:
-    """Decides about what was found last by the policy and the settings of today, without the source."""
+    """Decide about what was found last by the policy and the settings of today, without the source."""
     if (seen := recall(context, {})) is not None:
         record(context, seen, count=False)
 
 
 def reconsider(context: SyncContext) -> None:
-    """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
+    """Look again at a connection that a change has paused: the source may have taken it back, or a person may have
     answered. Without this a paused connection would never look again."""
     paused = context.store.pauses.connection(context.name)
     if paused is None or not paused.change or not releases(context, context.store.reviews.get(paused.change)):

@@ -125,7 +125,7 @@ def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
     return out
 
 
-_HINT = ": `changes approve ID --hash` lets it in hashed, `approve` in clear"
+_HINT = ": `changes approve ID --hash` accepts it hashed, `approve` in clear"
 
 
 def hold(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
@@ -154,7 +154,7 @@ def _by_values(context: SyncContext, unclear: Sequence[_New]) -> Suspects:
                 if why := context.protect.looks(_values(context, snapshot, session, new)):
                     found[new.table.ref, new.column.name] = why
     except InstepError as error:
-        why = f"its data could not be looked at ({error.message.splitlines()[0]})"
+        why = f"its data could not be read ({error.message.splitlines()[0]})"
         return {(n.table.ref, n.column.name): why for n in unclear} | found
     return found
 

@@ -1,4 +1,4 @@
-"""What was hashed or excluded under one name is not let in under another without being asked about.
+"""What was hashed or excluded under one name is not accepted under another without being asked about.
 
 Patterns name tables and columns as they are called; the source may call them otherwise tomorrow. Ids tell.
 """
@@ -31,7 +31,7 @@ class PrivacyGuard:
     answers: Mapping[str, Review]
 
     def hold(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-        """The decisions with those that would show something in clear waiting for a review."""
+        """Return the decisions with those that would show something in clear waiting for a review."""
         s = self.chosen.before
         if not (s.covers_columns or s.exclude_tables):
             return tuple(decisions)
@@ -118,4 +118,4 @@ class PrivacyGuard:
 
 
 def _asks(what: str, section: str) -> str:
-    return f"{what}: name it under `{section}`, or approve to let it in as it is"
+    return f"{what}: name it under `{section}`, or approve it as it is"

@@ -24,7 +24,7 @@ def seen_now(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[D
 
 
 def _recent(context: SyncContext) -> Discovery | None:
-    """The last look, if it is younger than the connection's setting and something was accepted since."""
+    """Return the last look, if it is younger than the connection's setting and something was accepted since."""
     age = context.store.discoveries.age(context.name)
     if age is None or not 0 <= age < context.detect_every or context.store.accepted.latest(context.name) is None:
         return None

@@ -1,4 +1,4 @@
-"""Changes that were let in and that the destination cannot take: they wait for a person, with the reason."""
+"""Changes that were accepted and that the destination cannot take: they wait for a person, with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import TableRenames
 
 RULE = "destination"
-"""Who decided, where the destination refuses what policy or a person has let in."""
+"""Who decided, where the destination refuses what policy or a person has accepted."""
 
 
 def held_back(decision: Decision, why: str) -> Decision:
@@ -25,8 +25,8 @@ def held_back(decision: Decision, why: str) -> Decision:
 def hold_tables(
     decisions: Sequence[Decision], refused: Mapping[Ref, str], drifted: Collection[Ref]
 ) -> tuple[Decision, ...]:
-    """Hold what was let in of `refused` tables (accepted name to why). A table that is not accepted yet fails instead;
-    that of a `drifted` one waits for the answer to the drift."""
+    """Hold what was accepted of `refused` tables (accepted name to why). A table that is not accepted yet fails
+    instead; that of a `drifted` one waits for the answer to the drift."""
     if not refused:
         return tuple(decisions)
     places = TableRenames.of(decisions)
@@ -66,20 +66,20 @@ def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews:
 
 
 def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list[str]:
-    """One sentence for each change that the destination refuses alone: its table, which is not refused as a `whole`,
-    goes on with the others."""
+    """Return one sentence for each change that the destination refuses alone: its table, which is not refused as a
+    `whole`, goes on with the others."""
     places = TableRenames.of(decisions)
     held = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
     return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in held]
 
 
 def state_of(decision: Decision, review: Review | None) -> str:
-    """Say in words how a change stands that is not let in: what a person can do about its table."""
+    """Say in words how a change stands that is not accepted: what a person can do about its table."""
     id = review.id if review else describe(decision.change)
     if decision.needs_review:
         return f"{decision.why}: review it ({id})" if decision.rule == RULE else f"review it ({id})"
     if decision.rule == "review":
-        return f"{id} was rejected, `instep changes approve {id}` lets it in"
+        return f"{id} was rejected, `instep changes approve {id}` accepts it"
     if decision.effect == "waiting":
         return f"{decision.why} ({id})"
     return f"{id} is left out by {decision.rule} ({decision.why})"

@@ -1,6 +1,6 @@
-"""The suspected renames of one detection: new ones with their evidence, those that are still open, those let in.
+"""The suspected renames of one detection: new ones with their evidence, those that are still open, those accepted.
 
-A proposal is a review of its own beside the removal and the addition, so that it stays open when both were let in at
+A proposal is a review of its own beside the removal and the addition, so that it stays open when both were accepted at
 once. It goes when one of its sides does. What its data said is kept with it, and read again only when the table has
 moved.
 """
@@ -61,15 +61,15 @@ Opened = Callable[[], AbstractContextManager[Snapshot]]
 
 @dataclass(frozen=True)
 class RenameCandidate:
-    """`changes` with what was let in as renames; `proposals` are open, `rejected` by a person, `applied` (by content
-    key) let in by a rule."""
+    """`changes` with what was accepted as renames; `proposals` are open, `rejected` by a person, `applied` (by content
+    key) accepted by a rule."""
 
     changes: tuple[Change, ...] = ()
     proposals: tuple[RenameInference, ...] = ()
     rejected: tuple[RenameInference, ...] = ()
     applied: Mapping[str, RenameInference] = field(default_factory=dict)
     swapped: Mapping[str, str] = field(default_factory=dict)
-    """By the content keys of two new types: why the columns' names may have been swapped instead."""
+    """Keyed by the content keys of two new types: reason why the columns' names may have been swapped instead."""
 
     def explained(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Return the decisions, those on renames without ids with their evidence; new types that may be two names
@@ -91,7 +91,7 @@ class RenameCandidate:
         return to_json(found) if found else {}
 
     def findings(self, sight: ApprovalFingerprint) -> list[DetectedChange]:
-        """Of the proposals, to be recorded beside those of the decisions."""
+        """Return the findings of the proposals, to be recorded beside those of the decisions."""
         return [_finding(s, sight) for s in (*self.proposals, *self.rejected)]
 
 
@@ -174,7 +174,7 @@ def _samples(
 
 
 def _known(review: Review | None, now: str) -> Sample | None:
-    """What was read when the table looked as it does now."""
+    """Return what was read when the table looked as it does now."""
     data = review.evidence.get("sample") if review else None
     if review is None or not data or review.tables_fingerprint != now:
         return None
@@ -253,7 +253,7 @@ def _with(
 
 
 def to_json(found: RenameInference) -> dict[str, Any]:
-    """As it is stored and shown: the line with its score and its parts; counts, no values."""
+    """Return the form that is stored and shown: the line with its score and its parts; counts, no values."""
     return {
         "line": found.line,
         "score": found.score,

@@ -17,7 +17,7 @@ from instep.sync.detection.filters import where_of
 
 
 def alone(table: Table, column: Column, where: str = "") -> TableRead:
-    """Reads only this column of a source table."""
+    """Read only this column of a source table."""
     return TableRead(table, table, (ColumnRead(column, column),), where)
 
 

@@ -16,7 +16,7 @@ from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
 
-WHY = "the order of its columns is another one, and without column ids names may have been swapped"
+WHY = "the order of its columns has changed, and without column ids names may have been swapped"
 
 
 def may_be_swapped(context: SyncContext, change: Change, table: Table | None) -> bool:
@@ -30,7 +30,7 @@ def may_be_swapped(context: SyncContext, change: Change, table: Table | None) ->
 
 
 def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> Iterator[str]:
-    """One sentence a table that is read anew for that."""
+    """Yield one sentence a table that is read anew for that."""
     places = TableRenames.of(detection.decisions)
     for decision in detection.applied:
         table = accepted.get(places.after(decision.change))

@@ -27,7 +27,7 @@ class TableRenames:
         return ref if isinstance(change, TableRemoved) else self.renames.get(ref, (ref, False))[0]
 
     def after(self, change: Change) -> Ref:
-        """Its name once they are: that of a held rename is the old one."""
+        """Return its name once they are: that of a held rename is the old one."""
         ref = table_of(change) or ("", "")
         old, applied = self.renames.get(ref, (ref, True))
         return ref if applied or isinstance(change, TableRemoved) else old

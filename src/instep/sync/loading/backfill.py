@@ -92,7 +92,7 @@ class Filling:
         self.told.step("reading new columns")
         works, staged, moved = self._read(found)
         crashpoint("fill.read")
-        self.told.step("writing files again")
+        self.told.step("rewriting files")
         for number, work in works.items():
             files = staged[number]
             if work.load.read.source.ref in moved:
@@ -165,7 +165,7 @@ class Filling:
             read = reads.get(pending.table.ref)
             sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
             if read is None or pending.table.ref in stopped:
-                self._leave(pending, "the table does not run now, see `instep status`")
+                self._leave(pending, "the table is not being synced, see `instep status`")
             elif unread := {*pending.table.key, *(c.name for c in pending.columns)} - sourced:
                 self._leave(pending, f"{', '.join(sorted(unread))} is not read now")
             else:
@@ -287,7 +287,7 @@ class Filling:
 
     def _tell(self, work: _RunningBackfill, staged: Staged, done: Filled, seconds: float) -> None:
         pending = work.pending
-        text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
+        text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} rewritten"
         then = "the next sync continues" if self._is_wanted(pending) else "then it was cancelled"
         self._note(pending, text if done.whole else f"{text} so far: {then}")
         self.told.table(pending.table.path, step="done")

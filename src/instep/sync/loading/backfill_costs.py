@@ -35,7 +35,7 @@ class RequestedBackfill:
 
 @dataclass
 class _Table:
-    """What the decisions ask for of one table."""
+    """Backfills that the decisions cause for one table."""
 
     table: Table
     before: Table | None
@@ -46,7 +46,8 @@ class _Table:
 
 
 def asked(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
-    """By table. Rows that only a cursor has left behind (detection/backfill_since.py) are part of the next sync."""
+    """Return requested backfills by table. Rows that only a cursor has left behind (detection/backfill_since.py) are
+    part of the next sync."""
     tables: dict[Ref, _Table] = {}
     places = TableRenames.of(found.plan.decisions)
     for decision in found.plan.decisions:

@@ -33,7 +33,7 @@ HOLD = 1 << 30
 
 @dataclass
 class Following:
-    """Of one run; its passes share it. `pending` are the accepted tables that the next pass reads, `goes_on` tells
+    """CDC of one run, shared by its passes. `pending` are the accepted tables that the next pass reads, `goes_on` tells
     that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
     person has asked for whole tables, so what the server has lost does not matter."""
 
@@ -62,7 +62,7 @@ class Following:
         return source.log(self.context.log) if self.context.log is not None and isinstance(source, Logs) else None
 
     def begin(self) -> None:
-        """Before the snapshot of a pass: makes the log where there was none, and looks how it stands."""
+        """Create the log if needed and check its state, before the snapshot of a pass."""
         if self.log is None:
             self._leave_behind()
             return
@@ -80,7 +80,7 @@ class Following:
         """A connection that follows no log any more has a slot that somebody has to drop."""
         for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
             command = f"instep source log drop {self.context.name} --slot {slot}"
-            self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
+            self.note(f"the server keeps its log for the slot {slot}, which no connection reads any more: {command}")
 
     def _ready(self, log: ChangeLog) -> LogState:
         state = log.state()
@@ -95,7 +95,7 @@ class Following:
         if self._known() and not self.anew:
             assert self.context.log is not None
             raise Blocked(
-                f"the replication slot {self.context.log.slot} is gone, and with it what changed since the last sync",
+                f"the replication slot {self.context.log.slot} is gone, and the changes since the last sync are lost",
                 hint=lost,
             )
         log.create()
@@ -178,7 +178,10 @@ class Following:
         if followed_before or self._found.ready:
             load = replace(load, cursor=self._cursor(said))
         else:
-            why = "a transaction runs that began before its log was followed: the next sync reads it as a whole, too"
+            why = (
+                "a transaction is still open that began before its log was followed: the next sync reads it as a "
+                "whole, too"
+            )
         changed = self._found.tables[load.read.source.ref]
         if position is not None:
             self._at[ref] = position
@@ -206,8 +209,8 @@ class Following:
             return None, ""
         if last["server"] != self._state.server and not (whole or self.anew):
             raise Blocked(
-                "the source is another server than the one whose log was followed (a failover, a restored copy, "
-                "or a replica in the place of another)",
+                "the source is another server than the one whose log was followed "
+                "(a failover, a restored copy, or another replica)",
                 hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
             )
         if last["server"] != self._state.server:
@@ -233,7 +236,7 @@ class Following:
                 return None, ""
             table = self._reads[ref].table.path
             self._lost[ref] = Blocked(
-                f"{why}: what changed since its last sync is lost",
+                f"{why}: the changes since its last sync are lost",
                 hint=f"read the table again: instep sync --full --table {table}",
             )
             raise self._lost[ref]
@@ -267,8 +270,8 @@ class Following:
         return {r["base"]: r["seen"] for r in found if r and "base" in r}
 
     def settle(self, done: Sequence[TableResult]) -> frozenset[Ref]:
-        """After the commits of a pass: notes where the tables are, then lets the server forget what all of them have.
-        Answers the tables that another pass has to read."""
+        """Record the positions of tables after the commits of a pass, then let the server release the log that all have
+        read. Return the tables that another pass has to read."""
         if self.log is None or self._found is None:
             return self.pending
         reached = self._found.reached
@@ -305,7 +308,7 @@ class Following:
         late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
         self._left |= late
         for ref in late if self._state.ours else ():
-            self.note(f"{'.'.join(ref)} is far behind the log, which is released: its next load reads the whole table")
+            self.note(f"{'.'.join(ref)} is far behind, so its log is released: its next load reads the whole table")
         lowest = min([reached, *(at for ref, at in behind.items() if ref not in late)], key=order)
         try:
             self.log.release(lowest)
@@ -330,7 +333,7 @@ def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
 
 
 def _log(cursor: str) -> dict[str, Any] | None:
-    """What a cursor says of the log, None if it is none of a log."""
+    """Return what a cursor says of the log, None if it is none of a log."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")
 

@@ -73,12 +73,12 @@ class FollowsConnector(Protocol):
 
 @dataclass
 class Streaming:
-    """Of one run; `tables` of a group are by their source name, everything else by the accepted one. `anew`: everything
-    is sent again, from the start; with tables `wanted` only those are taken, and no state is saved. `_missed` (source
-    names) are tables of which the run brought operations that were neither taken nor held: they are not whole.
-    `_complete` are those that were loaded from their first row on, with a state saved behind it from which later runs
-    go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that got rows.
-    `_begun`: the backfills that waited as the run planned a table's first rows."""
+    """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted one.
+    `anew`: everything is sent again, from the start; with tables `wanted` only those are taken, and no state is saved.
+    `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
+    not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
+    later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
+    got rows. `_begun`: the backfills that waited as the run planned a table's first rows."""
 
     context: SyncContext
     run: Run
@@ -195,12 +195,14 @@ class Streaming:
         self._waiting = self.context.store.backfills.waiting(self.context.name)
 
     def _want_left(self) -> None:
-        """Asks for all rows of the tables that are read by now and had operations while they were not."""
+        """Ask for all rows of the tables that are read by now and had operations while they were not."""
         if back := self.stream.left & self._reads.keys():
             with self.context.transaction():
                 for ref in back:
                     table = self._reads[ref].table.ref
-                    self.context.store.backfills.want(self.context.name, table, why="rows came of it while it was off")
+                    self.context.store.backfills.want(
+                        self.context.name, table, why="rows of it arrived while it was deselected"
+                    )
                 self.stream.leave(self.stream.left - back)
 
     def is_quiet(self, read: TableRead) -> bool:
@@ -245,7 +247,7 @@ class Streaming:
         return replace(load, action="merge", complete=brought.truncated, cursor=cursor, brought=brought)
 
     def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
-        """After the commits of a pass: keeps what waits and saves the state, or ends the run where a table failed."""
+        """Keep pending operations and save the state after the commits of a pass, or end the run if a table failed."""
         crashpoint("connector.segment.committed")
         loaded = {d.load.read.source.ref for d in done if d.error is None}
         left = self.stream.tables.keys() - loaded
@@ -293,5 +295,7 @@ class Streaming:
         if decision.needs_review:
             return True
         path = ".".join(filter(None, ref))
-        self.outcome.note(f"{path}: its rows are not kept while it is off; everything is sent again once it is on")
+        self.outcome.note(
+            f"{path}: its rows are not kept while it is deselected; everything is sent again once it is selected"
+        )
         return False

@@ -37,11 +37,11 @@ class Engine(Protocol):
         ...
 
     def begin(self) -> None:
-        """Starts what will be needed whatever the work is, beside whatever is read meanwhile."""
+        """Start what will be needed whatever the work is, beside whatever is read meanwhile."""
         ...
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
-        """Waits until this much work can begin; `say` is told what is waited for."""
+        """Wait until this much work can begin; `say` is told what is waited for."""
         ...
 
     def spark(self, say: Say) -> SparkSession | None:
@@ -55,8 +55,9 @@ class Engine(Protocol):
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
-        """One result per chunk, or one with an `error` per failed table; InstepError if all failed together. `done` is
-        given results, from this thread, while others are still read; those that it was not given come at the end."""
+        """Return one result per chunk, or one with an `error` per failed table; InstepError if all failed together.
+        `done` is given results, from this thread, while others are still read; those that it was not given come at the
+        end."""
         ...
 
 
@@ -118,7 +119,7 @@ class OnSpark:
 
 @dataclass(frozen=True)
 class Inline:
-    """In this process; `threads` 0: one a core. Tables that the destination cannot merge by itself fail."""
+    """Engine in this process; `threads` 0: one per core. Tables that the destination cannot merge by itself fail."""
 
     threads: int = 0
     session: None = None
@@ -166,4 +167,4 @@ def _silent(step: str) -> None:
 
 
 def at_the_end(results: list[ChunkResult]) -> None:
-    """For `extract`: nothing is done before everything is read."""
+    """Return a consumer for `extract` that does nothing before everything is read."""

@@ -50,7 +50,7 @@ class FreshColumns:
 
 
 def fresh_columns(context: SyncContext, load: Load) -> FreshColumns:
-    """By their names at the destination."""
+    """Return new columns by their names at the destination."""
     known = {c.name: c.read for c in context.store.loaded.of(context.name, [load.table.ref]).get(load.table.ref, ())}
     waiting = {b.column for b in context.store.backfills.waiting(context.name) if b.table == load.table.ref}
     names = {c.column.name: c.column.alias or c.column.name for c in load.read.columns if c.source is not None}
@@ -67,7 +67,7 @@ def merge_versions(
     commit: Commit,
     merge: MergeBy,
 ) -> LoadOutcome:
-    """Merges staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
+    """Merge staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
     rows themselves would be."""
     return _Versions(context, load, tuple(files), how, spec, commit, merge).all()
 
@@ -161,7 +161,7 @@ class _Versions:
         return batch.column(self.spec.schema.get_field_index(name))
 
     def rows(self, wanted: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.RecordBatch]:
-        """The table's rows for which a mask is true, as c0, c1, ..., without extension types."""
+        """Yield the table's rows for which a mask is true, as c0, c1, ..., without extension types."""
         names, schema = self.spec.schema.names, numbered(self.spec.schema)
         for batch in self.context.destination.write.read(self.ref, names):
             columns = [
@@ -174,7 +174,7 @@ class _Versions:
                 yield kept
 
     def fill(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> None:
-        """Makes `staged`, `known` and `met`."""
+        """Make `staged`, `known` and `met`."""
         schema = numbered(self.spec.schema)
         tabled(db, "staged", staged_rows(self.files, self.spec, self.spec.schema.names), schema)
         db.execute(f"DELETE FROM staged WHERE n IN ({plan.older})").fetchall()

@@ -35,7 +35,7 @@ from instep.sync.staging_cleanup import discard
 
 
 def mark_removed(context: SyncContext, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:
-    """Marks the rows that have one of these keys; returns how many. Cursor and accepted fingerprint stay."""
+    """Mark the rows that have one of these keys; returns how many. Cursor and accepted fingerprint stay."""
     if load.choice.deletes == "hard" or load.table.history:
         what = "a table that keeps its history" if load.table.history else "`deletes: hard`"
         raise DestinationError(
@@ -69,12 +69,12 @@ def _marked(rows: pa.Table, spec: StageSpec) -> pa.Table:
 
 
 class KeyHeld(Blocked):
-    """The rows have keys of a type that is not let in."""
+    """The rows have keys of a type that is not accepted."""
 
 
 @dataclass(frozen=True)
 class TableResult:
-    """What became of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
+    """Result of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
     many rows the source has that the destination has not, and that this load did not read."""
 
     load: Load
@@ -181,7 +181,7 @@ def settled(context: SyncContext, load: Load, future: Future[TableResult], run: 
 
 
 def failed(load: Load, run: Run, error: InstepError) -> TableResult:
-    """A load that changed nothing, with its reason."""
+    """Return a load that changed nothing, with its reason."""
     status = "paused" if isinstance(error, KeyHeld) else "failed"
     result = TableRun(run.id, load.table.ref, status, load.choice.mode, error=str(error))
     return TableResult(load, result, error=error)
@@ -234,8 +234,8 @@ def clear(load: Load, staged: Staged) -> None:
 
 
 def _unread(load: Load, prefix: str) -> tuple[str, ...]:
-    """Columns without a source: retained, or removed there and not decided yet. The JSON of extra columns is one as
-    long as it holds what the source has no more."""
+    """Return columns without a source: retained, or removed there and not decided yet. The JSON of extra columns is one
+    as long as it holds what the source has no more."""
     read = {c.column.name for c in load.read.columns if c.source is not None}
     own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
     return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own

@@ -85,7 +85,7 @@ class Loading:
 
     @property
     def open(self) -> list[Load]:
-        """Those that nothing was done about yet."""
+        """Return the loads that were not started yet."""
         return [load for load in self.loads if load.number not in self._begun]
 
     def _plan(self, snapshot: Snapshot) -> list[Chunk]:
@@ -127,7 +127,7 @@ class Loading:
         self._keep(results)
 
     def _hear(self, fresh: Sequence[ChunkResult], snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
-        """Commits the tables that are complete, if there are enough of them and others are still being read. A
+        """Commit the tables that are complete, if there are enough of them and others are still being read. A
         destination that has to be opened for it would be closed to its readers meanwhile."""
         self._keep(fresh)
         if self.context.destination.lifecycle.session or limits_of(snapshot.reader).connections:
@@ -164,7 +164,7 @@ class Loading:
         return placed(verify(load, self._planned, results), self._specs[load.number][0])
 
     def _look(self, snapshot: Snapshot, loads: Sequence[Load]) -> None:
-        """Sets those aside whose schema has moved, or that others wanted for themselves."""
+        """Set those aside whose schema has moved, or that others wanted for themselves."""
         moved = snapshot.moved(Catalog.of(load.read.source for load in loads)) if loads else frozenset()
         for load in loads:
             if load.read.source.ref in moved or self._gave_way(load):

@@ -31,7 +31,7 @@ PART = 1 << 16
 def altered_rows(
     context: SyncContext, load: Load, files: Sequence[StagedFile], spec: StageSpec
 ) -> tuple[StagedFile, ...]:
-    """Files of whole rows, beside those of the load."""
+    """Return files of whole rows, beside those of the load."""
     writer = ChunkWriter(spec, PART, 0)
     try:
         own = altered_spec(spec, load)

@@ -133,7 +133,7 @@ class LoadPass:
         places[ref] = TableRun(self.run.id, ref, status, error=why)
 
     def _stopped(self) -> dict[Ref, tuple[str, str]]:
-        """Tables that do not run now: (status, why)."""
+        """Return tables that do not run now: (status, why)."""
         held = {ref: ("paused", why) for ref, why in self.detection.unkeyed(moved=True).items()}
         paused = self.context.store.pauses.tables(self.context.name)
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
@@ -142,7 +142,7 @@ class LoadPass:
         return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
     def _drifted(self) -> dict[Ref, tuple[str, str]]:
-        """Tables that somebody has changed at the destination, each with how the question about it stands."""
+        """Return tables that somebody has changed at the destination, each with how the question about it stands."""
         asked = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
         found = self.detection.drift.held(self.detection.decisions)
         state = self.detection.state_of
@@ -195,7 +195,7 @@ class LoadPass:
 
 
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
-    """What is done with values that do not fit a column whose new type was not let in."""
+    """Return what is done with values that do not fit a column whose new type was not accepted."""
     places = TableRenames.of(detection.decisions)
     return {places.after(d.change): d.modifiers.on_invalid_value for d in _held(detection)}
 

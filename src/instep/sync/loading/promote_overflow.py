@@ -1,4 +1,4 @@
-"""Columns that were kept as JSON and are let in: their values leave the objects where the source cannot give them.
+"""Columns that were kept as JSON and are accepted: their values leave the objects where the source cannot give them.
 
 What the source still has comes by the load or by a fill, and the objects of rows that are gone there are taken out
 afterwards. Where the source has dropped the column, the objects are the only copy: they are taken out before anything
@@ -29,7 +29,7 @@ from instep.sync.schema_changes.selected import selected_reads, sides_now
 
 
 def promote_first(context: SyncContext, run: Run, detection: DetectionResult, outcome: RunOutcome) -> None:
-    """Before the loads: what the source does not have any more, or does not send again."""
+    """Promote, before the loads, values that the source no longer has or does not send again."""
     if wanted := waiting(context):
         once = isinstance(context.source, Streams)
         reads = {r.table.ref: r for r in selected_reads(context, detection)[0]}
@@ -39,7 +39,8 @@ def promote_first(context: SyncContext, run: Run, detection: DetectionResult, ou
 
 
 def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
-    """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
+    """Promote, after the loads and backfills, values of rows that these did not reach. What waits for a fill waits for
+    it here, too."""
     if not (wanted := waiting(context)):
         return
     ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}
@@ -107,7 +108,7 @@ def _kept(
 
 
 def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
-    """Return whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
+    """Return whether all its values were kept in clear: it was accepted hashed, and nothing had it hashed before."""
     path = ".".join(filter(None, (*table.ref, column.name)))
     if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
         return False
@@ -118,7 +119,7 @@ def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Col
 
 
 def _name(context: SyncContext, backfill: Backfill) -> str:
-    """What the column was called while it was kept: it may have another name by now."""
+    """Return what the column was called while it was kept: it may have another name by now."""
     return context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
 
 

@@ -12,7 +12,7 @@ from instep.sync.loading.load_table import TableResult
 
 @dataclass(frozen=True)
 class RunScope:
-    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
+    """Scope of a run: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
     source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
     the tables."""
 
@@ -62,6 +62,6 @@ class RunOutcome:
 
 
 def _together(before: TableRun, after: TableRun) -> TableRun:
-    """Both of one table, one behind the other."""
+    """Return both of one table, one behind the other."""
     counts = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds")
     return replace(after, **{name: getattr(before, name) + getattr(after, name) for name in counts})

@@ -38,7 +38,7 @@ def _incomparable(said: str) -> StageError:
 
 
 def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """A table of these rows; `n` numbers them as they came."""
+    """Yield a table of these rows; `n` numbers them as they came."""
 
     def counted() -> Iterator[pa.RecordBatch]:
         start = 0
@@ -56,7 +56,7 @@ def with_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.Record
 
 
 def staged_rows(files: Sequence[StagedFile], spec: StageSpec, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of staged files in the order in which they were read, as c0, c1, ..."""
+    """Yield the rows of staged files in the order in which they were read, as c0, c1, ..."""
     fields = [spec.schema.field(n) for n in names]
     kinds = [plain_type(f.type) for f in fields]
     labels = [f"c{i}" for i in range(len(fields))]
@@ -76,7 +76,7 @@ def numbered(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Without extension types and the field ids of nested fields."""
+    """Return the type without extension types and field ids of nested fields."""
     return plain(pa.nulls(0, kind)).type
 
 

@@ -271,9 +271,9 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     if kept and not drop_retained:
         raise Blocked(
             f"a full refresh of {load.table.path} would lose the values of {', '.join(kept)}, which the source dropped",
-            hint="pass --drop-retained to let them go",
+            hint="pass --drop-retained to drop them",
         )
     if only_here:
-        note = f"the source has dropped {', '.join(only_here)} before anybody decided: without a key the values go"
+        note = f"the source has dropped {', '.join(only_here)} before a decision: without a key the values are lost"
         return replace(load, notes=(*load.notes, note))
     return load

@@ -48,7 +48,7 @@ from instep.sync.table_mode import choose
 
 @dataclass(frozen=True)
 class ReadAgain:
-    """What a change makes a sync read again, by the source's statistics of the last detection."""
+    """Data that a change makes a sync read again, by the source's statistics of the last detection."""
 
     ref: Ref
     mode: str
@@ -73,9 +73,9 @@ class Consequence:
 
 @dataclass(frozen=True)
 class MigrationOutlook:
-    """Of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded changes
-    that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take. `concerned`:
-    tables that it has are among those that are altered."""
+    """Outlook of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded
+    changes that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take.
+    `concerned`: tables that it has are among those that are altered."""
 
     connection: str
     consequences: tuple[Consequence, ...]
@@ -100,7 +100,7 @@ def dialect_of(context: SyncContext) -> str:
 
 
 def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
-    """What the migration would lead to if it were run at the source as it was at the last detection. InstepError
+    """Return what the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = context.store.discoveries.get(context.name)
     now = recall(context, {})
@@ -134,7 +134,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
 
 
 def downstream(context: SyncContext, found: MigrationOutlook, models: Sequence[Model]) -> ImpactReport:
-    """What the changes do to views and models; the ids are those of the consequences."""
+    """Return what the changes do to views and models; the ids are those of the consequences."""
     return report(context, found.preview, models)
 
 
@@ -257,7 +257,7 @@ def _mode(context: SyncContext, table: Table) -> str:
 def _with_doubts(
     made: Sequence[Consequence], then: DetectionResult, renames: Sequence[Unread]
 ) -> Iterator[Consequence]:
-    """Both halves of a rename without ids wait for a person, whatever was decided about them."""
+    """Yield both halves of a rename without ids wait for a person, whatever was decided about them."""
     suspected = {key(half) for found in then.doubt.proposals for half in (found.removed, found.added)}
     places = {r.at for r in renames}
     for one in made:

@@ -34,14 +34,14 @@ class Prepared:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> Prepared:
-    """Two paths of tables, or of columns; writes nothing. Errors are those of the two modules."""
+    """Return two paths of tables, or of columns; writes nothing. Errors are those of the two modules."""
     whole = old in {t.path for t in context.store.accepted.catalog(context.name).tables}
     made: Any = of_tables.prepare(context, old, new) if whole else of_columns.prepare(context, old, new)
     return Prepared(old, new, whole, made)
 
 
 def carry_out(context: SyncContext, made: Prepared) -> int:
-    """Answers the accepted version."""
+    """Answer the accepted version."""
     return of_tables.carry_out(context, made.mapped) if made.whole else of_columns.carry_out(context, made.mapped)
 
 

@@ -27,7 +27,7 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Belongings:
-    """What there is of a connection: the `log` kept at the source ("" if none), its tables at the destination, copies
+    """Belongings of a connection: the `log` kept at the source ("" if none), its tables at the destination, copies
     beside these."""
 
     connection: str
@@ -38,8 +38,8 @@ class Belongings:
 
 @dataclass
 class DeletedConnection:
-    """What became of it. `dropped` tables can be brought back by the destination's own means only. `behind`: what
-    could not be taken away, and why."""
+    """Result of deleting a connection. `dropped` tables can be restored only by the destination's own means. `behind`:
+    what could not be deleted, and why."""
 
     connection: str
     log: str = ""
@@ -50,7 +50,7 @@ class DeletedConnection:
 
 
 def belongings(context: SyncContext) -> Belongings:
-    """From the store alone: nothing is asked of source and destination."""
+    """Return a connection's belongings from the store; source and destination are not opened."""
     log = context.log.slot if context.log and not context.log_taken() else ""
     return Belongings(
         context.name,
@@ -61,7 +61,7 @@ def belongings(context: SyncContext) -> Belongings:
 
 
 def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> DeletedConnection:
-    """Ends a connection. Its tables stay, or are dropped; rows of other shards are never touched.
+    """End a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
     Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
     A source or destination that cannot be reached is an error, and nothing is forgotten; with `abandon` what is there
@@ -142,7 +142,7 @@ def log_of(context: SyncContext) -> ChangeLog | None:
 
 
 def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
-    """Takes away what runs have left beside the tables, and if asked for the tables with their views and copies."""
+    """Take away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
     for table in context.destination.schema.inspect(there.tables).tables:
         context.destination.write.claim(table.ref, run.fence)

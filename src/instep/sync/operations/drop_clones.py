@@ -13,7 +13,7 @@ from instep.sync.two_people import two_people
 
 
 def purge(context: SyncContext, copies: Sequence[Copy]) -> None:
-    """Deletes them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
+    """Delete them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
     a second person."""
     what = ", ".join(sorted(".".join(copy.place) for copy in copies))
     with two_people(context, "table purge", what), claimed(context, "apply") as run:

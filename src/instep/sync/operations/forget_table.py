@@ -14,7 +14,7 @@ from instep.sync.context import SyncContext
 
 
 def forget_sent(context: SyncContext, name: str) -> Table:
-    """Drops the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
+    """Drop the destination's table of that name (`schema.table` or `table`) and forgets what was sent of it, and the
     connector's state: its next run sends everything again. InstepError if there is no such table."""
     table = _named(context, name)
     with claimed(context, "delete") as run, context.destination_open():
@@ -43,4 +43,4 @@ def _named(context: SyncContext, name: str) -> Table:
     if name in known:
         return known[name]
     hint = did_you_mean(name, known, f"there are: {', '.join(known) or 'none'}")
-    raise InstepError(f"no run has brought a table {name}", hint=hint)
+    raise InstepError(f"no run has loaded a table {name}", hint=hint)

@@ -38,7 +38,7 @@ Columns = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class ChangeImpact:
-    """What one change does downstream: names of models, with where and why in `verdicts` of the report."""
+    """Downstream impact of one change: names of models, with where and why in `verdicts` of the report."""
 
     id: str
     summary: str
@@ -89,7 +89,7 @@ def judged(found: Looked, models: Sequence[Model]) -> ImpactReport:
 
 
 def report(context: SyncContext, found: PlanPreview, models: Sequence[Model], change: str = "") -> ImpactReport:
-    """As `looked` looks at it, against the models."""
+    """Evaluate the changes, as `looked` detects them, against the models."""
     return judged(looked(context, found, change), models)
 
 
@@ -100,7 +100,7 @@ def _looked_at(found: PlanPreview, change: str) -> list[Decision]:
     named = [d for d in decisions if found.reviews[key(d.change)].id.startswith(change)]
     if len(named) == 1:
         return named
-    what = "is the beginning of several ids" if named else "is none of the changes that the source shows now"
+    what = "matches several ids" if named else "is none of the changes that the source shows now"
     raise InstepError(f"{change} {what}", hint="see `instep changes list` for the ids")
 
 

@@ -25,7 +25,7 @@ class KeyReport:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         if self.counts is None:
             return (f"{self.review}: its key was not counted: {self.why_not}",)
         key = ", ".join(self.counts.key)
@@ -33,8 +33,8 @@ class KeyReport:
 
 
 def key_report(context: SyncContext, review: Review) -> KeyReport | None:
-    """None for a change that is not about a key, or that is answered. Reads the key's columns; what cannot be read is
-    said, not raised."""
+    """Return the report of a key change; None for any other change, or an answered one. Reads the key's columns; what
+    cannot be read is said, not raised."""
     change = change_from_dict(review.change)
     if review.status != "open" or not isinstance(change, KeyChanged | KeyRemoved):
         return None

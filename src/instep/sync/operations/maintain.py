@@ -42,7 +42,7 @@ FAILURES = (InstepError, OSError, ValueError)
 
 @dataclass(frozen=True)
 class MaintainedTable:
-    """What became of one table: `error` says what failed, `left` why it was given up to a load."""
+    """Result of one table's maintenance: `error` is the failure, `left` the reason why it was left to a load."""
 
     table: str
     done: Maintained = field(default_factory=Maintained)
@@ -53,7 +53,7 @@ class MaintainedTable:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What `instep maintain` did. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
+    """Report of `instep maintain`. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
     the destination's file before and after; None where it is no single file. `note`: why nothing applies."""
 
     run: str
@@ -184,7 +184,7 @@ def _by_command(
         return MaintainedTable(path, left="it is not at the destination")
     held = keeper.held_by(ref)
     if held > work.fence:
-        return MaintainedTable(path, left="a run that began later is at it")
+        return MaintainedTable(path, left="a later run is working on it")
     own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
     kept = _one(context, keeper, ref, path, own)
     told.table(path, step="failed" if kept.error else "done")
@@ -197,7 +197,9 @@ def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, wo
     try:
         done = keeper.maintain(ref, work)
     except (Fenced, Conflict):
-        return MaintainedTable(path, left="it is being loaded: the next time", seconds=time.monotonic() - begun)
+        return MaintainedTable(
+            path, left="it is being loaded and will be maintained next time", seconds=time.monotonic() - begun
+        )
     except FAILURES as error:
         return MaintainedTable(path, error=str(error), seconds=time.monotonic() - begun)
     seconds = time.monotonic() - begun

@@ -87,7 +87,7 @@ class RepairTarget:
     ref: Ref
     state: LoadState
     choice: TableMode
-    """Its mode; `deletes` says what becomes of rows that the source does not have."""
+    """Load mode; `deletes` decides about rows that the source does not have."""
 
     @property
     def path(self) -> str:
@@ -147,7 +147,7 @@ def _check_kind(context: SyncContext, table: Table) -> None:
     if context.destination.shard is not None:
         raise _refused(path, "connections share it, and their rows are in one table", anew)
     if not table.key:
-        raise _refused(path, "it has no key, so that its rows cannot be told apart", anew)
+        raise _refused(path, "it has no key, so its rows cannot be identified", anew)
     if table.history or context.settings(table).history:
         raise _refused(path, "it keeps its history, and a repair would make versions that never were", anew)
     if choose(table, context.settings(table)).mode == "append":
@@ -184,7 +184,7 @@ def _check_positions(context: SyncContext, snapshot: Snapshot, target: RepairTar
             raise _refused(path, "rows are read from a replica, which may be behind the log that was followed", again)
         log = context.source.log(context.log).state()
         if not log.exists or log.trouble or log.server != last["server"]:
-            why = log.trouble or "the log that it follows is gone, and with it what changed since the last sync"
+            why = log.trouble or "the log that it follows is gone, and the changes since the last sync are lost"
             raise _refused(path, why, log.hint or again)
     elif target.choice.cursor is not None:
         after = recorded(target.state, target.choice.cursor)
@@ -261,14 +261,14 @@ def _told(batches: pa.RecordBatchReader, path: str, progress: Progress) -> Itera
 
 @dataclass(frozen=True)
 class RepairPreview:
-    """What a repair finds and would do; `verdict` is what `verify` says of the table now."""
+    """Findings of a repair before it is carried out; `verdict` is the current result of `verify`."""
 
     verdict: VerifyResult
     counts: Mapping[str, int]
     reads: int
     """Rows of the source that are read again."""
     removes: str
-    """What becomes of rows that the source does not have: `deleted`, or `marked as deleted`."""
+    """Treatment of rows that the source does not have: `deleted`, or `marked as deleted`."""
     savepoint: str = ""
     """The snapshot that the table is at, which it can be put back to; "" where there is none."""
     examples: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -282,13 +282,13 @@ class RepairPreview:
             return (f"{table} equals its source: there is nothing to repair", *self.verdict.differences)
         found = (
             (MISSING, "missing at the destination: inserted"),
-            (DIFFERS, "with other values than the source: written again"),
+            (DIFFERS, "with other values than the source: rewritten"),
             (EXTRA, f"only at the destination: {self.removes}; name {table} with --allow-destructive"),
         )
         back = (
             f"`instep restore {table} --snapshot {self.savepoint}` takes it back"
             if self.savepoint
-            else "the destination keeps no snapshots: a repair cannot be taken back"
+            else "the destination keeps no snapshots: a repair cannot be undone"
         )
         return (
             f"{table}: {self.verdict.source_rows:,} rows in the source, {self.verdict.destination_rows:,} in the "
@@ -346,7 +346,7 @@ def _savepoint(context: SyncContext, ref: Ref) -> str:
 
 @dataclass(frozen=True)
 class RepairResult:
-    """What a repair has done, and what `verify` says of the table since."""
+    """Result of a repair, with the result of `verify` afterwards."""
 
     run: str
     verdict: VerifyResult
@@ -414,7 +414,10 @@ def _stage(
         return None
     found.check_keys()
     if (extra := counts.get(EXTRA, 0)) and not any(fnmatchcase(path, pattern) for pattern in allowed):
-        what = f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would go"
+        what = (
+            f"{extra:,} {_rows(extra)} of {path} {'is' if extra == 1 else 'are'} not in the source, and would be "
+            "deleted"
+        )
         raise Blocked(what, hint=f"name it: --allow-destructive '{path}'")
     load = _load(context, found.target, run, removes=bool(extra))
     try:
@@ -422,7 +425,7 @@ def _stage(
         crashpoint("repair.staged")
         if snapshot.moved(Catalog.of([found.target.read.source])):
             raise Conflict(
-                f"the schema of {path} moved while its rows were read", hint="run `instep sync`, then repair"
+                f"the schema of {path} changed while its rows were read", hint="run `instep sync`, then repair"
             )
         context.store.runs.check(run)
     except BaseException:

@@ -56,7 +56,7 @@ class RestorePreview:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people, before it happens."""
+        """Return the preview's lines for people."""
         if self.interrupted:
             back = f"{self.table.path} was restored to snapshot {self.point.id} by run {self.interrupted}"
             return (f"{back}, which was interrupted: its record is completed",)
@@ -66,13 +66,15 @@ class RestorePreview:
             f"{self.now.rows:,} rows now, {self.rows:,} then; commits since then: {self.since}",
             _SENT_AGAIN if self.sent else _reads(self.now.cursor, self.point.cursor),
         ]
-        found += [f"column {name} came or was filled later: it is filled again by a backfill" for name in self.again]
+        found += [f"column {name} was added or filled later: a backfill fills it again" for name in self.again]
         found += (
-            [f"{path} was read as a whole since then, or by another cursor: the next sync reads it whole"]
+            [f"{path} was read as a whole since then, or by another cursor: the next sync reads the whole table"]
             if self.whole and not self.sent
             else []
         )
-        found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
+        found += [
+            f"column {name} was added later and is no longer at the source: its values are lost" for name in self.lost
+        ]
         return tuple(found)
 
     def document(self) -> dict[str, Any]:
@@ -96,13 +98,13 @@ def _reads(now: str, then: str) -> str:
     if old is None or (new is not None and old.get("column") != new.get("column")):
         return "the next sync reads the whole table again"
     if "log" in old:
-        return "the next sync reads the log from there on, or the whole table if the server has it no more"
+        return "the next sync reads the log from there on, or the whole table if the server no longer has it"
     reached = f", which had reached {new['upper']}" if new else ""
     return f"the next sync reads again from {old['column']} {old['upper']} on{reached}"
 
 
 def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
-    """What the table with this path can be put back to, newest first. InstepError for an unknown table."""
+    """Return what the table with this path can be put back to, newest first. InstepError for an unknown table."""
     table, ref = _table(context, path)
     return table, _keeper(context).savepoints(ref)
 
@@ -172,7 +174,8 @@ def _interrupted(context: SyncContext, ref: Ref) -> str:
 
 
 def _filled_since(context: SyncContext, table: Table, point: Savepoint) -> frozenset[str]:
-    """Columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole table."""
+    """Return columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole
+    table."""
     done = context.store.backfills.find(context.name, ("done",))
     return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
 
@@ -187,13 +190,13 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
     else:
         found, what = next((p for p in points if p.id == snapshot), None), f"{snapshot}"
     if found is None:
-        why = "it has expired, or never was the table's"
+        why = "it has expired, or is not one of the table"
         raise InstepError(f"{path} has no snapshot {what}: {why}", hint=_LIST.format(path))
     return found
 
 
 def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] = ()) -> Run:
-    """Does it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
+    """Do it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
     person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
     whole."""
     path = made.table.path
@@ -268,7 +271,7 @@ class Restore(Work):
 
 @dataclass(frozen=True)
 class SavepointList:
-    """What a table can be put back to, newest first."""
+    """Snapshots that a table can be restored to, newest first."""
 
     table: str
     savepoints: tuple[Savepoint, ...]
@@ -289,4 +292,6 @@ class ListSavepoints(DirectWork):
 
 
 def _moved(made: RestorePreview) -> Conflict:
-    return Conflict(f"table {made.table.path} has changed since it was shown", hint="look again, then restore")
+    return Conflict(
+        f"table {made.table.path} has changed since it was shown", hint="run the command again, then restore"
+    )

@@ -31,7 +31,7 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class NewCursor:
-    """What giving `table` (as accepted) the cursor does; "" for none. `upper` is the newest value at the source."""
+    """Effect of giving `table` (as accepted) the cursor; "" for none. `upper` is the newest value at the source."""
 
     table: Table
     cursor: str
@@ -43,7 +43,7 @@ class NewCursor:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         return (*self._reading(), *(f"settles {r.id}: {r.summary}" for r in self.settles))
 
     def document(self) -> dict[str, Any]:
@@ -54,10 +54,10 @@ class NewCursor:
         path = self.table.path
         if not self.cursor:
             return (f"{path} is read as a whole by each sync",)
-        begin = f"from {self.start} on; older rows are not looked at" if self.start else "as a whole"
+        begin = f"from {self.start} on; older rows are not read" if self.start else "as a whole"
         lines = [
             f"the newest {self.cursor} at the source is {self.upper or 'not there: it has no rows'}",
-            f"the next sync reads {path} {begin}, later ones what is newer",
+            f"the next sync reads {path} {begin}, later ones only newer rows",
         ]
         if not self.table.key:
             lines.append("without a key, rows are only ever added")
@@ -129,7 +129,7 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
 
 
 def carry_out(context: SyncContext, made: NewCursor) -> int:
-    """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
+    """Do it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
     what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
     with two_people(context, "table set-cursor", what), claimed(context, "apply", paused_too=True) as run:

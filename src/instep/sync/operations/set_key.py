@@ -46,7 +46,7 @@ BYTES = 230
 
 @dataclass(frozen=True)
 class Rekeying:
-    """What giving `table` (as accepted) the key does. `own`: it is the source's own key, so that nothing has to be
+    """Effect of giving `table` (as accepted) the key. `own`: it is the source's own key, so that nothing has to be
     chosen. `settles` are the changes that are answered by it; `retyped` the columns of the key that have another type
     at the source."""
 
@@ -62,7 +62,7 @@ class Rekeying:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         steps = (f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps)
         return (
             *(f"key ({', '.join(self.key)}) {line}" for line in self.counts.lines),
@@ -85,7 +85,7 @@ class Rekeying:
         if self.way == "rekey" and source.nulls:
             return f"{names} has NULL in {source.nulls:,} rows of the source"
         if self.way == "rekey" and not destination.unique:
-            return f"{names} does not tell the rows at the destination apart: {destination}"
+            return f"{names} does not identify the rows at the destination: {destination}"
         return ""
 
     def document(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Rekeying:
         }
 
     def told(self) -> dict[str, Any]:
-        """For people: what was counted, what keeps it from being done, which ways there are."""
+        """Return the lines for people: counts, obstacles and options."""
         return {
             "counted": list(self.counts.lines),
             "why_not": self.why_not,
@@ -173,7 +173,7 @@ def _with_narrower_types(table: Table, accepted: Table) -> Table:
 
 
 def carry_out(context: SyncContext, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
-    """Does it as one run; answers the accepted version and where the old table is kept, if it is.
+    """Do it as one run; answers the accepted version and where the old table is kept, if it is.
 
     Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
     want a second person; StalePlan if the accepted schema has moved since `prepare`.
@@ -252,7 +252,7 @@ def offers(path: str, counts: KeyCount) -> list[str]:
     """What can be done about a key with these counts: one command a line, and what it does or why it would not."""
     key, source, destination = ",".join(counts.key), counts.source, counts.destination
     if source.duplicates:
-        return [f"{source.duplicates:,} rows of the source would be lost: choose a key that tells them apart"]
+        return [f"{source.duplicates:,} rows of the source would be lost: choose a key that identifies them"]
     stay = source.unique and destination.unique
     names = {
         "rekey": MEANS["rekey"] if stay else "refused while there are duplicates or NULLs",

@@ -61,7 +61,7 @@ class SchemaSides:
 
 @dataclass(frozen=True)
 class AtDestination:
-    """What the destination has of the accepted tables, by their references there."""
+    """State of the accepted tables at the destination, by their references there."""
 
     tables: Catalog
     sizes: Mapping[Ref, TableSize]
@@ -70,7 +70,7 @@ class AtDestination:
 
 @dataclass(frozen=True)
 class TableRecords:
-    """What the store has on a connection's tables, by their accepted references."""
+    """Records of the store on a connection's tables, by their accepted references."""
 
     last: Mapping[Ref, TableRun]
     runs: Mapping[str, Run]
@@ -182,9 +182,9 @@ def _mode(context: SyncContext, table: Table) -> tuple[str | None, str]:
 
 def _note(table: Table, size: TableSize) -> str:
     if not table.alias:
-        return "selected, not accepted: `instep plan` shows what a sync makes of it"
+        return "selected, not accepted: run `instep plan` to see what a sync would do"
     if table.retained:
-        return "kept after its removal at the source; it is not read any more"
+        return "retained after its removal at the source; no longer read"
     return "" if size.rows is not None else "not loaded yet: `instep sync` loads it"
 
 

@@ -51,7 +51,7 @@ _GROUP = 10_000
 
 @dataclass(frozen=True)
 class QuarantineCount:
-    """What the source has and its table does not take."""
+    """Count of source values that the table does not accept."""
 
     values: int = 0
     """Values held in quarantine, of rows that are there without them."""
@@ -155,7 +155,7 @@ def _entries(context: SyncContext, table: Table, names: Mapping[str, str]) -> It
 
 
 def _place_of(entry: QuarantineEntry, by_id: Mapping[int, str], names: Mapping[str, str]) -> str:
-    """The entry under the names that its columns have at the destination now."""
+    """Return the entry under the names that its columns have at the destination now."""
     fields = json.loads(entry.fields)
 
     def now(path: str) -> str:
@@ -182,7 +182,7 @@ __all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What the comparison of one table has found."""
+    """Result of the comparison of one table."""
 
     table: str
     equal: bool
@@ -204,7 +204,7 @@ class VerifyResult:
     stale: int = 0
     """Held values and rows that the source does not have any more."""
     skipped: str = ""
-    """Why the table waits and was not compared: the held change, with its id."""
+    """Pending change, with its id, for which the table waits and was not compared."""
 
     @property
     def waits(self) -> bool:
@@ -240,8 +240,8 @@ class _Side:
 def verify(
     context: SyncContext, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
 ) -> list[VerifyResult]:
-    """One verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that differ
-    are counted and not named. InstepError for a path in `only` that no such table has."""
+    """Return one verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that
+    differ are counted and not named. InstepError for a path in `only` that no such table has."""
     if isinstance(context.source, Streams):
         raise Blocked(
             f"connection {context.name} has nothing to compare with: a connector sends what has changed, once",

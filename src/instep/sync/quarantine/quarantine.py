@@ -54,9 +54,9 @@ class Holding:
 def holdings(
     context: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
 ) -> Iterator[Holding]:
-    """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
-    which what dead runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead. Raises
-    InstepError for an unknown table."""
+    """Yield the quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks,
+    for which what dead runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead.
+    Raises InstepError for an unknown table."""
     known = context.store.runs.history(context.name, limit=KEPT_RUNS)
     running = {r.id for r in known if r.status == "running" and not idle}
     ended_badly = [r for r in known if r.status != "done" and r.id not in running]
@@ -110,7 +110,7 @@ def _hider(context: SyncContext, table: Table) -> Callable[[str, str | None], st
 
 
 def discard(context: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[QuarantineEntry]:
-    """Lets go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
+    """Let go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
     same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
     want a second person."""
     with (
@@ -201,7 +201,7 @@ class DiscardQuarantine(DirectWork):
 
 @dataclass(frozen=True)
 class EraseReport:
-    """How many entries there were of which nothing is left."""
+    """Number of erased entries."""
 
     erased: int
 
@@ -239,13 +239,13 @@ def resolved(found: Sequence[Holding], ids: Collection[str]) -> list[str]:
 
 
 def settle(holding: Holding, changed: Mapping[str, QuarantineEntry], run: Run) -> None:
-    """Writes the quarantine anew with these entries (by id) in the place of those that it had."""
+    """Write the quarantine anew with these entries (by id) in the place of those that it had."""
     entries = [changed.get(e.id, e) for e in holding.found.entries]
     rewrite(holding.target.quarantine, holding.target.io, holding.found, entries, run.id)
 
 
 def expire(context: SyncContext, run: Run) -> int:
-    """Deletes what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
+    """Delete what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
     the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
     if not is_first_today(context, run) or not context.store.runs.ever_held(context.name):
         return 0

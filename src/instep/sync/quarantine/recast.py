@@ -54,7 +54,7 @@ class Recast:
 
 
 class StillInvalid(Exception):
-    """Why an entry stays."""
+    """Reason why an entry stays quarantined."""
 
 
 def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
@@ -137,7 +137,7 @@ class _Columns:
         return self.numbers[same]
 
     def value(self, name: str, text: str, *, key: bool = False) -> pa.Array:
-        """One value as the column holds it; raises InvalidValue with the reason."""
+        """Return one value as the column holds it; raises InvalidValue with the reason."""
         column, field = self.accepted[name], self.schema.field(name)
         if not key:
             self.check_open(column)

@@ -32,7 +32,7 @@ _WORDS = ("replayed", "superseded", "held")
 
 @dataclass(frozen=True)
 class Replayed:
-    """What one replay does to one table: entries by what becomes of them. `error` says why nothing was done."""
+    """Result of one replay for one table: entries by what becomes of them. `error` says why nothing was done."""
 
     table: str
     replayed: tuple[QuarantineEntry, ...] = ()
@@ -68,7 +68,7 @@ def replay(
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """What a replay did to each table, or would do: documents of `Replayed`."""
+    """Result or preview of a replay per table: documents of `Replayed`."""
 
     tables: tuple[Mapping[str, Any], ...]
 
@@ -140,8 +140,8 @@ def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> Non
 def _look(
     context: SyncContext, holding: Holding, column: str, now: datetime | None = None
 ) -> tuple[Replayed, RowLookup | None, Rejoined]:
-    """What would become of the entries. Those that a person has let go still tell that older ones are not the last
-    word."""
+    """Return what would become of the entries. Those that a person has let go still tell that older ones are not the
+    last word."""
     mine = [e for e in holding.found.entries if not column or e.column == column]
     made = recast(context, holding.table, holding.target.schema, mine)
     stays = [e for e in made.stays if e.status == "held"]

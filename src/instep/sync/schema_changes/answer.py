@@ -22,7 +22,7 @@ from instep.sync.schema_changes.apply import make_plan
 
 
 def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
-    """Looks at source and destination and answers what approving these changes of one connection adds to the plan.
+    """Look at source and destination and answer what approving these changes of one connection adds to the plan.
 
     Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
     accepted schema since the change was shown. What is there now is recorded, so that it can be looked at.
@@ -42,7 +42,7 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
 
 
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerOutlook:
-    """What happens while these changes stay out (rejected) or stay open: from the store alone."""
+    """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in STANDING}
     found = recall(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
@@ -52,7 +52,7 @@ def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatu
 
 
 def check_approvals(context: SyncContext, made: Plan) -> None:
-    """Raises StalePlan if a plan carries out an approval that was taken back, or that is about another state of its
+    """Raise StalePlan if a plan carries out an approval that was taken back, or that is about another state of its
     table than the one that is there now."""
     approved = [d for d in made.decisions if d.applied and d.rule == "review"]
     if not approved:
@@ -68,12 +68,12 @@ def check_approvals(context: SyncContext, made: Plan) -> None:
 
 
 def refuse_stale(detection: DetectionResult) -> None:
-    """Raises StalePlan if this detection found approvals that do not count any more."""
+    """Raise StalePlan if this detection found approvals that do not count any more."""
     stale = [detection.reviews[k] for k in sorted(detection.stale)]
     if stale:
         raise StalePlan(
             f"change {stale[0].id} was approved, but its table has changed since: {stale[0].summary}",
-            hint=f"look again: `instep changes show {stale[0].id}`, then approve or reject it",
+            hint=f"review it again: `instep changes show {stale[0].id}`, then approve or reject it",
         )
 
 
@@ -87,7 +87,7 @@ def _check(review: Review, now: Review | None) -> None:
         table = ".".join(filter(None, review.table))
         raise StalePlan(
             f"table {table} has changed since change {review.id} was found ({side}): {review.summary}",
-            hint=f"look again: `instep changes show {review.id}`, `instep plan`",
+            hint=f"review it again: `instep changes show {review.id}`, `instep plan`",
         )
 
 

@@ -171,7 +171,7 @@ def apply_plan(
     *,
     id: str = "",
 ) -> int:
-    """Executes a plan, with a record of each step, and accepts its catalog; returns the accepted version. `detection`
+    """Execute a plan, with a record of each step, and accept its catalog; returns the accepted version. `detection`
     is the one that the plan was made from, if this run made it; `id` the plan's, if people know it already."""
     with span("apply.ddl", steps=len(made.steps)), journal(context, run, made, id) as record:
         for group in made.groups():
@@ -224,7 +224,7 @@ def plan_and_apply(
     context: SyncContext, run: Run, detection: DetectionResult, reviews: Mapping[str, Review]
 ) -> tuple[Plan, Mapping[Ref, str]]:
     """Apply what was decided; return the plan that was carried out, and the accepted tables that failed, with why. A
-    table whose values turn out not to fit while they are written again keeps its columns, and the others go on; so they
+    table whose values turn out not to fit while they are rewritten keeps its columns, and the others continue; so they
     do where one cannot be written."""
     stuck, failing = dict[Ref, str](), dict[Ref, str]()
     while True:
@@ -244,7 +244,7 @@ def plan_and_apply(
 
 
 def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
-    """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
+    """Raise StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for
     the tables that are switched on."""
     accepted = context.store.accepted.catalog(context.name)
@@ -261,7 +261,8 @@ def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> No
 def _accept(
     context: SyncContext, made: Plan, reviews: Mapping[str, Review], detection: DetectionResult | None, record: Journal
 ) -> int:
-    """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
+    """Return one transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the
+    events."""
     places = TableRenames.of(made.decisions)
     applied = [
         d
@@ -368,7 +369,7 @@ def _rebuilds(context: SyncContext, backfill: Backfill) -> bool:
 
 
 def let_go(context: SyncContext, run: Run, only: Set[str]) -> None:
-    """Drops the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
+    """Drop the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
     them, and a person has consented; under four_eyes two people. The destination keeps them for undoing."""
     before = context.store.accepted.catalog(context.name)
     stale, act = stale_tables(before, only), let_go_of(context.name, before, only)
@@ -381,7 +382,7 @@ def let_go(context: SyncContext, run: Run, only: Set[str]) -> None:
 
 
 def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
-    """Drops accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
+    """Drop accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
     One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
     columns. The destination keeps them for undoing."""
     before, on = context.store.accepted.catalog(context.name), chosen(context.said, context.store, context.name)

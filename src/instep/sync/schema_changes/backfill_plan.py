@@ -78,7 +78,8 @@ def whole_tables(context: SyncContext) -> dict[Ref, str]:
 
 
 def wishes(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
-    """By table, oldest first; what cannot be filled, or waits for the whole table, is left out."""
+    """Return requested backfills by table, oldest first, without those that cannot be filled or wait for the whole
+    table."""
     whole = whole_tables(context)
     waiting: dict[Ref, list[Backfill]] = {}
     for wanted in context.store.backfills.waiting(context.name):
@@ -170,7 +171,7 @@ def _bytes(kind: DataType) -> int:
 
 
 def held_up(context: SyncContext, table: Table) -> str:
-    """What would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
+    """Return what would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
     limits = context.backfill_limits
     if not limits.max_bytes:
         return waits(limits, datetime.now(UTC))

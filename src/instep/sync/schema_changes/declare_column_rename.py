@@ -1,6 +1,6 @@
 """Turns a removal and an addition of a column into a rename, because a person says so.
 
-The accepted column takes the new source name and keeps its values. If the new column was let in meanwhile, what was
+The accepted column takes the new source name and keeps its values. If the new column was accepted meanwhile, what was
 loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded before the destination is touched, so
 that a mapping that was interrupted is finished by the next run.
 """
@@ -47,8 +47,8 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 @dataclass(frozen=True)
 class ColumnRenamePlan:
-    """What a mapping does. `column` is how the accepted one is from then on; `interim` the accepted column that was
-    loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
+    """Plan of a declared column rename. `column` is how the accepted one is from then on; `interim` the accepted column
+    that was loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
 
     table: Table
     old: Column
@@ -59,7 +59,7 @@ class ColumnRenamePlan:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         path, now = self.table.path, self.column.name
         found = [f"column {path}.{self.old.name} is read from {now} and keeps its values"]
         found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
@@ -91,7 +91,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
 
 
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
-    """Does it as one run and answers the accepted version."""
+    """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
         _check_held(context, mapped.table, mapped.old)
         held = replace(context, run=run)
@@ -191,7 +191,7 @@ def _check(
         raise Blocked(f"{now} is in the {use} of {table.path}", hint="see `instep table set-key` and `set-cursor`")
     if fitting(old.type, new.type) is None:
         raise Blocked(
-            f"{name} is {old.type} and {now} is {new.type}: values of one are none of the other",
+            f"{name} is {old.type} and {now} is {new.type}: the types are not compatible",
             hint="keep both columns, or change the type at the source first",
         )
     if not column_is_on(context.selection, source, new)[0]:
@@ -256,7 +256,7 @@ def _done(there: Catalog, ref: Ref, old: Column) -> bool:
 
 
 def _empty(context: SyncContext, table: Table, old: Column) -> int:
-    """Rows with NULL in the old column at the destination."""
+    """Return rows with NULL in the old column at the destination."""
     ref, name = destination_ref(table, context.naming), old.alias or old.name
     if context.destination.schema.state(ref) is None or name not in _names(context, ref):
         return 0

@@ -1,7 +1,7 @@
 """Turns a removal and an addition of a table into a rename, because a person says so.
 
 The accepted table takes the new name, at the destination too, and keeps its rows; its columns go on by name. If the
-new table was let in meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
+new table was accepted meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
 before the destination is touched, so that a mapping that was interrupted is finished by the next run.
 """
 
@@ -35,8 +35,8 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 @dataclass(frozen=True)
 class MappedTable:
-    """What a mapping does. `old` is the accepted table, `new` the source's; `interim` the accepted table that was
-    loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has.
+    """Plan of a declared table rename. `old` is the accepted table, `new` the source's; `interim` the accepted table
+    that was loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has.
     `empty`: rows that lack values afterwards; none, as every row is read."""
 
     old: Table
@@ -49,13 +49,15 @@ class MappedTable:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For people."""
+        """Return the text for people."""
         found = [f"table {self.old.path} is read from {self.new.path} and keeps its rows"]
         found += [f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps]
         if self.interim is not None:
             found.append(f"what was loaded into {self.new.path} meanwhile stays beside it")
-        found += [f"column {name} is not in {self.new.path}: a removal for policy" for name in self.gone]
-        found += [f"column {name} is new in {self.new.path}: an addition for policy" for name in self.fresh]
+        found += [f"column {name} is not in {self.new.path}: a removal, which the policy decides" for name in self.gone]
+        found += [
+            f"column {name} is new in {self.new.path}: an addition, which the policy decides" for name in self.fresh
+        ]
         return (*found, f"{self.new.path} is read as a whole by the next sync")
 
 
@@ -78,7 +80,7 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
 
 
 def carry_out(context: SyncContext, mapped: MappedTable) -> int:
-    """Does it as one run and answers the accepted version."""
+    """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
         held = replace(context, run=run)
         wanted = held.store.mappings.want(context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who)
@@ -155,7 +157,7 @@ def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, n
         if now is not None and fitting(column.type, now.type) is None:
             raise Blocked(
                 f"{old.path}.{column.name} is {column.type} and {new.path}.{column.name} is {now.type}: "
-                "values of one are none of the other",
+                "the types are not compatible",
                 hint="keep both tables, or change the type at the source first",
             )
     for column in new.columns:
@@ -164,7 +166,7 @@ def _check(context: SyncContext, accepted: Catalog, seen: Catalog, old: Table, n
         if len(shown) > 1:
             raise Blocked(
                 f"only one of {old.path}.{column.name} and {new.path}.{column.name} is hashed or switched off",
-                hint="let the selection say the same of both, by command or in the project file",
+                hint="select or hash both in the same way, by command or in the project file",
             )
     return interim
 

@@ -111,7 +111,7 @@ def _choices(context: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMo
 
 
 def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
-    """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
+    """Apply a plan as one run and returns the accepted version. `id`: under which it was shown.
 
     Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
     `allowed` names, or where a second person is needed.

@@ -27,7 +27,7 @@ def with_history(context: SyncContext, decisions: Sequence[Decision], before: Ca
 
 
 def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:
-    """Tables of a key that are replaced by others of that key: by the name after, and as they were."""
+    """Yield tables of a key that are replaced by others of that key: by the name after, and as they were."""
     places = TableRenames.of(decisions)
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, TableReplaced)):
         ref, old = places.after(one), before.get(places.before(one))
@@ -45,14 +45,14 @@ def _begins(context: SyncContext, table: Table) -> bool:
 
 
 def goes_on(context: SyncContext, after: Catalog) -> list[str]:
-    """One sentence for each table that keeps its history although the settings say so no more."""
+    """Return one sentence for each table that keeps its history although the settings say so no more."""
     left = [t for t in after.tables if t.history and not t.retained and not context.settings(t).history]
     way = "take it out of the connection and load it through another one to have current rows only"
     return [f"{t.path}: it continues to keep its history, which `history: false` does not remove: {way}" for t in left]
 
 
 def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, str]:
-    """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
+    """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not accepted,
     whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
     read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
     places, keys = TableRenames.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type

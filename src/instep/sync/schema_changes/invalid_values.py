@@ -1,4 +1,4 @@
-"""What is lost while a new type is not let in: source values that do not fit the accepted type, on a sample."""
+"""What is lost while a new type is not accepted: source values that do not fit the accepted type, on a sample."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from instep.sync.schema_changes.lossy_casts import accepted_column
 
 @dataclass(frozen=True)
 class InvalidValues:
-    """Of `sampled` source values (not counting NULL) `invalid_values` do not fit `type`, the accepted one. `change` is
-    the content key of the retype. `why_not` says why nothing was sampled."""
+    """Test of source values: of `sampled` ones (not counting NULL) `invalid_values` do not fit `type`, the accepted
+    one. `change` is the content key of the retype. `why_not` says why nothing was sampled."""
 
     change: str
     table: str
@@ -66,9 +66,9 @@ class _Pair:
 def held_values(
     context: SyncContext, detection: DetectionResult, rows: int, only: str = ""
 ) -> tuple[InvalidValues, ...]:
-    """One entry for each retype that is not let in, or for the one with the content key `only`. Reads up to `rows`
-    values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read is
-    said, not raised; values are never part of what it answers."""
+    """Return one entry for each retype that is not accepted, or for the one with the content key `only`. Reads up to
+    `rows` values of each in one snapshot of the source, nothing for 0, and of hashed columns never. What cannot be read
+    is said, not raised; values are never part of what it answers."""
     pairs = [p for p in _pairs(context, detection) if not only or p.change == only]
     if not pairs or not rows:
         return ()

@@ -61,7 +61,7 @@ def count_key(context: SyncContext, table: Table, source: Table, key: Sequence[s
 
 
 def count_source(context: SyncContext, source: Table, key: Sequence[str]) -> RowCounts:
-    """Reads the key's columns in one snapshot."""
+    """Read the key's columns in one snapshot."""
     read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(context, source))
     with context.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
         chunks = snapshot.chunks(read, "key", CursorRange(), columns=tuple(key))
@@ -69,7 +69,7 @@ def count_source(context: SyncContext, source: Table, key: Sequence[str]) -> Row
 
 
 def count_destination(context: SyncContext, table: Table, key: Sequence[str]) -> RowCounts:
-    """Nothing for a table that holds no rows yet."""
+    """Count at the destination; return nothing for a table without rows."""
     ref = destination_ref(table, context.naming)
     if context.destination.schema.state(ref) is None:
         return RowCounts()

@@ -20,7 +20,7 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class Lossy:
-    """Of `sampled` values of a column (not counting NULL) `invalid_values` do not fit `type`, `changed` would be
+    """Test of a cast: of `sampled` values (not counting NULL) `invalid_values` do not fit `type`, `changed` would be
     another value. `key` names a row of them; empty if there is none, or if the key is hashed."""
 
     table: str
@@ -48,9 +48,9 @@ class Lossy:
 def lossy_casts(
     context: SyncContext, detection: DetectionResult, rows: int = SAMPLE, only: str = ""
 ) -> tuple[Lossy, ...]:
-    """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
-    `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
-    it answers."""
+    """Return one entry for each retyped or narrowed column whose table holds rows, or for the change with the content
+    key `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of
+    what it answers."""
     return tuple(_entries(context, detection, rows, only)) if rows else ()
 
 

@@ -23,8 +23,8 @@ EXTRA: Scope = "extra"
 
 
 def held_columns(context: SyncContext, detection: DetectionResult) -> dict[Ref, tuple[str, ...]]:
-    """Names of source columns whose values are kept, by accepted table as it is called once the decisions are applied:
-    those over the limit, and all that are not let in where the source cannot be read again."""
+    """Return names of source columns whose values are kept, by accepted table as it is called once the decisions are
+    applied: those over the limit, and all that are not accepted where the source cannot be read again."""
     places = TableRenames.of(detection.decisions)
     once = isinstance(context.source, Streams)
     found = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
@@ -38,7 +38,7 @@ def record_extra(context: SyncContext, after: Catalog, detection: DetectionResul
 
 
 def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
-    """Names of columns that a person does not want, by accepted table."""
+    """Return names of columns that a person does not want, by accepted table."""
     places, found = TableRenames.of(detection.decisions), defaultdict[Ref, set[str]](set)
     for decision in detection.decisions:
         if isinstance(decision.change, ColumnAdded) and decision.by_person and not decision.applied:
@@ -65,7 +65,7 @@ def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[Co
 
 
 def want_values(context: SyncContext, before: Table | None, change: Change, review: Review, ref: Ref) -> None:
-    """Asks for the kept values of a column that is let in; of one that the source has dropped nothing is read."""
+    """Ask for the kept values of a column that is accepted; of one that the source has dropped nothing is read."""
     if not was_extra(before, change):
         return
     store, column = context.store, column_of(change)

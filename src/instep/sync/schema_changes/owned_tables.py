@@ -14,7 +14,7 @@ OF = " shard "
 
 
 def check_unmoved(context: SyncContext) -> None:
-    """Raises Blocked if the project file names another place than that of the loaded tables: another destination,
+    """Raise Blocked if the project file names another place than that of the loaded tables: another destination,
     namespace or shard."""
     stored = context.store.connections.get(context.name)
     if stored and stored.namespace and context.store.names.of(context.name):
@@ -37,7 +37,7 @@ def _space(context: SyncContext) -> str:
 
 
 def _held(context: SyncContext, ref: Ref) -> Ref:
-    """A destination table as the store knows whose it is: shards own their rows of it."""
+    """Return a destination table as the store knows whose it is: shards own their rows of it."""
     return (f"{ref[0]}{OF}{context.shard}", ref[1]) if context.shard else ref
 
 
@@ -53,7 +53,7 @@ def taken(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
 
 
 def own(context: SyncContext, made: Plan) -> None:
-    """Records the connection's place and the names of its tables, in the transaction that accepts them. Raises
+    """Record the connection's place and the names of its tables, in the transaction that accepts them. Raises
     Conflict if another connection was faster."""
     store = context.store
     store.connections.put(context.name, destination=context.destination_name, namespace=_space(context))

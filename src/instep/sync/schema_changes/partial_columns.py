@@ -15,8 +15,8 @@ from instep.sync.table_mode import choose
 
 
 def partial_columns(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:
-    """One sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot be
-    filled by itself as policy asks."""
+    """Return one sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot
+    be filled by itself as policy asks."""
     if detection.version == 0:
         return ()
     found, places = [], TableRenames.of(detection.decisions)

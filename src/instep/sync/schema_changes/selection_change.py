@@ -63,7 +63,7 @@ def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
 
 @cache
 def _digest(salt: bytes) -> str:
-    """Tells whether a salt is another one, and is slow to guess from."""
+    """Tell whether a salt is another one, and is slow to guess from."""
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 
@@ -110,7 +110,7 @@ def _follows_log(context: SyncContext, table: Table) -> bool:
 
 
 def want_again(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
-    """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
+    """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = context.store.loaded.of(context.name)
     refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t) or _is_past(t)}
@@ -168,7 +168,7 @@ def _filter_text(context: SyncContext, one: _Refiltered) -> str:
 
 
 def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterator[str]:
-    """One sentence a column; none about tables that are read as a whole anyway."""
+    """Yield one sentence a column; none about tables that are read as a whole anyway."""
     known = context.store.loaded.of(context.name)
     whole = {b.table for b in context.store.backfills.waiting(context.name) if b.scope == "table"}
     if not known:
@@ -189,7 +189,7 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
 
 
 def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
-    """With the types that are let in now: a plan has not applied them yet."""
+    """With the types that are accepted now: a plan has not applied them yet."""
     let_in = {
         d.change.before.name: d.change.after.type
         for d in detection.applied
@@ -215,12 +215,16 @@ def _text(context: SyncContext, one: ReselectedColumn) -> str:
     if not _has_cursor(context, one):
         return ""
     if one.what == "retyped":
-        again = "its values may be written otherwise since its type changed, so a sync reads the whole table"
-        purged = "; rows that the source has deleted go" if context.settings(one.table).mode == "append" else ""
+        again = "its values may be formatted differently since its type changed, so a sync reads the whole table"
+        purged = (
+            ("; rows that the source has deleted are removed") if context.settings(one.table).mode == "append" else ""
+        )
         return again + purged
     if _read_again(context, one):
-        return "it is on again with old values, so a sync reads the whole table"
-    return f"it is on again; rows that do not change keep what they had in it until `instep backfill {one.table.path}`"
+        return "it is selected again with old values, so a sync reads the whole table"
+    return (
+        f"it is selected again; rows that do not change keep their old values until `instep backfill {one.table.path}`"
+    )
 
 
 def _turned(

@@ -19,7 +19,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import SetLayout, Step, step
 from instep.sync.context import Ref, SyncContext
 
-_LATER = "its files are partitioned so by the next load that reads the whole table: `instep sync --full` is one"
+_LATER = "the next load of the whole table partitions its files so: run `instep sync --full`"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _LayoutChange:
     kept: bool = False
 
     def after(self, before: TableLayout) -> TableLayout:
-        """What cannot be partitioned as the settings say stays as it is."""
+        """Return what cannot be partitioned as the settings say stays as it is."""
         return replace(self.layout, partition=before.partition) if self.kept else self.layout
 
 
@@ -73,7 +73,7 @@ def _noted(made: Plan, told: list[tuple[Table, str]]) -> Plan:
 
 
 def _today(made: Plan) -> dict[Ref, Ref]:
-    """Tables by the names that they get, to those that they have."""
+    """Return tables by the names that they get, to those that they have."""
     found: dict[Ref, Ref] = {}
     for change in (s.change for s in made.steps):
         if isinstance(change, TableRenamed):
@@ -82,7 +82,7 @@ def _today(made: Plan) -> dict[Ref, Ref]:
 
 
 def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
-    """Each behind the last step of its table, so that both are one commit."""
+    """Return each behind the last step of its table, so that both are one commit."""
     if not more:
         return steps
     last = {s.table: place for place, s in enumerate(steps) if not isinstance(s.change, TableRenamed)}

@@ -53,7 +53,7 @@ class SettingTable:
         return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
 
     def sources_of(self, names: Sequence[str]) -> tuple[str, ...]:
-        """These accepted columns as the source calls them."""
+        """Return these accepted columns as the source calls them."""
         if not names or len(set(names)) != len(names):
             raise InstepError("a key is one or more different columns", hint="separate them by commas: id,version")
         return tuple(self.column(name)[1].name for name in names)
@@ -106,7 +106,7 @@ def recorded_tables(context: SyncContext, changed: Catalog) -> Catalog:
 
 
 def settle(context: SyncContext, reviews: Iterable[Review]) -> None:
-    """These changes are answered: they wait no more, and what they have paused goes on, whatever the policy: a person
+    """Close these changes and resume what they have paused, whatever the policy: a person
     has said what is to be done."""
     for review in reviews:
         context.store.reviews.obsolete([review.id])

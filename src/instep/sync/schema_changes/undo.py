@@ -51,7 +51,7 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """What an undo does. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
+    """Plan of an undo. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
     which of the changes stay applied and why, by id."""
 
     reviews: tuple[Review, ...]
@@ -133,8 +133,8 @@ def _some(found: Iterable[Review], what: str) -> list[Review]:
 
 
 def _of_run(context: SyncContext, run: str) -> Iterator[Review]:
-    """What the events between the run's start and its end say was applied. A connection has one run at a time, but for
-    maintenance, which changes nothing of a schema."""
+    """Yield what the events between the run's start and its end say was applied. A connection has one run at a time,
+    but for maintenance, which changes nothing of a schema."""
     inside = False
     for event in context.store.events.after(
         0, connection=context.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
@@ -155,7 +155,7 @@ class _UndoRefused(IllegalChange):
 
 
 def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
-    """What taking these changes back does; touches nothing. Reads the values of columns that get narrower.
+    """Return what taking these changes back does; touches nothing. Reads the values of columns that get narrower.
 
     Raises IllegalChange or Conflict, with the reason, if none of them can be taken back.
     """
@@ -230,7 +230,7 @@ def _applied(context: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
 
 
 def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
-    """What taking something away did at the destination, or for an addition would do by policy."""
+    """Return what taking something away did at the destination, or for an addition would do by policy."""
     if change.kind.endswith(".added"):
         return decide(reverse(change), context.policy, tags=context.tags).modifiers.removed
     return Modifiers().over(review.modifiers).removed
@@ -266,7 +266,7 @@ def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Cata
             continue
         before = replace(column, type=old.type)
         extra.setdefault(at, []).append((step(at, RewriteColumn(at, before, column)), column))
-        limits.append(f"{table.path}.{name}: every file of the table is written again")
+        limits.append(f"{table.path}.{name}: every file of the table is rewritten")
     return extra, limits
 
 
@@ -342,7 +342,7 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
 
 
 def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
-    """Does it, as one run; returns the accepted version.
+    """Do it, as one run; returns the accepted version.
 
     Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
     second person for it, StalePlan if accepted schema or destination have moved since `prepare`.
@@ -414,7 +414,8 @@ def _undropped_columns(context: SyncContext, undoing: UndoPreview) -> Iterator[t
 
 
 def _accept(context: SyncContext, made: UndoPlan, record: Journal, wanted: Undo) -> int:
-    """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
+    """Return one transaction: the catalog, the events, and a rejection of what the next detection would find because of
+    it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
     base, run = made.plan.base_accepted, context.run.id if context.run else ""
     with context.transaction():
@@ -452,7 +453,7 @@ def _choose(context: SyncContext, undoing: UndoPreview) -> None:
 
 
 def _names(rename: Change) -> tuple[object, ...]:
-    """A rename by the names before and after it."""
+    """Return a rename by the names before and after it."""
     if isinstance(rename, TableRenamed):
         return rename.before.ref, rename.after.ref
     assert isinstance(rename, ColumnRenamed), "asked before"

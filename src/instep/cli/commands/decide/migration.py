@@ -71,7 +71,7 @@ def _text(path: Path) -> str:
 
 
 def _changed(given: Sequence[Path], base: str) -> list[str]:
-    """The scripts that git finds added or modified between where `base` was left and the files as they are."""
+    """Return the scripts that git finds added or modified between where `base` was left and the files as they are."""
     if base.startswith("-"):
         raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
     start = _git("merge-base", base, "HEAD").strip()
@@ -120,12 +120,12 @@ class Checked:
     unjudged: str = ""
 
     def models(self, id: str) -> tuple[str, ...]:
-        """The models that a change breaks."""
+        """Return the models that a change breaks."""
         outcomes = self.report.outcomes if self.report else ()
         return next((o.models.get("breaks", ()) for o in outcomes if o.id == id), ())
 
     def fails(self, one: Consequence, levels: Sequence[str]) -> int:
-        """The exit code that a change asks for, 0 if it is fine."""
+        """Return the exit code that a change asks for, 0 if it is fine."""
         if "review" in levels and one.waits:
             return BLOCKED
         breaks = one.level in _BREAKS or bool(self.models(one.id))
@@ -183,7 +183,8 @@ def check(
 
 
 def _checked(app: App, named: Sequence[str], dialect: str, given: Sequence[tuple[str, str]]) -> list[Checked]:
-    """The connections that the scripts are about: the named ones, else those whose tables are altered, else all."""
+    """Return the connections that the scripts are about: the named ones, else those whose tables are altered, else
+    all."""
     read_migration = _reader(dialect)
     wanted = _pipes(app, named, "mysql" if dialect == "mariadb" else dialect)
     read = {spoken: read_migration(given, spoken) for spoken in dict.fromkeys(wanted.values())}
@@ -214,7 +215,7 @@ def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migratio
 
 
 def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
-    """Connections whose source speaks the dialect, with it."""
+    """Return connections whose source speaks the dialect, with it."""
     from instep.sync.operations.check_migration import dialect_of
 
     found: dict[str, str] = {}
@@ -260,7 +261,7 @@ def _judged(context: SyncContext, found: MigrationOutlook, where: Downstream) ->
     try:
         return downstream(context, found, read_models(where)), ""
     except InstepError as error:
-        return None, f"downstream models are not judged: {error.message}"
+        return None, f"downstream models were not evaluated: {error.message}"
 
 
 def _document(one: Checked, levels: Sequence[str]) -> dict[str, Any]:

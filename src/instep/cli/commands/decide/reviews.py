@@ -162,7 +162,7 @@ def _map_proposal(backend: Backend, review: Review) -> dict[str, Any]:
 
 
 def _map(backend: Backend, connection: str, old: str, new: str) -> dict[str, Any]:
-    """Two paths of tables, or of columns."""
+    """Return two paths of tables, or of columns."""
     made = backend.operations.prepare(connection, DeclareRenameRequest(old=old, new=new))
     for line in made.lines:
         console(stderr=True).write(f"  {line}")
@@ -209,7 +209,7 @@ def _answer(backend: Backend, found: list[Review], answer: Answer, *, hashed: bo
 
 
 def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str) -> None:
-    """Shows what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
+    """Show what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
     talk = console(stderr=True)
     for name, outlook in outlooks.items():
         if len(outlooks) > 1:

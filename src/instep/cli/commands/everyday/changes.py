@@ -162,7 +162,7 @@ def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
 
 
 def _id(data: dict[str, Any]) -> str:
-    """The id in a plan file; one of another form is damage."""
+    """Return the id in a plan file; one of another form is damage."""
     id = str(data.get("id", ""))
     if id and not re.fullmatch(r"p-[0-9a-f]{8}", id):
         raise ValueError(id)

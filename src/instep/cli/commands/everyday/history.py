@@ -283,7 +283,7 @@ def show_lock(out: Screen, lines: Sequence[str], done: str = "") -> None:
 
 
 def show_check(behind: Sequence[str]) -> None:
-    """Ends `plan --check`: what is behind, and exit code 2 if anything is."""
+    """End `plan --check`: what is behind, and exit code 2 if anything is."""
     if options.output == "table":
         show_lock(console(), behind, "" if behind else "accepted schema and lock file are up to date")
     if behind:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def lock_lines(root: Path, document: dict[str, Any], here: str, *, kept: bool = True) -> list[str]:
-    """The diff from the lock file in this folder to a document; without `kept` columns and tables that were kept after
-    their removal do not count."""
+    """Return the diff from the lock file in this folder to a document; without `kept` columns and tables that were kept
+    after their removal do not count."""
     from instep.project.files.lock import lock_diff, lock_file, read_lock
     from instep.schema.contracts.lock import without_kept
 
@@ -23,7 +23,7 @@ def lock_lines(root: Path, document: dict[str, Any], here: str, *, kept: bool = 
 
 
 def plan_check(root: Path, made: Planned) -> list[str]:
-    """What the accepted schema and the lock file lack, by lines; empty if both are up to date. A store that has
+    """Return what the accepted schema and the lock file lack, by lines; empty if both are up to date. A store that has
     accepted nothing yet, as in CI, compares the lock file with what the source leads to."""
     from instep.schema.contracts.lock import lock_document
     from instep.schema.planning.plan import plan_from_dict

@@ -47,7 +47,7 @@ def old_names(
 
 
 def old_name_line(one: dict[str, Any]) -> str:
-    """One of `old_names_data`, for people."""
+    """Return one of `old_names_data`, for people."""
     stands_for = f"{one['table']}.{one['column']}" if one["column"] else one["table"]
     where = f"not shown: {one['trouble']}" if one["trouble"] else f"in {one['view']}"
     return f"old name {one['name']} for {stands_for}, {where}, until {one['until']:%Y-%m-%d %H:%M} UTC"

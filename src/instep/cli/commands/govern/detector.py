@@ -38,7 +38,7 @@ def status(connection: Connection = None) -> None:
 
 
 def _read(backend: Backend, connection: str) -> tuple[DetectorDetails, dict[str, Any]]:
-    """The detector, and its document with the whole jobs of its detections."""
+    """Return the detector, and its document with the whole jobs of its detections."""
     from instep.operations.queries.detectors import GetDetector
     from instep.operations.queries.work import GetQueuedJob
 
@@ -83,7 +83,7 @@ def enable(connection: Connection = None) -> None:
     with open_backend() as backend:
         name = backend.connection(connection)
         done = backend.operations.perform(EnableDetectorRequest(name)).changed
-    said = "detection is on again" if done else "detection had not switched itself off"
+    said = "detection is enabled again" if done else "detection had not disabled itself"
     emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {said}"))
 
 
@@ -118,7 +118,7 @@ def set_options(
 
 
 def _option(text: str, *, of_table: bool) -> tuple[str, Any]:
-    """The long name, and the value as YAML reads it; one entry of a list needs no brackets."""
+    """Return the long name, and the value as YAML reads it; one entry of a list needs no brackets."""
     import yaml
 
     from instep.control.detector import option

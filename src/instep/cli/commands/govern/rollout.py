@@ -136,7 +136,7 @@ def _turns(on: Names, off: Names, hashed: Names) -> tuple[RolloutSwitch, ...]:
 
 
 def _answer(backend: Backend, approve: str | None, reject: str | None) -> RolloutAnswer | None:
-    """The answer to a change; the beginning of an id stands for the change that has it."""
+    """Return the answer to a change; the beginning of an id stands for the change that has it."""
     from instep.control.reviews import ChangeFilter
     from instep.operations.immediate.rollouts import RolloutAnswer
 
@@ -171,7 +171,7 @@ def _known(backend: Backend, id: str) -> RolloutDetails:
 
 
 def _id(backend: Backend, given: str | None) -> str:
-    """The one that is meant: named, the only one that is not over, or the only one."""
+    """Return the one that is meant: named, the only one that is not over, or the only one."""
     from instep.operations.queries.rollouts import ListRollouts
 
     if given:

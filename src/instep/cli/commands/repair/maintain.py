@@ -94,7 +94,7 @@ def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
 
 
 def layout_line(found: Layout) -> str:
-    """A table's files as one line of `table show`."""
+    """Return a table's files as one line of `table show`."""
     from instep.schema.planning.explain import size
 
     at = f"maintained at {found.maintained:%Y-%m-%d %H:%M} UTC" if found.maintained else "never maintained"

@@ -50,7 +50,7 @@ def repair(
             return
         _show(console(stderr=True), made)
         if found["extra"] and not any(fnmatchcase(found["table"], pattern) for pattern in allow or ()):
-            what = f"{found['extra']:,} rows of {found['table']} are not in the source, and would go"
+            what = f"{found['extra']:,} rows of {found['table']} are not in the source, and would be deleted"
             raise Blocked(what, hint=f"name it: --allow-destructive '{found['table']}'")
         if found["extra"] and not confirm("Remove these rows, and repair the others?"):
             raise Blocked("nothing was repaired", hint="answer yes, or pass --yes")

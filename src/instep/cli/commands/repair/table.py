@@ -168,7 +168,7 @@ def _way(**given: bool) -> Way | None:
 
 
 def _ask(lines: Sequence[str], question: str) -> None:
-    """Says what happens and asks, on a terminal; elsewhere the command itself is the answer."""
+    """Say what happens and asks, on a terminal; elsewhere the command itself is the answer."""
     import sys
 
     for line in lines:

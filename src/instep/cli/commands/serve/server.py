@@ -191,7 +191,7 @@ def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; InstepError if the address cannot be had."""
+    """Return a socket that listens; InstepError if the address cannot be had."""
     plain = host.strip("[]")
     try:
         taken = socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
-    """Runs the connector to its end; what it sends goes to a folder that is deleted, segment by segment."""
+    """Run the connector to its end; what it sends goes to a folder that is deleted, segment by segment."""
     from instep.temporary import temporary
 
     with temporary("check") as folder, followed() as trial:
@@ -52,7 +52,7 @@ def _counted(
 
 
 def _line(found: LintFinding) -> tuple[str, str, str, str]:
-    """What columns of one table have in common that are told together; a table is told by itself."""
+    """Return what columns of one table have in common that are told together; a table is told by itself."""
     table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
     return found.severity, found.text, found.hint, table + dot
 

@@ -17,7 +17,7 @@ Chapter = Callable[[Story], None]
 
 
 def play(folder: Path) -> None:
-    """Makes the demo in `folder` and plays it; InstepError where a command fails."""
+    """Make the demo in `folder` and plays it; InstepError where a command fails."""
     from instep.project.connector_demo.days import begin_day, days, make
 
     make(folder)
@@ -81,8 +81,8 @@ _DAYS: tuple[tuple[str, Chapter], ...] = (
     ("Day 1. Tables as they are declared; what is not declared is inferred.", _first),
     ("Day 2. A column and a table that nobody has declared, in mid-sync.", _more),
     ("Day 3. Declared types grow, and are widened. A number that becomes text waits for a person.", _types),
-    ("Day 4. A column is called otherwise. A person says that it is the same one.", _renamed),
-    ("Day 5. Another key: that table pauses, what comes for it is kept, the others go on.", _key),
+    ("Day 4. A column is renamed. A person declares that it is the same one.", _renamed),
+    ("Day 5. The key changes: that table pauses, its operations are kept, the others continue.", _key),
 )
 
 

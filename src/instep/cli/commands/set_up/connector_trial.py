@@ -91,7 +91,7 @@ def forget_vanished(app: App, target: WorkbenchTarget) -> None:
 
 
 def forget(bench: Workbench) -> list[str]:
-    """Deletes the warehouse, the state and what is recorded of debug runs; answers the paths that were there."""
+    """Delete the warehouse, the state and what is recorded of debug runs; answers the paths that were there."""
     from instep.bootstrap import App
     from instep.control.connectors import forget_operations
     from instep.project.sections.connector import uploads_folder
@@ -111,7 +111,7 @@ def forget(bench: Workbench) -> list[str]:
 
 
 def forget_table(bench: Workbench, name: str) -> list[str]:
-    """Drops one table and the state, so that the next run sends all again: other tables get their rows once more, by
+    """Drop one table and the state, so that the next run sends all again: other tables get their rows once more, by
     key. InstepError if debug runs have made no such table."""
     from instep.bootstrap import App
     from instep.sync.operations.forget_table import forget_sent

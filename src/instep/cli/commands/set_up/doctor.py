@@ -61,7 +61,7 @@ def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
 
 
 def _logs(app: App) -> Iterator[Finding]:
-    """What sources keep for connections that follow their logs."""
+    """Yield what sources keep for connections that follow their logs."""
     from instep.bootstrap.logs import log_status
     from instep.cli.commands.set_up.log import line
     from instep.monitoring.doctor import Finding

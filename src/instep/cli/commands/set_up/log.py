@@ -68,7 +68,7 @@ def drop(
 
 
 def log_checks(app: App, source: str | None) -> list[Check]:
-    """One check a connection that follows the log of this source (None: the only one)."""
+    """Return one check a connection that follows the log of this source (None: the only one)."""
     from instep.bootstrap.logs import log_status
     from instep.model import Check
 
@@ -80,7 +80,7 @@ def log_checks(app: App, source: str | None) -> list[Check]:
 
 
 def line(found: dict[str, Any]) -> str:
-    """What people read of a log's state."""
+    """Return what people read of a log's state."""
     if found["trouble"]:
         return str(found["trouble"])
     if not found["ours"]:

@@ -68,24 +68,24 @@ def _sources_change(story: Story) -> None:
     from instep.project.demo import server, till
     from instep.project.demo.change import change_sources
 
-    story.tell("Their developers change the schemas, and nobody asks the pipeline.")
+    story.tell("Their developers change the schemas without asking anybody.")
     story.sql("shop", server.changes_sql())
     story.sql("till", till.changes_sql())
     change_sources(Path())
 
 
 def _plan(story: Story) -> None:
-    story.tell("What would happen, which rule decides, what it touches, and who breaks.")
+    story.tell("What will happen, which rule decides, what it touches, which models break.")
     story.run("plan", "shop", "-o", "plan.json")
 
 
 def _apply(story: Story) -> None:
-    story.tell("The plan is applied as it was reviewed. What waits stops nothing else.")
+    story.tell("The plan is applied as reviewed. Open changes stop nothing else.")
     story.run("apply", "plan.json", "--yes")
 
 
 def _fill(story: Story) -> None:
-    story.tell("Old orders have no discount yet. The whole table again, or one column:")
+    story.tell("Old orders have no discount yet. Reload the table, or backfill a column:")
     story.run("backfill", "public.order", "-c", "shop", "--dry-run")
     story.run("backfill", "public.order", "-c", "shop", "--column", "discount", "--dry-run")
 
@@ -102,7 +102,7 @@ def _undo(story: Story) -> None:
 
 
 def _held(story: Story) -> None:
-    story.tell("40 warranties are no numbers any more: their rows came, the values wait.")
+    story.tell("40 warranties are not numbers: rows are loaded, the values quarantined.")
     story.run("quarantine", "list", "public.product", "-c", "shop", "--limit", "2")
 
 
@@ -113,13 +113,13 @@ def _approve(story: Story) -> None:
 
 
 def _replay(story: Story) -> None:
-    story.tell("Now the held values fit: each goes into its row, never over a newer one.")
+    story.tell("The quarantined values fit now: each is written back into its row.")
     story.run("quarantine", "replay", "-c", "shop")
     story.run("query", "select id, warranty, legacy_code from shop.product where id in (49, 50) order by id")
 
 
 def _evidence(story: Story) -> None:
-    story.tell("SQLite's columns have no ids: is it a rename? The rows tell.")
+    story.tell("SQLite has no column IDs: is it a rename? The data tells.")
     story.run("plan", "till")
 
 
@@ -142,7 +142,7 @@ _CHAPTERS = (
 
 
 def change_of(connection: str, kind: str) -> str:
-    """The id of the applied change of this kind; without a kind, of the proposal that is open."""
+    """Return the id of the applied change of this kind; without a kind, of the proposal that is open."""
     from instep.bootstrap import open_project
     from instep.schema.policy.similarity import PROPOSAL
 

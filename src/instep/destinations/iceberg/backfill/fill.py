@@ -1,4 +1,4 @@
-"""Brings values into rows that have none: data files are written again by tasks and exchanged in fenced commits.
+"""Brings values into rows that have none: data files are rewritten by tasks and exchanged in fenced commits.
 
 The files that a backfill has been through tell it themselves: the folder that they were written into ends with the
 backfill's number. A fill that was interrupted goes on with the others.
@@ -76,7 +76,7 @@ def _from(done: Filled, told: Callable[[int, int], None]) -> Callable[[Mapping[s
 def run_parts(
     session: SparkSession | None, parts: Sequence[FillTask], told: Callable[[Mapping[str, tuple[int, int]]], None]
 ) -> list[list[Rewritten]]:
-    """On Spark, one task a part; without a session in this process."""
+    """Run the parts as Spark tasks, or in this process without a session."""
     if session is None:
         return [fill_part(part, 0, None) for part in parts]
     from instep.spark.rewrite import run_parts as run_on_spark
@@ -135,7 +135,7 @@ class _Fill:
             )
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
-        """One fenced commit onto the snapshot that was read."""
+        """Return one fenced commit onto the snapshot that was read."""
         return land(table, lambda now: self._exchange(now, rewritten, tasks))
 
     def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
@@ -204,7 +204,7 @@ def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
 
 
 def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterator[list[FillTask]]:
-    """What is committed together; the parts of one table of few files are split, so that all cores have work."""
+    """Yield what is committed together; the parts of one table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)

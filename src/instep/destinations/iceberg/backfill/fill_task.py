@@ -54,7 +54,7 @@ class Old:
 
 
 def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> Old:
-    """A data file as a scan has planned it."""
+    """Return a data file as a scan has planned it."""
     file, deletes = task.file, tuple(sorted(d.file_path for d in task.delete_files))
     return Old(number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file))
 
@@ -97,7 +97,7 @@ def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewri
 
 
 def standing(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """A data file's rows in order, without those that its delete files name, as the table has the columns."""
+    """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
     scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
     deletes = {_file(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
     task = FileScanTask(_file(old.path, old.place), deletes)
@@ -113,7 +113,7 @@ class _FillRun:
     io: FileIO
 
     def batches(self, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """A file's standing rows in order, as the table has these columns."""
+        """Return a file's standing rows in order, as the table has these columns."""
         return standing(self.part.table, self.io, old, columns)
 
     def kinds(self, columns: Sequence[str]) -> list[pa.DataType]:
@@ -121,7 +121,7 @@ class _FillRun:
         return [projected.field(c).type for c in columns]
 
     def staged(self, number: int) -> pa.Table:
-        """One file of values: key, columns and notes."""
+        """Return one file of values: key, columns and notes."""
         names = [*self.part.key, *self.part.columns, self.part.meta]
         kinds, spec = self.kinds(names), self.part.table.spec()
         file = Old(number, self.part.values[number], 0, 0, place=(spec.spec_id, (None,) * len(spec.fields)))

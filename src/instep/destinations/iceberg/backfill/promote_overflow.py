@@ -45,7 +45,7 @@ class _PromotedRows:
 
 
 def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) -> _PromotedRows:
-    """Reads these columns only, and stops once there are enough rows for a commit."""
+    """Read these columns only, and stop once there are enough rows for a commit."""
     found = _PromotedRows(values={name: [] for name in columns})
     for batch in numbered(rows, [extra, *columns]):
         if len(found.places) >= ROWS:
@@ -58,7 +58,7 @@ def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) ->
 
 
 def _may_have(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn]) -> pa.Array:
-    """Rows without a value whose object has the column's name somewhere."""
+    """Return rows without a value whose object has the column's name somewhere."""
     some = pa.array(np.zeros(len(batch), dtype=np.bool_))
     for place, kept in enumerate(columns.values(), 1):
         name = pc.match_substring(batch.column(0), json.dumps(kept.name, ensure_ascii=False))

@@ -84,7 +84,7 @@ class TableCommit:
         self._needs += requirements
 
     def append(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
-        """Adds data files; returns the id of the new snapshot."""
+        """Add data files; returns the id of the new snapshot."""
         files = list(files)
         if files:
             check_writable(self._table, self.metadata)
@@ -92,7 +92,7 @@ class TableCommit:
         return self._snapshot(start, files)
 
     def replace(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
-        """Puts data files in the place of everything there is (of the shard, if the table is seen by one); returns the
+        """Put data files in the place of everything there is (of the shard, if the table is seen by one); returns the
         id of the new snapshot."""
         if self.metadata.current_snapshot() is None:
             return self.append(files, summary)
@@ -106,7 +106,7 @@ class TableCommit:
         return {**summary, **marked(self._table)}
 
     def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
-        """Adds data files and delete files; returns the id of the new snapshot."""
+        """Add data files and delete files; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
         return self._snapshot(RowDelta(self._staged, self._table, deletes, self._said(summary)), files)
 
@@ -117,7 +117,7 @@ class TableCommit:
         summary: Mapping[str, str],
         kind: type[ReplaceFiles] = ReplaceFiles,
     ) -> int:
-        """Puts data files in the place of some that hold the same rows; returns the id of the new snapshot."""
+        """Put data files in the place of some that hold the same rows; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
         return self._snapshot(kind(self._staged, self._table, replaced, self._said(summary)), files)
 
@@ -139,7 +139,7 @@ class TableCommit:
         return self._commit(self._staged._updates, needs)
 
     def land_claim(self, fence: int) -> Table:
-        """Commits a claim: it needs no claim before it, only that nobody later has one."""
+        """Commit a claim: it needs no claim before it, only that nobody later has one."""
         self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         own = (fenced(self._table, fence),) if isinstance(self._table.catalog, MetastoreCatalog) else ()
@@ -151,12 +151,12 @@ class TableCommit:
         return totals(json.loads(self.metadata.model_dump_json()))
 
     def _count(self) -> None:
-        """Records the shard's files: a snapshot's summary has those of all shards."""
+        """Record the shard's files: a snapshot's summary has those of all shards."""
         if isinstance(self._table, ShardTable) and (said := self._table.totals_after(self.metadata)):
             self.properties(said)
 
     def land_new(self) -> Table:
-        """Commits the creation of a table; raises Conflict if it is there by now."""
+        """Commit the creation of a table; raises Conflict if it is there by now."""
         if not isinstance(self._table, Unborn):
             return self._commit(self.updates, (AssertCreate(),))
         self._table.leave()  # born or refused: from now on the catalog tells
@@ -182,7 +182,7 @@ class TableCommit:
         return self._table
 
     def _discard(self) -> None:
-        """Deletes the manifests of a commit that is known not to have landed."""
+        """Delete the manifests of a commit that is known not to have landed."""
         for producer in self._staged._snapshot_producers:
             producer._clean_all_uncommitted()
 

@@ -42,24 +42,24 @@ def wait_for_rows(lake: Lake, ref: Ref, change: TableCommit) -> None:
 
 
 def bear(lake: Lake, ref: Ref) -> None:
-    """Makes the table now, without rows, if it is unborn. Raises Conflict if another is there by now."""
+    """Make the table now, without rows, if it is unborn. Raises Conflict if another is there by now."""
     if (table := lake.births.unborn.get(ref)) is not None:
         TableCommit(table).land_new()
 
 
 def location_of_unborn(lake: Lake, ref: Ref) -> str:
-    """A folder whose name tells the table that is to be in it."""
+    """Return a folder whose name tells the table that is to be in it."""
     _found(lake, ref[0])
     return f"{lake.new_location(ref)}{_end(ref)}"
 
 
 def _clear(lake: Lake, ref: Ref) -> None:
-    """Removes what others have begun of a table that is made now, and never made."""
+    """Remove what others have begun of a table that is made now, and never made."""
     _remove(lake, _begun(lake, ref))
 
 
 def clear_dead(lake: Lake, ref: Ref, made: str, runs: Collection[str]) -> None:
-    """Removes what these runs, which are dead, have begun of a table that another has made; its location is `made`."""
+    """Remove what these runs, which are dead, have begun of a table that another has made; its location is `made`."""
     others = {location for location in _begun(lake, ref) if _name(location) != _name(made)}
     _remove(lake, {location for location in others if _is_of(runs, children(f"{location}/data", lake.io()))})
 

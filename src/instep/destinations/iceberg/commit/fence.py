@@ -30,7 +30,7 @@ def held_fence(metadata: TableMetadata, shard: str = "") -> int:
 
 
 def check_fence(metadata: TableMetadata, fence: int, table: str, shard: str = "") -> None:
-    """Raises Fenced if a later run holds the table."""
+    """Raise Fenced if a later run holds the table."""
     if (held := held_fence(metadata, shard)) > fence:
         raise Fenced(f"table {table} was claimed by a later run (fence {held}, ours is {fence}): nothing was written")
 

@@ -39,7 +39,7 @@ class Deletes:
 
 
 def delete_rows(rows: RowReader, places: Positions, stem: str) -> Iterator[tuple[DataFile, Sequence[DataFile]]]:
-    """Writes a delete file for each data file in `places`, lines of (file number, position); with it the delete files
+    """Write a delete file for each data file in `places`, lines of (file number, position); with it the delete files
     whose positions it repeats. Their names begin with `stem`."""
     for number in np.unique(places[:, 0]):
         path = rows.files[number].file_path

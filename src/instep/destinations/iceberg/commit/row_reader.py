@@ -49,7 +49,7 @@ def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | N
 
 
 def staged_rows(table: Table, files: Sequence[DataFile]) -> RowReader:
-    """Rows of files that have the table's schema, or a part of it, and that the table does not list."""
+    """Return rows of files that have the table's schema, or a part of it, and that the table does not list."""
     return RowReader(table, files)
 
 
@@ -88,7 +88,7 @@ def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
 
 
 def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """One file's batches in order, deleted rows included, with the position of each row."""
+    """Yield one file's batches in order, deleted rows included, with the position of each row."""
     wanted = rows.table.schema().select(*columns)
     scan = ArrowScan(rows.table.metadata, rows.table.io, wanted, AlwaysTrue())
     start = 0

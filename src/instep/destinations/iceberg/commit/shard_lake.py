@@ -44,7 +44,7 @@ class PartLake(Lake):
         return self._base.exists()
 
     def load(self, ref: Ref) -> Table | None:
-        """None for a table that the shard does not have."""
+        """Load a table; None if the shard does not have it."""
         from instep.destinations.iceberg.commit.shard_table import ShardTable
 
         table = self._base.load(ref)

@@ -59,7 +59,7 @@ class ShardTable(Table):
         self._forget(old)
 
     def _forget(self, old: TableMetadata) -> None:
-        """Deletes metadata files that the table lists no more; another shard's commit may have done so."""
+        """Delete metadata files that the table lists no more; another shard's commit may have done so."""
         if self.metadata.properties.get("write.metadata.delete-after-commit.enabled") != "true":
             return
         for file in {e.metadata_file for e in old.metadata_log} - {e.metadata_file for e in self.metadata.metadata_log}:
@@ -76,7 +76,7 @@ class ShardTable(Table):
         return update
 
     def scan(self, row_filter: str | BooleanExpression = AlwaysTrue(), *args: Any, **options: Any) -> DataScan:  # noqa: B008
-        """Rows of the shard only, from files of its partitions only."""
+        """Return rows of the shard only, from files of its partitions only."""
         assert not isinstance(row_filter, str), "filters of ours are expressions"
         column, shard = self.within
         mine = EqualTo(term=Reference(column), value=literal(shard))

@@ -138,7 +138,7 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
 
 
 def adopt(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
-    """Makes a table of somebody else ours: `table` says what its columns are. No row and no column is touched."""
+    """Make a table of somebody else ours: `table` says what its columns are. No row and no column is touched."""
     loaded, metadata = _load(lake, ref)
     if metadata["format-version"] != FORMAT_VERSION or not loaded.spec().is_unpartitioned():
         raise DestinationError(
@@ -216,7 +216,7 @@ def _record_part(change: TableCommit, ref: Ref, commit: Commit) -> None:
 
 
 def _check_layout(ref: Ref, steps: Sequence[Step], metadata: Metadata) -> None:
-    """Raises IllegalChange for a step that partition spec, sort order or identifier fields do not allow."""
+    """Raise IllegalChange for a step that partition spec, sort order or identifier fields do not allow."""
     if why := offence(ref, [s.change for s in steps], guards(metadata)):
         raise IllegalChange(f"table {'.'.join(ref)}: {why}")
 
@@ -235,7 +235,7 @@ def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequen
 
 
 def _tag(change: TableCommit, names: Sequence[str]) -> None:
-    """Keeps the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
+    """Keep the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
     main = change.metadata.current_snapshot()
     if main is not None and names:
         change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))
@@ -263,7 +263,7 @@ def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Ste
 def swap_in(
     change: TableCommit, pending: PendingReplacement, metadata: Metadata, commit: Commit
 ) -> tuple[IcebergField, ...]:
-    """Makes the waiting generation's columns the table's, all with new field ids; returns them."""
+    """Make the waiting generation's columns the table's, all with new field ids; returns them."""
     if guarded := guards(metadata):
         raise DestinationError(
             f"table {pending.table.path} cannot get its new generation: {uses(guarded)}", hint=free(guarded)

@@ -68,7 +68,7 @@ def evolve(
         odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
         raise DestinationError(
             f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     by_name, ids = {e.name: e for e in entries}, count(max(last_id, highest_id(fields)) + 1)
     made = [(_field(by_name[c.name], c, ids), by_name[c.name]) for c in after.columns]
@@ -79,7 +79,7 @@ def evolve(
 def _run(
     entries: list[_EvolvingColumn], step: Step, old: Mapping[str, IcebergField]
 ) -> tuple[IcebergField, str] | None:
-    """Applies one step to the entries; returns what it dropped."""
+    """Apply one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_EvolvingColumn(column.name, None))
@@ -112,7 +112,7 @@ def _find(entries: list[_EvolvingColumn], name: str, step: Step, *, at_end: bool
     if not found:
         raise DestinationError(
             f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
-            hint="plan again: the destination may have been changed by hand",
+            hint="plan again: the destination may have been changed manually",
         )
     return found[0]
 
@@ -135,7 +135,7 @@ def as_held(table: Table, fields: Sequence[IcebergField]) -> Table:
 
 
 def check_equal(found: Table, wanted: Table) -> None:
-    """Raises DestinationError naming the first difference."""
+    """Raise DestinationError naming the first difference."""
     if found == wanted:
         return
     pairs = zip(found.columns, wanted.columns, strict=False)

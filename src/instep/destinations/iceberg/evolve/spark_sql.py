@@ -32,8 +32,8 @@ _SPARK = {"long": "BIGINT", "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMEST
 
 
 def statements(steps: Sequence[Step], using: str = "iceberg") -> list[str]:
-    """One or more statements for each step that changes what the destination says, in order; a comment where SQL has
-    no word for it. `using`: the tables' format."""
+    """Return one or more statements for each step that changes what the destination says, in order; a comment where SQL
+    has no word for it. `using`: the tables' format."""
     return [line for ref, group in groupby(steps, key=lambda s: s.table) for line in _of_table(ref, list(group), using)]
 
 

@@ -103,7 +103,7 @@ def _lost(
     field: IcebergField, now: Mapping[str, DataFile], then: Mapping[str, DataFile], deleted: int
 ) -> tuple[int, int]:
     """About how many rows came since without a value in the column, and how many lost theirs to a file that was
-    written again, of which `deleted` were none any more. Files that were put together have the column still."""
+    rewritten, of which `deleted` were none any more. Files that were put together have the column still."""
     ids = {field.id, *map(int, _INNER.findall(json.dumps(field.type)))}
     new = [file for path, file in now.items() if path not in then]
     gone = [file for path, file in then.items() if path not in now]
@@ -169,7 +169,7 @@ def parked(lake: Lake, ref: Ref, source_id: str | None) -> Ref | None:
 
 
 def purge(lake: Lake) -> Sequence[Ref]:
-    """Deletes the dropped tables whose time is over, files and all, unless a copy still needs them; returns where they
+    """Delete the dropped tables whose time is over, files and all, unless a copy still needs them; returns where they
     waited."""
     gone = [
         ref

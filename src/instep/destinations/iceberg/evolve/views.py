@@ -143,7 +143,7 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
 
 
 def _fresh(kind: Type, ids: Iterator[int]) -> Type:
-    """A type with ids of its own: two columns of a view may come from one of the table."""
+    """Return a type with ids of its own: two columns of a view may come from one of the table."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "list":

@@ -50,7 +50,8 @@ def _register(lake: Lake, table: Table, main: Snapshot, place: Ref, tag: str, co
 
 
 def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[str, str]) -> TableMetadata:
-    """The metadata of a table that has never had another snapshot; nobody who drops it deletes the shared files."""
+    """Return the metadata of a table that has never had another snapshot; nobody who drops it deletes the shared
+    files."""
     own = {name: value for name, value in metadata.properties.items() if not name.startswith("instep.")}
     return metadata.model_copy(
         update={

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MAINTAINED = "instep.maintained"
 ENTRIES = 10_000
-"""Of one manifest that is written again."""
+"""Of one manifest that is rewritten."""
 COMMIT_BYTES = 1 << 30
 """About what one commit exchanges."""
 SPARK_BYTES = 512 << 20
@@ -52,7 +52,7 @@ SPARK_BYTES = 512 << 20
 
 
 def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
-    """What was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
+    """Return what was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
         _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),
@@ -208,7 +208,7 @@ def maintained_now(change: TableCommit) -> dict[str, str]:
 
 
 def _check_count(ref: Ref, packed: Packed, tasks: Sequence[FileScanTask]) -> None:
-    """Raises DestinationError before rows could be lost."""
+    """Raise DestinationError before rows could be lost."""
     rows = sum(t.file.record_count for t in tasks)
     gone = sum(d.record_count for t in tasks for d in t.delete_files)
     if not rows - gone <= packed.rows <= rows:
@@ -227,7 +227,7 @@ class Compaction(ReplaceFiles):
 
 
 class Merging(Compaction):
-    """With all that stays in as few manifests as it takes."""
+    """Commit that merges the remaining entries into as few manifests as possible."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
         snapshot = self._transaction.table_metadata.snapshot_by_name(self._target_branch or MAIN)

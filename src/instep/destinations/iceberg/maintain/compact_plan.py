@@ -25,9 +25,9 @@ _MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """What a table's current snapshot comes to. `packs`: the files of each bin. `dangling`: delete files of data files
-    that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing else.
-    `why_not`: why nothing of it may be written again."""
+    """Compaction plan for a table's current snapshot. `packs`: the files of each bin. `dangling`: delete files of data
+    files that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing
+    else. `why_not`: why nothing of it may be rewritten."""
 
     table: Table
     metadata: Mapping[str, Any]
@@ -49,7 +49,7 @@ class CompactionPlan:
 
     @property
     def bytes(self) -> int:
-        """Of data files and delete files."""
+        """Return the bytes of data files and delete files."""
         return sum(t.file.file_size_in_bytes for t in self.tasks) + sum(d.file_size_in_bytes for d in self.deletes)
 
     @property
@@ -58,8 +58,8 @@ class CompactionPlan:
 
 
 def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
-    """Reads manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
-    partition spec are all written again, under the current one."""
+    """Read manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
+    partition spec are all rewritten, under the current one."""
     table, metadata = load_ours(lake, ref)
     snapshot = table.metadata.current_snapshot()
     if snapshot is None or read_pending(ref, metadata) or load_state(metadata) is None:

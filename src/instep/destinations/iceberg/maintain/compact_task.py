@@ -41,7 +41,7 @@ class Packed:
 
 
 def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
-    """Writes the rows of the bin; raises StageError if they are not what the table needs."""
+    """Write the rows of the bin; raises StageError if they are not what the table needs."""
     writer = writer_for(part.spec, part.number, attempt)
     try:
         for batch in _sorted(part) if part.order else _rows(part):

@@ -123,7 +123,8 @@ def _deleted(io: FileIO, file: str) -> bool:
 
 
 def _only_of(table: Table, old: Sequence[Snapshot], rest: Sequence[Snapshot]) -> set[str]:
-    """Files below the table's place that these snapshots name and the rest does not: lists, manifests, data files."""
+    """Return files below the table's place that these snapshots name and the rest does not: lists, manifests, data
+    files."""
     kept, going = _manifests(table, rest), _manifests(table, old)
     alone = [m for path, m in going.items() if path not in kept]
     lists = {s.manifest_list for s in old} - {s.manifest_list for s in rest}
@@ -146,7 +147,7 @@ def _entries(table: Table, manifests: Iterable[ManifestFile], *, live: bool = Fa
 
 
 def plain(uri: str) -> str:
-    """A file's path as file systems list it: URIs of one table have more than one spelling."""
+    """Return a file's path as file systems list it: URIs of one table have more than one spelling."""
     return re.sub(r"^file:/+", "/", uri) if uri.startswith("file:") else uri.split("://", 1)[-1]
 
 
@@ -173,7 +174,7 @@ def _folders(table: Table) -> list[str]:
 
 
 def _listed(place: StorageFolder, folder: str) -> Iterator[tuple[str, int, float]]:
-    """Files below a folder: path, bytes, milliseconds since 1970; those of an unknown age are new."""
+    """Yield files below a folder: path, bytes, milliseconds since 1970; those of an unknown age are new."""
     from pyarrow import fs
 
     filesystem, path = place.resolve(folder)
@@ -195,7 +196,7 @@ def _named(table: Table) -> Iterator[str]:
 
 
 def remove(lake: Lake, ref: Ref, found: Sequence[tuple[str, int]]) -> tuple[int, int]:
-    """Deletes orphans: how many, and their bytes. Folders that are empty by then go as well."""
+    """Delete orphans: how many, and their bytes. Folders that are empty by then go as well."""
     table = load_ours(lake, ref)[0]
     filesystem, own = StorageFolder(table.location(), lake.io()).resolve("data")
     count = size = 0

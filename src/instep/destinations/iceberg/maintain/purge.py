@@ -54,7 +54,7 @@ def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, 
 
 
 def _known(table: Table) -> set[str]:
-    """Every file that a snapshot names, those that it removed included."""
+    """Return every file that a snapshot names, those that it removed included."""
     manifests = {m.manifest_path: m for s in table.metadata.snapshots for m in s.manifests(table.io)}
     return {
         entry.data_file.file_path

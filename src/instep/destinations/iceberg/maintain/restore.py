@@ -80,7 +80,7 @@ def _why_not(ref: Ref, metadata: Metadata, snapshot: Mapping[str, Any]) -> str:
 
 
 def _later(ref: Ref, metadata: Metadata, snapshot: Mapping[str, Any]) -> tuple[str, ...]:
-    """Columns from a source that came after the snapshot."""
+    """Return columns from a source that came after the snapshot."""
     then, own = _fields_at(metadata, snapshot) or set(), read_table(ref, metadata).by_name
     return tuple(f.name for f in current_fields(metadata) if f.id not in then and own[f.name].alias)
 

@@ -22,7 +22,7 @@ from instep.schema.catalog.types import DataType
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
-    """As many files as it takes for `rows`, these columns of them."""
+    """Read these columns of as many files as `rows` takes."""
     scan = table.scan(selected_fields=columns, limit=rows)
     tasks, held = [], 0
     for task in scan.plan_files():

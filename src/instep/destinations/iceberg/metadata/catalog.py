@@ -206,7 +206,7 @@ class Lake:
             ) from error
 
     def _make(self) -> None:
-        """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else. One that may
+        """Make the SQLite catalog where there is nothing; refuses a folder that holds something else. One that may
         not be written stays as it is: it can be read."""
         there = self.exists()
         if there and self._is_read_only:
@@ -308,7 +308,7 @@ class Lake:
             return None
 
     def drop_table(self, ref: Ref) -> None:
-        """Drops a table of ours with its metadata; its data files go with it. One that is gone already is fine."""
+        """Drop a table of ours with its metadata; its data files go with it. One that is gone already is fine."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
@@ -357,7 +357,7 @@ class Lake:
         return self._parsed[location]
 
     def names(self, namespace: str) -> list[str]:
-        """The names of a namespace's tables; none for a namespace that does not exist."""
+        """Return the names of a namespace's tables; none for a namespace that does not exist."""
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         from instep.destinations.iceberg.metadata.sqlite_catalog import SqliteCatalog
@@ -369,7 +369,7 @@ class Lake:
         return []
 
     def refs(self) -> list[Ref]:
-        """Every table that the catalog lists."""
+        """Return every table that the catalog lists."""
         if not self.exists():
             return []
         if self.is_sqlite:
@@ -392,7 +392,7 @@ class Lake:
         return f"{self.warehouse}/{_plain(namespace)}"
 
     def new_location(self, ref: Ref) -> str:
-        """A folder of its own for every table ever made: names come back, folders do not."""
+        """Return a folder of its own for every table ever made: names come back, folders do not."""
         return f"{self.place_of(ref[0])}/{_plain(ref[1])}-{uuid.uuid4().hex[:12]}"
 
     def redacted(self, message: str) -> str:

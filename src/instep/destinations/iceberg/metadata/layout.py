@@ -1,4 +1,4 @@
-"""Partition specs, sort orders and identifier fields of tables, set by settings or by hand, and guarded.
+"""Partition specs, sort orders and identifier fields of tables, set by settings or manually, and guarded.
 
 New files are written under the current spec; those that are there stay under their own. A table with a spec whose
 values we do not know how to make is not loaded.
@@ -27,8 +27,8 @@ _CLEAN = "`instep maintain` writes its files again, and forgets it once the snap
 
 
 def guards(metadata: Metadata) -> dict[str, tuple[LayoutGuard, ...]]:
-    """The top-level columns that partition specs (earlier ones too, which files may still have), the sort order and
-    the identifier fields use."""
+    """Return the top-level columns that partition specs (earlier ones too, which files may still have), the sort order
+    and the identifier fields use."""
     found: dict[str, list[LayoutGuard]] = {}
     laid = (*metadata.get("partition-specs", ()), *metadata.get("sort-orders", ()))
     if not any(layout["fields"] for layout in laid) and not identifiers(metadata):
@@ -114,7 +114,7 @@ def kept_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list
 
 
 def check_rows(table: IcebergTable, metadata: TableMetadata) -> None:
-    """Raises DestinationError for files of the current snapshot that cannot be replaced or have rows taken out of
+    """Raise DestinationError for files of the current snapshot that cannot be replaced or have rows taken out of
     them: those of a spec whose values cannot be written down again."""
     check_writable(table, metadata)
     specs, schema = metadata.specs(), metadata.schema()
@@ -130,6 +130,6 @@ def check_rows(table: IcebergTable, metadata: TableMetadata) -> None:
 
 
 def check_writable(table: IcebergTable, metadata: TableMetadata) -> None:
-    """Raises DestinationError if new files would have to be partitioned in a way that we cannot."""
+    """Raise DestinationError if new files would have to be partitioned in a way that we cannot."""
     if not metadata.spec().is_unpartitioned():
         check_loadable(".".join(table.name()), json.loads(metadata.model_dump_json()))

@@ -57,7 +57,7 @@ def current_fields(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
 
 
 def terms(metadata: Metadata) -> tuple[PartitionTerm | None, ...]:
-    """Of the current spec, None for a void field. What is no term of ours has the column ""."""
+    """Return the terms of the current spec, None for a void field. A term that is not ours has the column ""."""
     return tuple(_terms(current_fields(metadata), {f["id"]: (f["name"], f["type"]) for f in _columns(metadata)}))
 
 
@@ -73,7 +73,7 @@ def sources(field: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def term_text(field: Mapping[str, Any], column: str) -> str:
-    """A field of a spec or order, for people."""
+    """Return a field of a spec or order, for people."""
     transform = field["transform"]
     if transform == "identity":
         return column
@@ -104,7 +104,7 @@ def why_not_loaded(metadata: Metadata) -> str:
 
 
 def check_loadable(name: str, metadata: Metadata) -> None:
-    """Raises DestinationError for a table that somebody has partitioned in a way that we cannot."""
+    """Raise DestinationError for a table that somebody has partitioned in a way that we cannot."""
     if why := why_not_loaded(metadata):
         raise DestinationError(
             f"table {name} cannot be loaded: {why}, and no rows can be told apart by that",
@@ -113,7 +113,7 @@ def check_loadable(name: str, metadata: Metadata) -> None:
 
 
 def check_apart(name: str, metadata: TableMetadata, column: str) -> None:
-    """Raises DestinationError unless each new file has the rows of one shard."""
+    """Raise DestinationError unless each new file has the rows of one shard."""
     spec, field = metadata.spec(), metadata.schema().find_field(column).field_id
     if not any(f.source_id == field and str(f.transform) == "identity" for f in spec.fields):
         raise DestinationError(

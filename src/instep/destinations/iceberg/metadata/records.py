@@ -54,7 +54,7 @@ def table_properties(table: Table, fields: Iterable[IcebergField]) -> dict[str, 
 
 
 def _record(column: Column) -> dict[str, Any]:
-    """What Iceberg does not say about a column itself."""
+    """Return what Iceberg does not say about a column itself."""
     return {k: v for k, v in column_to_dict(column).items() if k not in ("name", "nullable", "comment")}
 
 
@@ -110,7 +110,7 @@ def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
 
 
 def not_ours(ref: Ref) -> DestinationError:
-    """What is said of a table that something else made."""
+    """Return what is said of a table that something else made."""
     return DestinationError(
         f"table {'.'.join(ref)} exists and is not ours: it carries no {TABLE} property",
         hint="choose another namespace or table name, or adopt the table first",
@@ -124,7 +124,7 @@ def current_fields(metadata: Metadata) -> tuple[IcebergField, ...]:
 
 
 def changes_done(metadata: Metadata) -> tuple[str, ...]:
-    """The ids of the schema changes that the table has been through, the latest last."""
+    """Return the ids of the schema changes that the table has been through, the latest last."""
     return tuple(json.loads(metadata.get("properties", {}).get(CHANGES, "[]")))
 
 
@@ -138,7 +138,7 @@ def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bo
 
 
 def load_state(metadata: Metadata) -> LoadState | None:
-    """Return what the last data commit recorded; after a rollback by hand, what the snapshot rolled back to
+    """Return what the last data commit recorded; after a rollback manually, what the snapshot rolled back to
     recorded."""
     main = _snapshot(metadata, metadata.get("current-snapshot-id"))
     saved = json.loads(metadata["properties"].get(STATE, "null"))

@@ -36,7 +36,7 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[IcebergField, ...]:
 
 
 def schema_of(fields: Sequence[IcebergField], schema_id: int, identifiers: Sequence[int] = ()) -> dict[str, Any]:
-    """A schema in metadata form; refuses names that some reader of the table could not tell apart."""
+    """Return a schema in metadata form; refuses names that some reader of the table could not tell apart."""
     _check_names([f.name for f in fields], "the table")
     columns = [{"id": f.id, "name": f.name, "type": f.type, "required": f.required, "doc": f.doc} for f in fields]
     return {"type": "struct", "schema-id": schema_id, "identifier-field-ids": [*identifiers], "fields": columns}
@@ -140,7 +140,7 @@ def _promotes(before: str, after: str) -> bool:
 
 
 def highest_id(fields: Sequence[IcebergField]) -> int:
-    """The highest field id in use, nested ones included; 0 for no field."""
+    """Return the highest field id in use, nested ones included; 0 for no field."""
     return max((max(f.id, _highest(f.type)) for f in fields), default=0)
 
 

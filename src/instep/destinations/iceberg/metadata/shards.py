@@ -74,7 +74,7 @@ def as_shard(properties: Properties, within: Within) -> dict[str, str] | None:
 
 
 def projected(metadata: Metadata, within: Within) -> Metadata | None:
-    """A table's metadata as one shard has it; None if it does not have the table."""
+    """Return a table's metadata as one shard has it; None if it does not have the table."""
     properties = as_shard(metadata.get("properties", {}), within)
     return None if properties is None else {**metadata, "properties": properties}
 

@@ -70,7 +70,7 @@ class SqliteCatalog(SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Moves the table's pointer from the metadata that meet the requirements, or makes it. Raises
+        """Move the table's pointer from the metadata that meet the requirements, or makes it. Raises
         CommitFailedException if they do not meet them, or another commit was faster."""
         try:
             now = self.load_table(table.name())

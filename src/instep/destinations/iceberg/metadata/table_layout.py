@@ -37,7 +37,7 @@ Metadata = Mapping[str, Any]
 
 
 def recorded(metadata: Metadata) -> TableLayout:
-    """As it was set last."""
+    """Return the layout as it was set last."""
     said = metadata.get("properties", {}).get(LAYOUT)
     return layout_from_dict(json.loads(said)) if said else TableLayout()
 
@@ -48,8 +48,8 @@ def own_sort(metadata: Metadata) -> tuple[int, ...]:
 
 
 def layout_of(metadata: Metadata) -> TableLayout:
-    """As it is: of the properties and orders that are the settings', what the table says by now. Of a table as one
-    shard has it, what that shard said last: others may have said something else since."""
+    """Return the current layout: the table's values of those properties and orders that settings manage. Of a table as
+    one shard has it, what that shard said last: others may have said something else since."""
     said, properties = recorded(metadata), metadata.get("properties", {})
     if within_of(properties):
         return said
@@ -82,7 +82,7 @@ def property_fault(name: str) -> str:
 
 
 def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None = None) -> None:
-    """Adds the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
+    """Add the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
     partitioned by its shards first."""
     from instep.destinations.iceberg.metadata.updates import PROPERTIES, remove_properties
 
@@ -133,7 +133,7 @@ def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> 
 
 
 def unsorted_without(change: TableCommit, metadata: Metadata, kept: set[int]) -> None:
-    """Ends our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
+    """End our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
     mine = own_sort(metadata)
     if mine and not set(mine) <= kept:
         said = recorded(metadata)

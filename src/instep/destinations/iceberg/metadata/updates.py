@@ -79,7 +79,7 @@ def remove_properties(*names: str) -> TableUpdate:
 
 
 def set_schema(schema: Schema) -> tuple[TableUpdate, ...]:
-    """Adds a schema and makes it the current one."""
+    """Add a schema and make it the current one."""
     return AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
 
 
@@ -102,7 +102,7 @@ def spec_is(spec_id: int) -> AssertDefaultSpecId:
 
 
 def creation(schema: Schema, location: str, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
-    """A table from nothing, with the field ids of `schema`: pyiceberg's own way would number them again."""
+    """Return a table from nothing, with the field ids of `schema`: pyiceberg's own way would number them again."""
     return (
         AssignUUIDUpdate(uuid=uuid.uuid4()),
         UpgradeFormatVersionUpdate.model_validate({"format-version": FORMAT_VERSION}),

@@ -49,8 +49,9 @@ from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 def split_files(
     lake: Lake, files: Sequence[StagedFile], table: Table, metadata: TableMetadata, commit: Commit
 ) -> list[StagedFile]:
-    """Files for adoption under the spec of `metadata` (the table's, or the one that it gets); the others are copied
-    into a folder of the run, whose removal knows it. Raises StageError for a file that is not what the table needs."""
+    """Return files for adoption under the spec of `metadata` (the table's, or the one that it gets); the others are
+    copied into a folder of the run, whose removal knows it. Raises StageError for a file that is not what the table
+    needs."""
     odd = [f for f in files if f.rows and record_of(f, metadata) is None]
     if not odd:
         return list(files)
@@ -104,7 +105,7 @@ def load_ours(lake: Lake, ref: Ref) -> tuple[Table, dict[str, Any]]:
 
 
 def load_readable(lake: Lake, ref: Ref) -> Table:
-    """A table of ours, or a copy of one."""
+    """Return a table of ours, or a copy of one."""
     table = lake.load(ref)
     return table if table is not None and is_copy({"properties": table.properties}) else load_ours(lake, ref)[0]
 
@@ -139,7 +140,7 @@ def staging_stem(lake: Lake, ref: Ref) -> str:
 
 
 def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
-    """Drops the staging tables, files included, that runs with a fence lower than `below` left behind."""
+    """Drop the staging tables, files included, that runs with a fence lower than `below` left behind."""
     stem = staging_stem(lake, ref)
     for name in lake.names(lake.staging):
         if name.startswith(stem) and int(name.removeprefix(stem).split("_")[0]) < below:

@@ -182,7 +182,7 @@ def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Me
 
 
 def _branch(table: IcebergTable, commit: Commit) -> int:
-    """Puts this run's branch onto `main`'s snapshot, which it returns."""
+    """Put this run's branch onto `main`'s snapshot, which it returns."""
     main = table.metadata.current_snapshot()
     assert main is not None
     change = TableCommit(table)
@@ -238,7 +238,7 @@ def _spark_type(stored: Any) -> str:
 def _publish(
     lake: Lake, was: IcebergTable, base: int, how: Merge, commit: Commit, verdict: MergeResult, staged: int
 ) -> LoadOutcome:
-    """Moves `main` to the branch, if the branch holds what it should."""
+    """Move `main` to the branch, if the branch holds what it should."""
     ref: Ref = (was.name()[0], was.name()[-1])
     table, metadata = load_ours(lake, ref)
     branch = branch_of(table, commit.fence)

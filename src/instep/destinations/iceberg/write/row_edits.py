@@ -51,8 +51,8 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 
 
 def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
-    """What holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a file's
-    metrics unless none of its rows can have one. A NULL meets no row."""
+    """Return what holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a
+    file's metrics unless none of its rows can have one. A NULL meets no row."""
     found: BooleanExpression = AlwaysTrue()
     for part in _parts(schema, keys):
         found = And(found, part)
@@ -83,7 +83,7 @@ def _between(name: str, values: pa.Array) -> BooleanExpression:
 
 @dataclass(frozen=True)
 class RowPlaces:
-    """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
+    """Positions of the rows that were found: lines of (file number, position), and the snapshot that says so."""
 
     rows: RowReader
     places: Positions

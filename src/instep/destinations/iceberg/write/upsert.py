@@ -54,7 +54,7 @@ def fits(
 
 @dataclass(frozen=True)
 class Upsert:
-    """What `plan` comes to on the current snapshot of `table`."""
+    """Upsert of `plan` on the current snapshot of `table`."""
 
     table: IcebergTable
     plan: MergePlan
@@ -73,7 +73,8 @@ class Upsert:
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
-    """None where only Spark may say: DuckDB lacks the memory or the type, or the table has other deletes or twins."""
+    """Return the upsert; None where only Spark can find it: DuckDB lacks the memory or the type, or the table has other
+    deletes or twins."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema
@@ -155,7 +156,8 @@ def _all(rows: pa.Table, column: str, value: bool | int) -> pa.Table:
 
 
 def _write(table: IcebergTable, rows: pa.Table, stem: str) -> list[DataFile]:
-    """A file, or one a partition; their names begin with `stem`. Those of a failure are nobody's, and are removed."""
+    """Return a file, or one a partition; their names begin with `stem`. Those of a failure are nobody's, and are
+    removed."""
     by = partitioning(table.metadata)
     if by is None:
         return data_files([_file(table, rows, f"{stem}.parquet")] if len(rows) else [], table.metadata)

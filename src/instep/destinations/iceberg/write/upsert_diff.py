@@ -49,8 +49,8 @@ class Delta:
 
 @cache
 def _engine() -> duckdb.DuckDBPyConnection:
-    """One for the process: it takes longer to make than a small table to compare, and its memory is for all threads.
-    What does not fit there goes to the disk, below a folder that leaves with it."""
+    """Return one for the process: it takes longer to make than a small table to compare, and its memory is for all
+    threads. What does not fit there goes to the disk, below a folder that leaves with it."""
     spill = Temporary("merge")
     config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill.path}
     engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
@@ -60,8 +60,8 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
-    """None where only Spark may say: keys that are there twice already. `keys` are those of `plan.keys` or of
-    `plan.asked`, which count only as given or not."""
+    """Return the upsert; None where only Spark can find it: keys that are there twice already. `keys` are those of
+    `plan.keys` or of `plan.asked`, which count only as given or not."""
     with _LOCK:
         db = _engine().cursor()
     with db:
@@ -143,7 +143,8 @@ def _positions(db: duckdb.DuckDBPyConnection, found: Set[str], what: str, *colum
 
 
 def met_sql(plan: MergePlan) -> str:
-    """Every row of the table and every staged one, paired by key, and `what` the clauses of the MERGE make of it."""
+    """Return every row of the table and every staged one, paired by key, and `what` the clauses of the MERGE make of
+    it."""
     on = _same("t", "s", range(len(plan.key)))
     here, known = "false", ""
     if plan.keys or plan.asked:

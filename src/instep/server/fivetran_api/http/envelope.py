@@ -54,12 +54,12 @@ def success(message: str = "", data: Any = None, *, status: int = 200) -> JSONRe
 
 
 def page(message: str, items: Sequence[Any], cursor: str | None) -> JSONResponse:
-    """A list. Both spellings of the cursor, because one client reads the other; null on the last page."""
+    """Return a list. Both spellings of the cursor, because one client reads the other; null on the last page."""
     return success(message, {"items": list(items), "next_cursor": cursor, "nextCursor": cursor})
 
 
 def of_error(error: InstepError) -> Refusal:
-    """An error of a use case as an answer."""
+    """Return an error of a use case as an answer."""
     if isinstance(error, NotListed):
         return Refusal(404, error.message, hint=error.hint)
     if isinstance(error, Blocked | Conflict):
@@ -74,7 +74,7 @@ def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str])
 
 
 def refused(request: Request, error: Exception) -> JSONResponse:
-    """The body of a refusal, with a number to look for in the log."""
+    """Return the body of a refusal, with a number to look for in the log."""
     found = error if isinstance(error, Refusal) else _told(error)
     return _body(found, request.scope.get("request_id") or new_id())
 

@@ -60,7 +60,7 @@ class StatusOut(Out):
 
 
 class ConnectionDocument(Out):
-    """What ends here was said by a client, and has no effect."""
+    """Document of a connection. The fields at the end were sent by a client and have no effect."""
 
     id: str
     group_id: str

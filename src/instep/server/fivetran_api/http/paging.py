@@ -26,13 +26,13 @@ class Window:
     limit: int = LIMIT
 
     def cut(self, found: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:
-        """The page out of up to limit + 1 items from behind `after` on, and the cursor of the next one."""
+        """Return the page out of up to limit + 1 items from behind `after` on, and the cursor of the next one."""
         shown = list(found[: self.limit])
         return shown, cursor(key(shown[-1])) if len(found) > self.limit else None
 
 
 def window(request: Request) -> Window:
-    """What the query asks for; Refusal (400) if it makes no sense."""
+    """Return what the query asks for; Refusal (400) if it makes no sense."""
     asked = request.query_params.get("limit", str(LIMIT))
     limit = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 8 else 0
     if not 1 <= limit <= MAX_LIMIT:

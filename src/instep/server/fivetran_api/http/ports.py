@@ -25,7 +25,7 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Who asks, with which key. `groups` are the destinations and tags that the key may see; none means all."""
+    """Caller with its API key. `groups` are the destinations and tags that the key may see; none means all."""
 
     name: str
     role: Role
@@ -49,10 +49,10 @@ class Allowance:
 
 class RateLimits(Protocol):
     def take(self, key: str) -> Allowance:
-        """Counts a request of this key."""
+        """Count a request of this key."""
 
     def fail(self, address: str) -> int:
-        """Counts a wrong key from there; 0, or the seconds until the next one may come."""
+        """Count a wrong key from there; 0, or the seconds until the next one may come."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,19 @@ class JobQueue(Protocol):
         urgent: bool = False,
         who: str,
     ) -> ApiJob:
-        """A job, or the one that is queued already for (connection, kind, key). `urgent`: a person waits for it."""
+        """Return a job, or the one that is queued already for (connection, kind, key). `urgent`: a person waits for
+        it."""
 
     def wait(self, job: str, seconds: float) -> ApiJob:
-        """The job once it has ended, or as it is after so many seconds."""
+        """Return the job once it has ended, or as it is after so many seconds."""
 
     def cancel(self, job: str, who: str) -> None: ...
 
     def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[ApiJob]]:
-        """The queued and running jobs of these connections, by name."""
+        """Return the queued and running jobs of these connections, by name."""
 
     def has_worker(self) -> bool:
-        """Whether a worker is alive that would take a job."""
+        """Return True if a worker is alive that would take a job."""
 
 
 @dataclass(frozen=True)
@@ -118,21 +119,22 @@ class ApiResources(Protocol):
     def connections(
         self, *, after: str = "", limit: int, group: str = "", namespace: str = "", groups: frozenset[str] = frozenset()
     ) -> Sequence[Item]:
-        """Connections and foreign ones by name, from behind `after` on; of one group, one namespace, these groups."""
+        """Return connections and foreign ones by name, from behind `after` on; of one group, one namespace, these
+        groups."""
 
     def page(self, kind: Kind, *, after: str = "", limit: int) -> Sequence[Item]: ...
 
     def get(self, kind: Kind, name: str) -> Item | None: ...
 
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
-        """Those of these sources that there are, by name."""
+        """Return those of these sources that there are, by name."""
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
         """`since`: the foreign connection, or the group, that it was; it keeps when and by whom it was made, and is no
         new one."""
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
-        """With a JSON merge patch: null removes a key."""
+        """Change an object by a JSON merge patch: null removes a key."""
 
     def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
         """`along` is done in the same transaction."""

@@ -37,7 +37,7 @@ class Wire(BaseModel):
         return self._unread
 
     def remark(self, message: str) -> str:
-        """The message of an answer, with what was not read."""
+        """Return the message of an answer, with what was not read."""
         return f"{message}. {no_effect(self.unread)}" if self.unread else message
 
 
@@ -49,8 +49,8 @@ Truth = Annotated[bool, BeforeValidator(_truth)]
 
 
 async def read(request: Request) -> Any:
-    """The body's JSON; {} without a body. Refusal: 415 for another media type, 413 for more than 1 MiB, 400 for what is
-    no JSON, has a key twice or is nested too deeply."""
+    """Return the body's JSON; {} without a body. Refusal: 415 for another media type, 413 for more than 1 MiB, 400 for
+    what is no JSON, has a key twice or is nested too deeply."""
     raw = bytearray()
     async for chunk in request.stream():
         raw += chunk
@@ -85,13 +85,13 @@ def parse(model: type[M], found: Any) -> M:
 
 
 def no_effect(names: Sequence[str]) -> str:
-    """The sentence that names what was left out."""
+    """Return the sentence that names what was left out."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
 
 
 def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
-    """The paths of keys that the model does not know; a member that is no value is an object of named bodies."""
+    """Yield the paths of keys that the model does not know; a member that is no value is an object of named bodies."""
     known = {field.alias or name: field for name, field in model.model_fields.items()}
     for key, value in found.items():
         field = known.get(key)
@@ -104,8 +104,8 @@ def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
-    """The names of what a body says, with dots between levels: not of nulls, and never a value. Objects that are nested
-    deeper than `depth` are named as a whole."""
+    """Yield the names of what a body says, with dots between levels: not of nulls, and never a value. Objects that are
+    nested deeper than `depth` are named as a whole."""
 
     def names(value: Any, path: str, level: int) -> Iterator[str]:
         if not isinstance(value, dict) or not value or level == depth:
@@ -121,7 +121,7 @@ def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
 
 
 def without_null(value: Any) -> Any:
-    """The JSON value without the members of objects that are null, at any depth."""
+    """Return the JSON value without the members of objects that are null, at any depth."""
     if isinstance(value, dict):
         return {k: without_null(v) for k, v in value.items() if v is not None}
     return value

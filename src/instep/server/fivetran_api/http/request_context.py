@@ -80,18 +80,18 @@ class RequestContext:
                 raise Refusal(403, "Your key is for some groups; this takes an administrator of all.")
 
     def sees(self, group: str, tags: frozenset[str] = frozenset()) -> bool:
-        """Whether the key is for this group, or for a connection there with these tags."""
+        """Return True if the key is for this group, or for a connection there with these tags."""
         return in_scope(self.caller.groups, {group, *tags})
 
     def connection(self, name: str) -> Item:
-        """The connection, known service or not; 404 for what there is not, or what the key may not see."""
+        """Return the connection, known service or not; 404 for what there is not, or what the key may not see."""
         found = self.ports.objects.get("connection", name) or self.ports.objects.get("foreign", name)
         if found is None or not self.sees(found.group, found.tags):
             raise not_found("Connection", name)
         return found
 
     def ours(self, name: str) -> Item:
-        """A connection that has a source."""
+        """Return a connection that has a source."""
         found = self.connection(name)
         if found.kind == "foreign":
             raise Refusal(400, self.why_incomplete(found))
@@ -113,9 +113,9 @@ class RequestContext:
     def run(
         self, connection: str, kind: JobKind, options: Mapping[str, Any], key: str = "", *, recorded: bool = False
     ) -> ApiJob:
-        """A job that touches a source, once it is done; not to be called in a transaction. Refusal: 503 without a
-        worker or when it takes longer than a request may, 400 if it failed. `recorded`: it is what the request is for,
-        and has its entry in the audit log."""
+        """Return a job that touches a source, once it is done; not to be called in a transaction. Refusal: 503 without
+        a worker or when it takes longer than a request may, 400 if it failed. `recorded`: it is what the request is
+        for, and has its entry in the audit log."""
         jobs = self.ports.jobs
         if not jobs.has_worker():
             raise Refusal(
@@ -137,7 +137,7 @@ class RequestContext:
 
 
 def _default_schema(project: Project, name: str) -> str:
-    """The schema of a source that needs no mention in names; told by its type, without loading it."""
+    """Return the schema of a source that needs no mention in names; told by its type, without loading it."""
     section = project.model.sources[project.source_of(name)]
     plain = {"postgres": "public", "sqlite": "main", "files": "files"}
     if section.type in plain:
@@ -147,8 +147,8 @@ def _default_schema(project: Project, name: str) -> str:
 
 
 def caller_of(request: Request, ports: Ports) -> ApiCaller:
-    """Who asks, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the address has
-    asked too often."""
+    """Return the caller, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the
+    address has asked too often."""
     given = credentials(request.headers.get("authorization", ""))
     found = ports.keys.caller(*given) if given else None
     if found is None:

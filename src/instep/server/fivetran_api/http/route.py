@@ -51,7 +51,7 @@ _REFUSALS = {
     404: "Not found, or the key has no access to it.",
     405: "This cannot be done here.",
     406: "The Accept header takes no JSON.",
-    408: "The body has not come in time.",
+    408: "The request body did not arrive in time.",
     409: "It conflicts with what is there.",
     413: "The body is larger than 1 MiB.",
     415: "The body is not JSON.",
@@ -70,7 +70,7 @@ _PAGED = [
         "in": "query",
         "required": False,
         "schema": {"type": "string", "maxLength": MAX_CURSOR},
-        "description": "`next_cursor` of the page before.",
+        "description": "`next_cursor` of the previous page.",
     },
 ]
 _ABOUT = "Programs for the management API of managed connectors work against this one by changing their base URL."
@@ -79,8 +79,8 @@ _ABOUT = "Programs for the management API of managed connectors work against thi
 def says(
     data: Any = None, *, takes: type[BaseModel] | None = None, status: int = 200, needs_body: bool = True
 ) -> dict[str, Any]:
-    """The options of a route that answers this in `data` (None: nothing) with that status. `needs_body`: it cannot be
-    left out."""
+    """Return the options of a route that answers this in `data` (None: nothing) with that status. `needs_body`: it
+    cannot be left out."""
     model = Done if data is None else One[data]
     extra: dict[str, Any] = {}
     if takes is not None:
@@ -95,7 +95,7 @@ def says(
 
 
 def lists(item: Any, *filters: str) -> dict[str, Any]:
-    """The options of a route that answers pages of items; `filters` are its own parameters."""
+    """Return the options of a route that answers pages of items; `filters` are its own parameters."""
     own = [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in filters]
     found = says(Items[item])
     found["openapi_extra"] = {"parameters": [*_PAGED, *own]}

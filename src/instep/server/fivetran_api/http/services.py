@@ -40,26 +40,26 @@ _EARLY_PREFIXES = ("tunnel_", "client_")
 
 
 def service_of(source: Item | None, said: str = "") -> str:
-    """The word for its type; of several, the one that its client has `said`."""
+    """Return the word for its type; of several, the one that its client has `said`."""
     type = str(source.spec.get("type", "")) if source else ""
     return said if said and TYPES.get(said) == type else SERVICES.get(type, type)
 
 
 def wire_config(source: Item | None) -> dict[str, Any]:
-    """A source's settings with secrets masked; a database's own words only."""
+    """Return a source's settings with secrets masked; a database's own words only."""
     said: Mapping[str, Any] = source.spec if source else {}
     keys = _keys(str(said.get("type", "")))
     return {key: MASK if SECRET_NAME.search(key) else said[key] for key in keys if said.get(key) not in (None, "")}
 
 
 def not_understood(service: str, config: Mapping[str, Any]) -> list[str]:
-    """The keys of a config of a service that is read here, if none of them is known; [] otherwise."""
+    """Return the keys of a config of a service that is read here, if none of them is known; [] otherwise."""
     strange = unknown(service, config)
     return strange if len(strange) == len(config) and not any(map(SECRET_NAME.search, config)) else []
 
 
 def unknown(service: str, config: Mapping[str, Any]) -> list[str]:
-    """The keys of a config that mean nothing here; none of a service that is not read at all."""
+    """Return the keys of a config that mean nothing here; none of a service that is not read at all."""
     if service not in TYPES:
         return []
     known = {*_keys(TYPES[service]), *NAMES}
@@ -76,7 +76,7 @@ def _is_early(key: str) -> bool:
 
 
 def is_set_up(service: str, config: Mapping[str, Any]) -> bool:
-    """Whether a config says anything of its source: until then its connection is incomplete."""
+    """Return True if a config says anything of its source: until then its connection is incomplete."""
     return service in TYPES and len(source_spec(service, config)) > 1
 
 
@@ -88,7 +88,7 @@ def no_source(name: str, service: str) -> str:
 
 
 def source_spec(service: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The section of a source out of a config; a masked secret is left out, because it means: as it is."""
+    """Return the section of a source out of a config; a masked secret is left out, because it means: as it is."""
     given = {key: config[key] for key in _keys(TYPES[service]) if config.get(key) not in (None, "", MASK)}
     return {"type": TYPES[service], **given}
 
@@ -98,7 +98,7 @@ def _keys(type: str) -> tuple[str, ...]:
 
 
 def understood(service: str) -> str:
-    """The keys that say where a source is, for people."""
+    """Return the keys that say where a source is, for people."""
     return ", ".join(_keys(TYPES[service]))
 
 
@@ -107,7 +107,7 @@ DEFAULT = 360
 
 
 def cron(minutes: int, time: str = "00:00") -> str:
-    """The line of a frequency; `time` (HH:MM on the hour) counts for once a day."""
+    """Return the line of a frequency; `time` (HH:MM on the hour) counts for once a day."""
     if minutes < 60:
         return "* * * * *" if minutes == 1 else f"*/{minutes} * * * *"
     if minutes == 1440:

@@ -1,6 +1,6 @@
 """Where the task that runs a connector and the driver meet: files in a place that both of them reach.
 
-    driver                       what the driver says, written again and again: that it is there, what it has taken
+    driver                       what the driver says, rewritten and again: that it is there, what it has taken
     bundle                       the connector's folder and what runs it
     begin-0                      the state that the first attempt begins with
     0/0, 0/1, ...                what the task says at its first attempt, in order, each word written once
@@ -53,7 +53,7 @@ class SegmentExchange:
                 (self._place.local / draft).replace(self._place.local / name)
 
     def hear(self, name: str) -> Any:
-        """What was said, None if nothing was. StageError if it cannot be read."""
+        """Return what was said, None if nothing was. StageError if it cannot be read."""
         filesystem, root = self._root
         try:
             with filesystem.open_input_stream(f"{root}/{name}") as source:
@@ -86,7 +86,7 @@ class SegmentExchange:
         return sorted(int(name) for name in children(self._place.uri, self._place.io) if name.isdecimal())
 
     def forget(self, name: str = "") -> None:
-        """Removes a folder, or all of it; best effort."""
+        """Remove a folder, or all of it; best effort."""
         with suppress(Exception):  # the next run looks here again
             remove(self._place.child(name) if name else self._place.uri, self._place.io)
 

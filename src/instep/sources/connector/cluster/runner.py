@@ -63,7 +63,7 @@ class Cluster:
 
 
 def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:
-    """That of a Spark session; None, with a line in the log, where a connector has to run beside us."""
+    """Return the cluster of a Spark session; None, with a log line, if the connector has to run beside this process."""
     from instep.spark.executors import slots, witness
     from instep.spark.extract import elsewhere
     from instep.spark.rewrite import run_parts
@@ -90,7 +90,7 @@ class _Cancelled(Exception):
 
 
 class RemoteSegments:
-    """As `spool.Segments`; what earlier runs have left in the cluster's place is removed."""
+    """Segments like `spool.Segments`; leftovers of earlier runs in the cluster's place are removed."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class RemoteSegments:
             thread.start()
 
     def next(self) -> Segment | None:
-        """Blocks until the next segment is here; None after the end. Raises the connector's own error, or that of the
+        """Block until the next segment is here; None after the end. Raises the connector's own error, or that of the
         job."""
         while not (self._over or self._closed.is_set()):
             if self._events:
@@ -142,13 +142,13 @@ class RemoteSegments:
         """Nothing: the task did, once the segment was in the exchange."""
 
     def stop(self) -> None:
-        """From another thread: next() ends soon."""
+        """End next() soon; may be called from another thread."""
         if not self._over:
             self._closed.set()
             self._news.set()
 
     def close(self) -> None:
-        """Ends the task, if it has not ended, and with it the connector. Nothing is left in the exchange."""
+        """End the task, if it has not ended, and with it the connector. Nothing is left in the exchange."""
         if self._over:
             self._ended.wait(_ENDING)
         self._closed.set()
@@ -189,7 +189,7 @@ class RemoteSegments:
         return None
 
     def _take(self, manifest: str, name: str) -> Segment:
-        """Brings a segment here, under our own number: an attempt counts from 1."""
+        """Bring a segment here, under our own number: an attempt counts from 1."""
         self._number += 1
         try:
             segment = self._brought(manifest, name)
@@ -213,7 +213,7 @@ class RemoteSegments:
         return write_manifest(replace(told, number=self._number))
 
     def _look(self) -> None:
-        """Goes over to the newest attempt, once everything that the one before it has said was heard."""
+        """Go over to the newest attempt, once everything that the one before it has said was heard."""
         newest = max(self._exchange.attempts(), default=0)
         if newest <= self._attempt or self._exchange.hear(f"{self._attempt}/{self._next}") is not None:
             return

@@ -103,7 +103,7 @@ ROOM = 6 * 3600.0
 
 @dataclass(frozen=True)
 class Assignment:
-    """What travels to the task, in its description. The connector's folder does not: pyspark writes descriptions of
+    """Assignment in a task's description. The connector's folder does not: pyspark writes descriptions of
     more than 1 MB to disk as they are. `seen` is a file that the task has to see if its machine shares the place as a
     folder."""
 
@@ -181,7 +181,7 @@ class _Performance:
 
 
 class AttemptMessages:
-    """What an attempt says, in order. Log lines and counts wait for the next word, or the next second."""
+    """Messages of an attempt, in order. Log lines and counts are sent with the next message, or after a second."""
 
     def __init__(self, exchange: SegmentExchange, attempt: int) -> None:
         self._exchange, self._attempt = exchange, attempt
@@ -195,7 +195,7 @@ class AttemptMessages:
             self._waiting.append(event)
 
     def say(self, *events: Mapping[str, Any]) -> None:
-        """A word that could not be written is written again as it was: the driver may have heard it."""
+        """A word that could not be written is rewritten as it was: the driver may have heard it."""
         with self._saying:
             with self._adding:
                 self._waiting += events
@@ -208,7 +208,7 @@ class AttemptMessages:
 
 
 class Driver:
-    """What the driver says, listened to by a thread. `gone`: nobody is there who hears this attempt."""
+    """Messages of the driver, received by a thread. `gone`: the driver no longer listens to this attempt."""
 
     def __init__(self, exchange: SegmentExchange, attempt: int) -> None:
         self._exchange, self._attempt = exchange, attempt
@@ -265,7 +265,7 @@ class Driver:
         return int(self._said.get("taken", 0)) if self._is_ours else 0
 
     def hear(self) -> None:
-        """Looks now."""
+        """Look now."""
         ended = False
         with suppress(InstepError):  # it may pass; the driver is gone if it does not
             said = self._exchange.hear(DRIVER)

@@ -73,7 +73,7 @@ class BinlogKeys:
         self._widths = {width + len(added) for width in self._widths}
 
     def cut(self, mapped: TableMap) -> Images:
-        """Raises Unfit."""
+        """Raise Unfit."""
         if mapped.names:
             if not {c.name for c in self.key} <= set(mapped.names):
                 raise Unfit("its key was altered")
@@ -103,11 +103,11 @@ class BinlogKeys:
 
     @property
     def found(self) -> ChangedKeys:
-        """In the order of the texts, so that a run that is repeated asks the same."""
+        """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
         return ChangedKeys(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
 
     def done(self) -> None:
-        """At the end of a pass: with the columns that came since, all widths are the catalog's."""
+        """End a pass: including the columns added since, all widths are those of the catalog."""
         if self._widths - {self.width}:
             self.all("the log has it with other columns than the catalog shows")
 
@@ -118,7 +118,7 @@ class BinlogKeys:
 
 @dataclass(frozen=True)
 class BinlogReach:
-    """How far events went: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
+    """Progress in the log: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
     whether there is `more`."""
 
     end: Spot
@@ -148,8 +148,8 @@ class LogPass:
     _seen: dict[int, TableMap] = field(default_factory=dict)
 
     def collect(self, events: Iterable[tuple[Event | None, int]]) -> BinlogReach:
-        """Events with the position behind each. What is behind a hidden or an undecided transaction is taken in as
-        well: it comes again, and a row that is read twice is the same row."""
+        """Return events with the position behind each. What is behind a hidden or an undecided transaction is taken in
+        as well: it comes again, and a row that is read twice is the same row."""
         end, self._file = self.start, self.start[0]
         for count, (event, at) in enumerate(events):
             if isinstance(event, Rotate):

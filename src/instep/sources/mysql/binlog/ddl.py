@@ -31,7 +31,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """In capitals; "" for what is in quotes."""
+        """Return the word in capitals; "" if it is quoted."""
         return self.text.upper() if self.plain else ""
 
 
@@ -92,8 +92,8 @@ _BEFORE_NAMES = frozenset({"table", "tables", "truncate", "exists", "to", "with"
 
 @dataclass(frozen=True)
 class TableEffect:
-    """What becomes of a table: columns that come and go, `placed` anywhere but behind the others; or `why` its rows
-    may be other ones without having been logged."""
+    """Effect of a statement on a table: added and dropped columns, `placed` anywhere but behind the others; or `why`
+    its rows may be other ones without having been logged."""
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -104,9 +104,9 @@ class TableEffect:
 def edits(
     statement: str, database: str, tables: Collection[Ref], mode: int | None = None, other: str = ""
 ) -> Mapping[Ref, TableEffect]:
-    """By table, only those of `tables` that the statement does something to. `database` is the one it was run in,
-    `mode` the sql_mode of its session, None if that is not known; `other` is what the statement may be as well. If it
-    can be read in several ways with other results, all tables that any of them tells of may have other rows."""
+    """Return the edits by table, only of those of `tables` that the statement affects. `database` is the one it was run
+    in, `mode` the sql_mode of its session, None if that is not known; `other` is what the statement may be as well. If
+    it can be read in several ways with other results, all tables that any of them tells of may have other rows."""
     modes = MODES if mode is None or "SQL_MODE" in statement.upper() else (mode,)
     texts = (statement, other) if other else (statement,)
     ways = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)
@@ -222,7 +222,7 @@ def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Map
 
 
 def _specs(tokens: list[Token]) -> Iterator[list[Token]]:
-    """The parts between commas that are in no brackets."""
+    """Yield the parts between commas that are in no brackets."""
     part: list[Token] = []
     depth = 0
     for token in tokens:
@@ -236,7 +236,7 @@ def _specs(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def _spec(tokens: list[Token]) -> TableEffect | None:
-    """One part of ALTER TABLE, None if it is not known to leave rows as they are."""
+    """Return one part of ALTER TABLE, None if it is not known to leave rows as they are."""
     words = [t.word for t in tokens]
     if not words:
         return None

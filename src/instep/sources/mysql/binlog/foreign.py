@@ -35,7 +35,7 @@ _UNKNOWN = "CASCADE"
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """What a key does to rows when the row that they refer to goes or changes, and the columns that it refers to."""
+    """Foreign key: its effect on rows when the referenced row is deleted or changed, and the referenced columns."""
 
     delete: str = _UNKNOWN
     update: str = _UNKNOWN

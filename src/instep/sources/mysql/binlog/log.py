@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GtidSet:
-    """By source (hexadecimal, without dashes; with a tag behind a colon, if it has one) the (first, last) numbers, in
-    order."""
+    """Set of GTIDs: by source (hexadecimal, without dashes; with a tag behind a colon, if it has one) the (first, last)
+    numbers, in order."""
 
     ranges: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str) -> GtidSet:
-        """From `uuid:1-5:7,uuid:tag:1-3`."""
+        """Parse a set such as `uuid:1-5:7,uuid:tag:1-3`."""
         found: dict[str, list[tuple[int, int]]] = {}
         for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
             source, *rest = part.split(":")
@@ -82,7 +82,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
-    """These keys, whether they are there or not, as a read of the key columns yields them."""
+    """Return these keys, whether they are there or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None and c.column.name in key)
     names = ", ".join(map(quoted, changed.columns))
@@ -222,7 +222,7 @@ class MySqlLog:
         """The server writes its log without us."""
 
     def drop(self) -> bool:
-        """Nothing is kept for us."""
+        """Do nothing: the server keeps nothing for us."""
         return False
 
     def fault(self, position: str) -> str:

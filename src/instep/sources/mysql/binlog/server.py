@@ -111,7 +111,7 @@ def _left_out(status: tuple[Any, ...]) -> str:
 
 
 def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: MySqlConfig) -> tuple[str, str]:
-    """What the server or the user lacks, and what to run or set."""
+    """Return what the server or the user lacks, and what to run or set."""
     said = server.settings
     if said.get("log_bin", "").upper() not in ("ON", "1"):
         return "the server writes no binary log", "set log_bin and a server_id of its own in its file, then restart it"

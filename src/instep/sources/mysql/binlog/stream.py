@@ -52,7 +52,7 @@ class BinlogStream:
     maps: dict[bytes, Event | None] = field(default_factory=dict, repr=False)
 
     def events(self, upto: Spot | None = None) -> Iterator[tuple[Event | None, int]]:
-        """Events with the position behind each, 0 for those that are not in the file."""
+        """Yield events with the position behind each, 0 for those that are not in the file."""
         file, last, summed = self.start[0], 0, False
         for data in self._packets():
             about = header(data)

@@ -69,7 +69,7 @@ class BinlogTable:
 
 @dataclass(frozen=True)
 class LogTables:
-    """Those of the tables that exist, and what their rows follow by foreign keys."""
+    """Tables of the log that exist, and the tables that they follow by foreign keys."""
 
     tables: Mapping[Ref, BinlogTable] = field(default_factory=dict)
     upon: Mapping[Ref, Upon] = field(default_factory=dict)
@@ -106,8 +106,8 @@ def _text(value: Any) -> str:
 
 
 def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
-    """From (child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index): which
-    tables each one follows, over as many steps as it takes."""
+    """Return which tables each one follows, given (child's schema, child, parent's schema, parent, rule of deletes, of
+    updates, the parent's index), over as many steps as it takes."""
     edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
     otherwise = set()
     for schema, child, parents, parent, delete, update, index in rows:
@@ -123,7 +123,7 @@ def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
 
 
 def _spread(sides: Sequence[set[Ref]], edges: Mapping[Ref, tuple[set[Ref], set[Ref]]]) -> None:
-    """Adds what parents follow themselves, until nothing is new."""
+    """Add what parents follow themselves, until nothing is new."""
     grew = True
     while grew:
         grew = False

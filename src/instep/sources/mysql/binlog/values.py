@@ -37,7 +37,7 @@ class KeyColumn:
 
 
 def size_of(kind: int, meta: int) -> Size:
-    """For a column of this kind in a table map."""
+    """Return the size for a column of this kind in a table map."""
     if kind in _FIXED:
         return _FIXED[kind]
     if kind in (TIMESTAMP2, DATETIME2, TIME2):
@@ -79,8 +79,8 @@ def _decimal_size(precision: int, scale: int) -> int:
 
 @dataclass(frozen=True)
 class Images:
-    """How the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the key's by place
-    in the row, in the order of the key."""
+    """Layout by which the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the
+    key's by place in the row, in the order of the key."""
 
     sizes: tuple[Size, ...]
     values: dict[int, Value]
@@ -118,7 +118,7 @@ class Images:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How images with these columns are taken apart: `places` one by one, or without a NULL by `steps`: bytes to
+    """Plan for taking images with these columns apart: `places` one by one, or without a NULL by `steps`: bytes to
     leave out, then a value's size, and its place if it is the key's; `rest` are the bytes behind."""
 
     images: Images
@@ -172,7 +172,7 @@ class _Plan:
 
 
 def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) -> Images:
-    """Raises Unfit where the log has a key column as another type than the catalog."""
+    """Raise Unfit where the log has a key column as another type than the catalog."""
     sizes = tuple(size_of(kind, meta) for kind, meta in zip(mapped.kinds, mapped.metas, strict=True))
     found = {place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)}
     return Images(sizes, found)

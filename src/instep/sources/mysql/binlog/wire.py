@@ -71,7 +71,7 @@ class BinlogStatement:
 
 @dataclass(frozen=True)
 class TableMap:
-    """What rows behind it are of. `kinds` and `metas` by column; `names` if the server logs them, else ()."""
+    """Table of the rows that follow. `kinds` and `metas` by column; `names` if the server logs them, else ()."""
 
     number: int
     ref: tuple[str, str]
@@ -102,7 +102,7 @@ class BinlogBegin:
 
 @dataclass(frozen=True)
 class End:
-    """Of a transaction; a `prepared` one waits for somebody's decision, under this name."""
+    """End of a transaction; a `prepared` one waits for somebody's decision, under this name."""
 
     prepared: str = ""
 
@@ -247,7 +247,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A length-encoded number, and where it ends."""
+    """Return a length-encoded number, and where it ends."""
     first = data[at]
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
     if not width:
@@ -307,7 +307,7 @@ def _metas(kinds: bytes, data: bytes) -> tuple[int, ...]:
 
 
 def _names(data: bytes, at: int) -> tuple[str, ...]:
-    """The columns' names from the optional part (`binlog_row_metadata = FULL`)."""
+    """Return the columns' names from the optional part (`binlog_row_metadata = FULL`)."""
     while at < len(data):
         what = data[at]
         length, at = _number(data, at + 1)

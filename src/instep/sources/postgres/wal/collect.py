@@ -25,7 +25,7 @@ MARK = "instep"
 
 @dataclass(frozen=True)
 class Visible:
-    """Which transactions a snapshot shows: all below `first`, none from `next` on, and none of `running` in between."""
+    """Transactions that a snapshot shows: all below `first`, none from `next` on, and none of `running` in between."""
 
     first: int
     next: int
@@ -33,7 +33,7 @@ class Visible:
 
     @classmethod
     def of(cls, text: str) -> Visible:
-        """From the text of `pg_current_snapshot()`."""
+        """Parse the text of `pg_current_snapshot()`."""
         first, following, running = text.split(":")
         return cls(int(first), int(following), frozenset(int(x) for x in running.split(",") if x))
 
@@ -99,7 +99,7 @@ class WalKeys:
 
 @dataclass(frozen=True)
 class WalReach:
-    """How far messages went: `end` of the last transaction before the first that the snapshot does not show (None:
+    """Progress in the log: `end` of the last transaction before the first that the snapshot does not show (None:
     there was none before it), whether there is a `hidden` one, how many messages there were, the `marks` that syncs
     have left, and the end of the `last` transaction of all."""
 
@@ -111,7 +111,7 @@ class WalReach:
 
 
 def collect(messages: Iterable[Message | None], tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
-    """Fills `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
+    """Fill `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
     is read twice is the same row."""
     end: int | None = None
     last = -1

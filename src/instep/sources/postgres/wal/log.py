@@ -60,7 +60,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
-    """These keys, whether they are there or not, as a read of the key columns yields them."""
+    """Return these keys, whether they are there or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(_expression(c.source) for c in read.columns if c.source is not None and c.column.name in key)
     names = ", ".join(map(quote, changed.columns))
@@ -71,7 +71,7 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 
 
 def _values(read: TableRead, changed: ChangedKeys) -> Iterator[tuple[str, int]]:
-    """The keys as VALUES lists; the first line says what types they have."""
+    """Yield the keys as VALUES lists; the first line says what types they have."""
     kinds = [read.source.by_name[name].native for name in changed.columns]
     for start in range(0, len(changed.keys), SQL_KEYS):
         first, *rest = changed.keys[start : start + SQL_KEYS]
@@ -90,7 +90,7 @@ def _expression(column: Column) -> str:
 
 
 def sorted_keys(keys: Sequence[Key]) -> tuple[Key, ...]:
-    """In the order of their texts, so that a run that is repeated asks the same."""
+    """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
     return tuple(sorted(keys))
 
 
@@ -196,7 +196,7 @@ class PostgresLog:
         elif self.order(now) < self.order(confirmed):
             trouble, hint = f"the server's log ({now}) has gone back behind the slot {self.names.slot}", ""
         elif not trouble and not self._published(session):
-            trouble = f"the publication {self.names.publication} is gone, and with it what changed since the last sync"
+            trouble = f"the publication {self.names.publication} is gone, and the changes since the last sync are lost"
         return LogState(
             server, True, confirmed or "", restart or "", behind or 0, kept or 0, status or "", active, trouble, hint
         )
@@ -302,7 +302,7 @@ class PostgresLog:
         return {ref: FollowedTable(f.shape, why) if ref in lack else f for ref, f in found.items()}
 
     def _add(self, session: psycopg.Connection[Any], new: Sequence[WalTable]) -> str:
-        """Why the tables could not be taken in, "" if they are."""
+        """Return why the tables could not be taken in, "" if they are."""
         import psycopg
 
         for start in range(0, len(new), TABLES):
@@ -316,7 +316,7 @@ class PostgresLog:
         return ""
 
     def begin(self, *, wait: bool) -> None:
-        """Waits a moment for transactions that began before the tables were taken in: their changes until then are not
+        """Wait a moment for transactions that began before the tables were taken in: their changes until then are not
         in the log, and a snapshot that does not show them would miss them for good."""
         with self._session() as session:
             listed = _LISTED.replace("{publication}", literal(self.names.publication))
@@ -366,9 +366,9 @@ class PostgresLog:
         return WalKeys(source_key(read), columns, self.limit)
 
     def _flushed(self, session: psycopg.Connection[Any]) -> tuple[str, Mark | None]:
-        """A position behind all that a snapshot from before shows, and that is on the disk, and the mark there: the log
-        is read no further than that. A message of our own brings it there, also where commits do not wait for the disk;
-        its transaction ends behind the position, so that it comes with the next read."""
+        """Return a position behind all that a snapshot from before shows, and that is on the disk, and the mark there:
+        the log is read no further than that. A message of our own brings it there, also where commits do not wait for
+        the disk; its transaction ends behind the position, so that it comes with the next read."""
         session.execute(b"SET synchronous_commit = 'local'")
         token = secrets.token_hex(8)
         upto = str(_one(session, f"SELECT pg_logical_emit_message(true, '{MARK}', {literal(token)})::text")[0])
@@ -411,7 +411,7 @@ class PostgresLog:
         return key_chunks(read, key, changed)
 
     def release(self, position: str) -> None:
-        """Moves the slot; nothing if it is there already."""
+        """Move the slot; nothing if it is there already."""
         with self._session() as session:
             slot, to = literal(self.names.slot), literal(position.partition("@")[0])
             behind = (
@@ -422,7 +422,7 @@ class PostgresLog:
                 self._held(lambda: session.execute(move.encode()))
 
     def _held(self, act: Callable[[], Done], patience: float | None = None) -> Done:
-        """Tries again for a while as long as another process holds the slot: one that was killed may still be at it.
+        """Try again for a while as long as another process holds the slot: one that was killed may still be at it.
         While one has locked a table, for `patience` seconds (None: as long as the server may be silent)."""
         import psycopg
 

@@ -177,9 +177,9 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
 def followed(
     table: WalTable | None, key: Sequence[str], parts: Sequence[TablePartition] = (), *, pending: bool = False
 ) -> FollowedTable:
-    """What is known of a table that should be followed by this key. `parts` are its partitions from before the snapshot
-    that reads it: what comes to pass with them later has to be found by the next sync. One that came meanwhile is
-    written down without a state, whether the snapshot shows it or not."""
+    """Return what is known of a table that should be followed by this key. `parts` are its partitions from before the
+    snapshot that reads it: what comes to pass with them later has to be found by the next sync. One that came meanwhile
+    is written down without a state, whether the snapshot shows it or not."""
     if table is None:
         return FollowedTable(why="it is gone")
     why = table.why_not(key) or table.cut_off(key)

@@ -48,7 +48,7 @@ class WireColumn:
 
 @dataclass(frozen=True)
 class WalRelation:
-    """What the changes after this message are about; sent again when the table was altered."""
+    """Relation of the changes after this message; sent again when the table was altered."""
 
     oid: int
     schema: str
@@ -143,7 +143,7 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _change(data: bytes) -> WalChange:
-    """One row at least."""
+    """Return one row at least."""
     (oid,) = _OID.unpack_from(data, 1)
     rows: dict[int, Row] = {}
     at = 5

@@ -34,7 +34,7 @@ class ConfigurationForm:
         return {"fields": [f.document() for f in self._fields], "tests": [label for label, _ in self._tests]}
 
     def outcomes(self, configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Runs every test: (label, ok, message) each."""
+        """Run every test: (label, ok, message) each."""
         return [{"label": label, **_outcome(test, dict(configuration))} for label, test in self._tests]
 
 

@@ -44,7 +44,7 @@ class Connector:
         return made
 
     def sync(self, out: outlet.Outlet, given: Mapping[str, Any]) -> None:
-        """Declares the tables, then runs update() to its end; whatever ends it is told."""
+        """Declare the tables, then run update() to its end; whatever ends it is told."""
         configuration, state = dict(given.get("configuration") or {}), dict(given.get("state") or {})
         try:
             out.declare(self.tables(configuration))
@@ -76,7 +76,7 @@ class Connector:
         *more: Any,
         **others: Any,
     ) -> None:
-        """Runs one sync of a connector that was started by itself, and prints what it sends. Does nothing where it
+        """Run one sync of a connector that was started by itself, and prints what it sends. Does nothing where it
         is run for a sync already, as when a connector calls this whenever it is imported."""
         if outlet.is_open():
             Logging.debug("debug() and run() do nothing here: the sync calls update() itself")

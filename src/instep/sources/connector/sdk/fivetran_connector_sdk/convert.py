@@ -97,7 +97,7 @@ def floating(name: str, most: float) -> Convert:
 
 
 def decimal(precision: int, scale: int) -> Convert:
-    """Texts and integers whose digits fit, zeros at either end aside. Nothing is rounded."""
+    """Return texts and integers whose digits fit, zeros at either end aside. Nothing is rounded."""
     name, whole = f"DECIMAL({precision},{scale})", precision - scale
     point = rf"(?:\.\d{{1,{scale}}})?" if scale else ""
     plain = re.compile(rf"-?\d{{1,{whole}}}{point}" if whole else r"(?!)", re.ASCII)

@@ -47,7 +47,7 @@ def named(row: Mapping[str, Any], file: FileUpload) -> dict[str, Any]:
 
 
 def chunks(table: str, file: FileUpload) -> Iterator[memoryview]:
-    """Its bytes, at most CHUNK at a time, so that a file need not fit into memory."""
+    """Yield its bytes, at most CHUNK at a time, so that a file need not fit into memory."""
     size = 0
     while data := file.stream.read(CHUNK):
         if not isinstance(data, (bytes, bytearray, memoryview)):

@@ -20,7 +20,7 @@ class Operations:
     def upsert(
         table: str, data: Mapping[str, Any], *, schema: str | None = None, file: FileUpload | None = None
     ) -> None:
-        """Inserts the row, or replaces the whole row with its primary key."""
+        """Insert the row, or replace the whole row with its primary key."""
         name, row = _checked(table, data, "data")
         _sent(rows.UPSERT, schema or "", name, row, file)
 
@@ -35,20 +35,20 @@ class Operations:
 
     @staticmethod
     def delete(table: str, keys: Mapping[str, Any], *, schema: str | None = None) -> None:
-        """Marks the row with this primary key as deleted."""
+        """Mark the row with this primary key as deleted."""
         name, row = _checked(table, keys, "keys")
         key = _need_key(schema or "", name, "delete")
         current().row(rows.DELETE, schema or "", name, {k: row[k] for k in key if k in row})
 
     @staticmethod
     def truncate(table: str, *, schema: str | None = None) -> None:
-        """Marks every row that was there before this call as deleted."""
+        """Mark every row that was there before this call as deleted."""
         name, _ = _checked(table, {}, "")
         current().truncate(schema or "", name)
 
     @staticmethod
     def checkpoint(state: Mapping[str, Any]) -> None:
-        """Keeps everything that came before, and the state with which the next sync begins."""
+        """Keep everything that came before, and the state with which the next sync begins."""
         if not isinstance(state, Mapping):
             raise ValueError(f"op.checkpoint(state): state has to be a dict, not {type(state).__name__}")
         current().checkpoint(state)
@@ -59,7 +59,7 @@ class Operations:
 
     @staticmethod
     def error(message: str, trace: str | None = None) -> None:
-        """Ends the sync with this message. What was not checkpointed is not kept."""
+        """End the sync with this message. What was not checkpointed is not kept."""
         raise SyncFailed(str(message), trace)
 
 

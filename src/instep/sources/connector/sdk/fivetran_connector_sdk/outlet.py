@@ -28,7 +28,7 @@ _LENGTHS = struct.Struct("<IQ")
 
 
 class Wire(Protocol):
-    """Where frames go, and where the answers to the schema and to checkpoints come from."""
+    """Channel for frames and for the answers to the schema and to checkpoints."""
 
     def send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None: ...
 
@@ -171,7 +171,7 @@ class Outlet:
             self._send({"frame": "truncate", "table": bucket.number, "number": self._sequence})
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Returns when what came before it is kept. Other threads may go on meanwhile. The state is read when its turn
+        """Return when what came before it is kept. Other threads may go on meanwhile. The state is read when its turn
         has come: threads share it, and what one has kept must not be taken back by another that has waited."""
         if self._ended:
             self._refuse("op.checkpoint")
@@ -286,7 +286,7 @@ _current: Outlet | None = None
 
 
 def current() -> Outlet:
-    """Raises RuntimeError outside of a sync."""
+    """Raise RuntimeError outside of a sync."""
     if _current is None:
         raise RuntimeError("operations are only possible while update() runs")
     return _current

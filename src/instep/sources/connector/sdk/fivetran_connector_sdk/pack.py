@@ -21,7 +21,8 @@ _KINDS: dict[type, str] = {str: "s", JsonText: "j", InvalidText: "m", bytes: "x"
 
 
 def column(values: Sequence[Any]) -> tuple[list[Part], bytes] | None:
-    """Its parts and the bytes for its rows; None if it has no value. Raises UnicodeEncodeError for half a character."""
+    """Return its parts and the bytes for its rows; None if it has no value. Raises UnicodeEncodeError for half a
+    character."""
     types = set(map(type, values))
     if len(types) == 1:
         (only,) = types

@@ -90,14 +90,14 @@ def _functions(tree: ast.AST, owner: str = "") -> Iterator[tuple[ast.AST, str]]:
 
 
 def _dropped(function: ast.AST) -> Iterator[ast.Call]:
-    """Calls that are statements of their own."""
+    """Call that are statements of their own."""
     for node in ast.walk(function):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield node.value
 
 
 def _unread(function: ast.AST) -> Iterator[ast.Call]:
-    """Calls with a result that goes to a name of the function which is never read."""
+    """Call with a result that goes to a name of the function which is never read."""
     nodes = list(ast.walk(function))
     read = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)}
     shared = {name for n in nodes if isinstance(n, (ast.Global, ast.Nonlocal)) for name in n.names}
@@ -146,7 +146,7 @@ def _kind(value: object) -> str:
 
 
 def _local_names(function: ast.AST) -> Iterator[str]:
-    """Names that a function gives to values of its own."""
+    """Yield names that a function gives to values of its own."""
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
