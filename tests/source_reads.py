@@ -52,7 +52,7 @@ def staged(source: Source, name: str) -> tuple[list[dict[str, Any]], dict[tuple[
 
 
 def _originals(parts: Sequence[Conformed]) -> dict[tuple[str, str], str | None]:
-    return {(held.key, held.column): held.original for part in parts for held in part.held}
+    return {(held.key, held.column): held.original for part in parts for held in part.quarantined}
 
 
 def _spec(read: TableRead, snapshot: Snapshot) -> StageSpec:

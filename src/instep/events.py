@@ -206,7 +206,7 @@ class CopyPurged(Event):
 
 
 @dataclass(frozen=True)
-class ActAskedFor(Event):
+class ActRequested(Event):
     """Under four_eyes a person has asked for what takes two: another person has to request the same. `act` is the
     command, `what` all that matters of it."""
 
@@ -227,7 +227,7 @@ class ActDone(Event):
 
 
 @dataclass(frozen=True)
-class OldNameKept(Event):
+class OldNameRetained(Event):
     """The old name of a table or column is kept in a view until `until` (ISO time in UTC)."""
 
     type: ClassVar[str] = "old_name.kept"
@@ -340,7 +340,7 @@ class ConnectionTested(Event):
 
 
 @dataclass(frozen=True)
-class SyncAsked(Event):
+class SyncRequested(Event):
     """A person or program asked for a sync."""
 
     type: ClassVar[str] = "sync.asked"
@@ -348,7 +348,7 @@ class SyncAsked(Event):
 
 
 @dataclass(frozen=True)
-class ResyncAsked(Event):
+class ResyncRequested(Event):
     """A person or program asked for tables to be read again; () means all of them."""
 
     type: ClassVar[str] = "resync.asked"

@@ -107,9 +107,11 @@ class AsText(logging.Formatter):
     """Log format for a terminal: time, level, text, fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = " ".join(f"{name}={value}" for name, value in cleaned(fields(record)).items() if value not in ("", None))
+        pairs = " ".join(
+            f"{name}={value}" for name, value in cleaned(fields(record)).items() if value not in ("", None)
+        )
         at = datetime.fromtimestamp(record.created, UTC)
-        text = f"{at:%H:%M:%S} {record.levelname.lower():7} {record.getMessage()}{'  ' + said if said else ''}"
+        text = f"{at:%H:%M:%S} {record.levelname.lower():7} {record.getMessage()}{'  ' + pairs if pairs else ''}"
         if record.exc_info and record.exc_info[0] is not None:
             text += "\n" + self.formatException(record.exc_info)
         return clean(text)
@@ -135,6 +137,6 @@ def logged(settings: LogSettings, opener: Callable[[], T]) -> T:
     return opener()
 
 
-def said(text: str) -> None:
+def log_info(text: str) -> None:
     """What a worker or server tells those who watch it."""
     logging.getLogger("instep").info(text)

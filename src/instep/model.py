@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from instep.operations.kinds import JobStatus, MemberStatus, ObjectKind, ReviewStatus, RolloutStatus, RunKind, RunStatus
 
-KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
+StoredKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
 Mode = Literal["full_refresh", "append", "upsert", "cdc", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]

@@ -36,9 +36,9 @@ class Temporary:
         (folder / _FILES).mkdir()
         draft = folder / _DRAFT
         draft.write_text(_MARK)
-        held = _locked(draft)
+        lock = _locked(draft)
         draft.rename(folder / _LOCK)  # a folder is abandoned only once it has a lock that nobody holds
-        self._end = weakref.finalize(self, _remove, folder, held, os.getpid())
+        self._end = weakref.finalize(self, _remove, folder, lock, os.getpid())
 
     def close(self) -> None:
         """Remove the folder; once is enough."""
@@ -90,9 +90,9 @@ def _locked(file: Path) -> int:
     return descriptor
 
 
-def _remove(folder: Path, held: int, owner: int) -> None:
+def _remove(folder: Path, lock: int, owner: int) -> None:
     """The lock goes last. A process that was forked off leaves the folder to the `owner`."""
     if os.getpid() == owner:
         shutil.rmtree(folder / _FILES, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
-    os.close(held)
+    os.close(lock)

@@ -277,12 +277,12 @@ def test_it_is_done_once_and_noted(api: Api, case: Case) -> None:
     )  # fmt: skip
 
 
-SECRETS = [one for one in ONE_EACH if immediate_specs()[one.spec].told_once]
+SECRETS = [one for one in ONE_EACH if immediate_specs()[one.spec].secret_field]
 
 
 @pytest.mark.parametrize("case", SECRETS, ids=[one.spec for one in SECRETS])
 def test_a_secret_is_told_once_and_noted_nowhere(api: Api, case: Case) -> None:
-    values, name = values_of(api, case), immediate_specs()[case.spec].told_once
+    values, name = values_of(api, case), immediate_specs()[case.spec].secret_field
     rehearsed = send(api, case, values, params={"dry_run": "true"}).json()
     told, again = (send(api, case, values, headers={"Idempotency-Key": "k"}).json() for _ in range(2))
     assert (rehearsed[name], again[name], len(told[name])) == (None, None, 53)

@@ -36,7 +36,7 @@ from instep.operations.queries.objects import (
     ListSources,
 )
 from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection, RunPolicyCases, SimulatePolicy
-from instep.operations.queries.quarantine import ListHeld, MatchHeld
+from instep.operations.queries.quarantine import ListQuarantined, MatchQuarantined
 from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
 from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
 from instep.operations.queries.work import EstimateBackfill, GetQueuedJob, ListBackfills, ListQueue
@@ -151,7 +151,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert told == jsonable_encoder(found), spec.name
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
-    others = {ListHeld, MatchHeld, GetPolicyDocument, GetChannelDocument, GetChannelState}
+    others = {ListQuarantined, MatchQuarantined, GetPolicyDocument, GetChannelDocument, GetChannelState}
     assert left - others == {GetPlan, GetQueuedJob, GetDelivery, GetMe, EstimateBackfill}, "tested by their own routes"
 
 

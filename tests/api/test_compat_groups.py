@@ -84,10 +84,10 @@ def test_words_of_destinations(service: str) -> None:
     if TYPES[service] == "iceberg":
         lake = {"bucket": "b", "prefix_path": "/a/b/"}
         assert understood(service, {**lake, **told}).spec == {"warehouse": "s3://b/a/b"}
-        assert understood(service, {**lake, **told}).told == {**lake, **told}
+        assert understood(service, {**lake, **told}).echoed == {**lake, **told}
     else:
         assert understood(service, {"host": "h", "port": 1, **told}).spec == {"host": "h", "port": 1}
-        assert understood(service, {"host": "h", **told}).told == told
+        assert understood(service, {"host": "h", **told}).echoed == told
 
 
 def test_ids_of_users_are_those_of_their_keys(compat: Compat) -> None:

@@ -137,5 +137,5 @@ def test_operations_that_wait_go_with_a_connection_of_the_server(tmp_path: Path)
         api.worker.idle()
         assert [ended.error for _, ended in api.worker.ended] == [""]
         assert not places["two"].parent.exists()
-        assert [api.store.connectors.held(n) for n in places] == [[], []]
+        assert [api.store.connectors.pending(n) for n in places] == [[], []]
         assert [api.store.connectors.get(n).state for n in places] == [{}, {}]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from command_runs import Said, run
 from instep.store.store import Store
-from said import Said, run
 
 SQLITE = "{type: sqlite, path: shop.db}"
 PROJECT = """\

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from instep.cli.backend import HERE, WHY, is_remote
+from command_runs import every_command, run
+from instep.cli.backend import LOCAL_COMMANDS, WHY, is_remote
 from instep.cli.main import app, command_of, hoisted, with_only
-from said import every_command, run
 
 CHANNEL = PROJECT + "channels:\n  ops: {type: slack, url: '${env:HOOK}', digest: '17:30', quiet: 22:00-06:00}\n"
 # words | exit code | what is said, and what to do
@@ -180,7 +180,7 @@ def test_a_folder_behind_an_equals_sign_is_no_folder_of_that_name(
 def test_every_command_works_over_a_server_or_says_why_not() -> None:
     for path in every_command():
         name = " ".join(path[:2])
-        known = is_remote(name), name in HERE, bool(WHY.get(name) or WHY.get(path[0]))
+        known = is_remote(name), name in LOCAL_COMMANDS, bool(WHY.get(name) or WHY.get(path[0]))
         assert any(known), path
         assert known[:2] != (True, True), path
 
@@ -188,7 +188,7 @@ def test_every_command_works_over_a_server_or_says_why_not() -> None:
 def test_a_command_that_does_not_go_over_a_server_opens_nothing(shop: Shop) -> None:
     for path in every_command():
         name = " ".join(path[:2])
-        if is_remote(name) or name in HERE:
+        if is_remote(name) or name in LOCAL_COMMANDS:
             continue
         problem = shop.run(*path, "--server", "http://127.0.0.1:9", "--output", "json", "--", "x", "y").json
         assert f"`instep {name}` is not available with --server: " in problem["detail"]

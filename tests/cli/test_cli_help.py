@@ -10,9 +10,9 @@ import pytest
 from cli_world import Shop
 from typer.main import get_command
 
+from command_runs import every_command, run
 from instep.cli.help import GROUPS
 from instep.cli.main import app, hoisted
-from said import every_command, run
 
 PROGRAM = get_command(app)
 ALL = every_command()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cli_world import CHANGED, PROJECT, REMOVED, Shop
 
+from command_runs import Said
 from postgres_server import Database
-from said import Said
 
 ADDED = "column main.order.note added (string)"
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from trial_world import CODE, Trial
 
+from command_runs import run
 from instep.bootstrap import open_project
 from instep.cli.main import main
 from instep.project.sections.connector import segments_folder, uploads_folder
-from said import run
 
 
 @pytest.fixture
@@ -409,7 +409,7 @@ op.checkpoint({"n": state.get("n", 0) + 1})
     run("sync")
     folder = segments_folder(root, "shop")
     with open_project(root) as app:
-        assert len(app.store.connectors.held("shop")) == 1
+        assert len(app.store.connectors.pending("shop")) == 1
     assert [p.name[:5] for p in folder.iterdir()] == ["held-"]
     assert run("connection", "delete", "shop", "--yes") != 0
     assert folder.is_dir()
@@ -418,5 +418,5 @@ op.checkpoint({"n": state.get("n", 0) + 1})
     assert (uploads_folder(root, "shop") / "part" / "a").read_bytes() == b"x"
     with open_project(root) as app:
         of = app.store.connectors.of("shop")
-        assert (of.held(), of.state().state, of.shape()) == ([], {}, {})
+        assert (of.pending(), of.state().state, of.shape()) == ([], {}, {})
         assert bool(app.destination("d").schema.tables()) is not bool(tables)

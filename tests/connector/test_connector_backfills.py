@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from trial_world import Trial
 
+from command_runs import run
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.control.reviews import answer
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.operations.restore import prepare, restore, savepoints
 from instep.sync.schema_changes.backfill_plan import estimated
-from said import run
 from sync_world import preset
 
 KEY = [{"table": "t", "primary_key": ["id"]}]

@@ -294,7 +294,7 @@ def test_operations_on_a_table_in_review_wait_for_the_answer(world: ConnectorWor
     world.answer("approved", "table.added")
     world.play(*upserts("new", {"v": 3}), CHECKPOINT)
     assert world.rows("new", "v") == [(1,), (2,), (3,)]
-    assert world.store.connectors.held("shop") == []
+    assert world.store.connectors.pending("shop") == []
 
 
 def test_rows_of_a_table_that_is_off_are_sent_again_by_a_full_sync(world: ConnectorWorld) -> None:

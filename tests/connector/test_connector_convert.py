@@ -14,7 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.sources.connector.sdk.fivetran_connector_sdk.convert import decimal, kept, naive_datetime, utc_datetime
+from instep.sources.connector.sdk.fivetran_connector_sdk.convert import (
+    decimal,
+    naive_datetime,
+    utc_datetime,
+    with_fallback,
+)
 from instep.sources.connector.sdk.fivetran_connector_sdk.declared import tables_of
 
 EAST = timezone(timedelta(hours=2))
@@ -105,7 +110,7 @@ def test_what_json_has_not_is_a_type_error() -> None:
 
 
 def test_invalid_values_may_be_kept_as_their_texts() -> None:
-    convert = kept(decimal(6, 2))
+    convert = with_fallback(decimal(6, 2))
     assert [convert("1.5"), convert("12.345"), type(convert("12.345")).__name__] == ["1.5", "12.345", "InvalidText"]
 
 

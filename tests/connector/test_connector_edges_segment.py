@@ -18,7 +18,7 @@ from instep.errors import ProjectError, StageError
 from instep.project.sections.connector import ConnectorLimits, ConnectorServer, size
 from instep.schema.catalog.types import Int, String, parse
 from instep.sources.connector.lint import Sent, SentColumn
-from instep.sources.connector.run import keep, kept_table, opened
+from instep.sources.connector.run import keep, opened, pending_table
 from instep.sources.connector.segment import (
     DELETE,
     GIVEN,
@@ -136,14 +136,14 @@ def test_operations_that_wait_outlive_their_segment(tmp_path: Path) -> None:
     place = tmp_path / "held" / "deep"
     keep(first, first.tables[0], place, KEY)
     (tmp_path / "1" / "t-1.parquet").unlink()
-    assert kept_table(str(place)) == first.tables[0]
+    assert pending_table(str(place)) == first.tables[0]
     opened(str(place), KEY, tmp_path / "open")
     assert pq.read_table(tmp_path / "open" / "t-1.parquet").num_rows == 5
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     found = read_manifest(place)
     assert (found.state, found.ends, found.warnings) == (None, False, ())
     with pytest.raises(StageError, match="run the sync again"):
-        kept_table(str(tmp_path / "nowhere"))
+        pending_table(str(tmp_path / "nowhere"))
 
 
 def test_a_loop_that_logs_fills_nothing_and_warnings_still_come() -> None:

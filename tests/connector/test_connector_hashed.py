@@ -96,13 +96,13 @@ def test_operations_that_waited_land_hashed_and_leave_no_file(make_connector: Ma
     world.policy = preset("approve")
     table = "t" if waits == "paused table" else "late"
     world.play(*upserts(table, {"id": 2, "b": CANARY}), CHECKPOINT)
-    assert (len(world.store.connectors.held("shop")), in_clear(world)) == (1, [])
+    assert (len(world.store.connectors.pending("shop")), in_clear(world)) == (1, [])
     world.selection = Selection(masked=frozenset({f"{table}.b"}))
     world.answer("approved")
     world.store.pauses.resume("shop", who="test", table=("", "t"))
     assert world.play(CHECKPOINT).status == "done"
     assert (digest(CANARY),) in world.rows(table, "b")
-    assert (world.store.connectors.held("shop"), in_clear(world)) == ([], [])
+    assert (world.store.connectors.pending("shop"), in_clear(world)) == ([], [])
     assert [p for p in (world.folder / "spool").rglob("*") if p.is_file()] == []
 
 

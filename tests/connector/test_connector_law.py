@@ -74,7 +74,7 @@ def test_what_has_waited_is_carried_out_in_order(
         world.play(*run, CHECKPOINT)
     found = world.records("t", "id", *sorted(_columns(world) & values.keys()))
     assert sorted(map(_read, found), key=repr) == model(world.steps)
-    assert world.store.connectors.held("shop") == []
+    assert world.store.connectors.pending("shop") == []
 
 
 def _read(row: dict[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def test_what_is_stored_and_shown_of_a_sync_has_no_secret(
         f"sources:\n  crm:\n    type: connector\n    path: {trial.folder}\n    configuration: {configuration}\n"
         "destinations: {wh: {type: duckdb, path: wh.db}}\nconnections: {crm: {}}\nengine: local\n"
     )
-    from said import run
+    from command_runs import run
 
     said = run(trial.capsys, "--project", str(project), "sync", "crm", "--no-input")
     assert said.code == 1, said

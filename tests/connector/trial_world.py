@@ -11,9 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
+from command_runs import Said, run
 from instep.bootstrap import open_project
 from instep.sync.query import ask
-from said import Said, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "connectors"
 CODE = """

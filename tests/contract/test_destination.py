@@ -378,18 +378,18 @@ ASKED: list[Any] = [
 @with_spark
 @pytest.mark.parametrize(("deletes", "expected"), ASKED)
 def test_only_what_was_asked_for_is_gone(destination: Destination, spark: Any, deletes: Any, expected: Any) -> None:
-    if not destination.capabilities.merges_asked:
+    if not destination.capabilities.merges_requested:
         pytest.skip("keys are read as a whole")
     create(destination)
     load(destination, BASE)
     rows, keys = [{"id": 4, "name": "x"}, {"id": 8, "name": "new"}], [{"id": i} for i in (3, 4, 8, 9, 3)]
     for _ in range(2):
         asked = (stage(destination, REF, keys, only=["id"]),)
-        how = Merge(("id",), asked=asked, deletes=deletes)
+        how = Merge(("id",), requested=asked, deletes=deletes)
         destination.write.merge(spark, REF, [stage(destination, REF, rows)], how, Commit("run-2", 2, "c2"))
         assert rows_of(destination, columns=FIELDS) == expected
     asked = (stage(destination, REF, keys, only=["id"]),)
-    destination.write.merge(spark, REF, [], Merge(("id",), asked=asked, deletes="hard"), Commit("run-3", 3, "c3"))
+    destination.write.merge(spark, REF, [], Merge(("id",), requested=asked, deletes="hard"), Commit("run-3", 3, "c3"))
     assert rows_of(destination, columns=FIELDS) == UNTOUCHED[:2]
     state = destination.schema.state(REF)
     assert state is not None

@@ -145,7 +145,7 @@ class TestSwitchingItselfOff:
     def test_something_deleted_that_is_not_let_go(self, store: Store, made: Made) -> None:
         project, change = made(app("enable: true")), removed(store)
         self.ended(store, project)
-        now = detector.standing(store, project, "shop")
+        now = detector.detector_status(store, project, "shop")
         assert (now.state, now.internal_disabled, change in now.reason) == ("internal_disabled", True, True)
         assert types(store) == ["detection.finished", "detector.disabled"]
         assert detector.on_error(store, project, "shop") is None
@@ -170,7 +170,7 @@ class TestSwitchingItselfOff:
         assert pause is not None
         assert pause.reason == "propagating schema changes has failed: the lake is full"
         assert types(store) == ["connection.paused", "detector.disabled"]
-        assert detector.standing(store, project, "shop").internal_disabled
+        assert detector.detector_status(store, project, "shop").internal_disabled
 
     def test_a_person_resolves_and_switches_it_on_again(self, store: Store, made: Made) -> None:
         project, _ = made(app("enable: true")), removed(store)
@@ -180,7 +180,7 @@ class TestSwitchingItselfOff:
         store.pauses.resume("shop", who="ann")
         assert detector.switch_on(store, "shop", "ann")
         assert not detector.switch_on(store, "shop", "ann")
-        assert detector.standing(store, project, "shop").state == "scheduled"
+        assert detector.detector_status(store, project, "shop").state == "scheduled"
         assert types(store)[-1] == "detector.enabled"
 
     def test_a_person_may_look_while_it_is_off(self, store: Store, made: Made) -> None:
@@ -201,9 +201,9 @@ class TestSchedule:
         assert timedelta() < one.next_due - NOW <= timedelta(seconds=seconds)
 
     def test_every_hour_if_nothing_is_said(self, store: Store, made: Made) -> None:
-        assert [s.spec for s in schedules.wanted(made(), "shop")] == ["every 3600"]
+        assert [s.spec for s in schedules.schedules_of(made(), "shop")] == ["every 3600"]
         said = 'schedule: {detect: "*/5 * * * *", sync: every 15m, timezone: Europe/Berlin}'
-        assert [(s.kind, s.spec, s.timezone) for s in schedules.wanted(made(said), "shop")] == [
+        assert [(s.kind, s.spec, s.timezone) for s in schedules.schedules_of(made(said), "shop")] == [
             ("sync", "every 900", "Europe/Berlin"),
             ("detect", "*/5 * * * *", "Europe/Berlin"),
         ]
@@ -238,12 +238,12 @@ class TestSchedule:
         schedules.reconcile(store, off, NOW)
         assert store.schedules.all() == []
         assert store.jobs.get(job.id).status == "running"
-        assert detector.standing(store, off, "shop").state == "processing"
+        assert detector.detector_status(store, off, "shop").state == "processing"
         schedules.reconcile(store, on, NOW)
         schedules.fire(store, NOW + timedelta(hours=2))
         assert store.jobs.claim("w2") is None  # the second waits until the first has ended
         store.jobs.finish(job)
-        assert detector.standing(store, off, "shop").state == "queued"
+        assert detector.detector_status(store, off, "shop").state == "queued"
         second = claimed(store)
         assert detector.idle(store, off, second) == "detection is switched off"
         assert detector.idle(store, on, second) == ""

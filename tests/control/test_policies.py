@@ -117,7 +117,7 @@ def test_what_is_explained(
     store.accepted.add("shop", ACCEPTED, who="ana", why="first")
     found = explain(project, store, "shop", path, kind)
     assert (found.decision.action, found.decision.rule, found.places[-1]) == (action, rule, where)
-    assert len(found.places) == len(found.trace.asked)
+    assert len(found.places) == len(found.trace.evaluations)
     assert found.review is None
     assert len(found.notes) == len(notes)
     assert all(part in note for part, note in zip(notes, found.notes, strict=True)), found.notes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.policy.sample_changes import NOTHING, OF_COLUMN, PolicyQuestion, asked, retyped, sample
+from instep.control.policy.sample_changes import NOTHING, OF_COLUMN, PolicyQuestion, question, retyped, sample
 from instep.errors import InstepError, SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
@@ -65,7 +65,7 @@ MEANT = [
 
 @pytest.mark.parametrize(("path", "kind", "meant"), [m[1:] for m in MEANT], ids=[m[0] for m in MEANT])
 def test_what_a_path_means(path: str, kind: str, meant: tuple[str, str]) -> None:
-    found = asked(path, kind, ACCEPTED)
+    found = question(path, kind, ACCEPTED)
     assert (found.table, found.column) == meant
     made = sample(found, ACCEPTED)
     assert kind == "schema.added" or column_of(made) == meant[1]
@@ -148,7 +148,7 @@ UNCLEAR = [
 @pytest.mark.parametrize(("path", "kind", "said"), [u[1:] for u in UNCLEAR], ids=[u[0] for u in UNCLEAR])
 def test_a_path_that_is_not_clear(path: str, kind: str, said: str) -> None:
     with pytest.raises(InstepError) as error:
-        asked(path, kind, ACCEPTED)
+        question(path, kind, ACCEPTED)
     assert said in str(error.value)
 
 

@@ -18,7 +18,7 @@ APART = ["allow_all", "allow_columns", "block_all", "propagate_all", "propagate_
 def says(desk: Desk, kind: str, status: str, table: str = "") -> None:
     """Answer the standing addition of that kind."""
     with desk.app() as app:
-        found = [r for r in app.store.reviews.standing("shop").values() if r.kind == kind]
+        found = [r for r in app.store.reviews.existing("shop").values() if r.kind == kind]
         answer(app.store, [r for r in found if not table or r.table[1] == table], status, "ann")  # type: ignore[arg-type]
 
 

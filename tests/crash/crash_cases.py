@@ -160,7 +160,7 @@ CONNECTOR = (
 tests/connector/test_connector_crash.py."""
 
 HISTORY = ("history.begun", "history.written")
-"""A table keeps its history: tests/sync/test_sync_versions_kept.py and test_crash_history.py."""
+"""A table keeps its history: tests/sync/test_sync_versions_retained.py and test_crash_history.py."""
 
 TWICE = ("journal.settled", "apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""

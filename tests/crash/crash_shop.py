@@ -164,7 +164,7 @@ def lake_files(folder: Path, to: Any) -> list[str]:
 
 def delta_files(folder: Path, to: Any) -> list[str]:
     """Data files that no version of a Delta table names, and what a writer left in a log."""
-    from instep.destinations.delta.held import find
+    from instep.destinations.delta.table_state import find
 
     left: list[str] = []
     for ref in to.warehouse.refs():

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb_world
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.held import DeltaTableState, find
+from instep.destinations.delta.table_state import DeltaTableState, find
 from instep.schema.catalog.catalog import Table
 from lake import ORDERS, REF, create
 

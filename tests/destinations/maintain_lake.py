@@ -54,7 +54,7 @@ class Lake:
         self.to.schema.execute(REF, [step(REF, c) for c in changes], self.table, self.commit())
 
     def maintain(self, how: Maintenance = EAGER, **more: Any) -> Maintained:
-        return self.to.maintenance.maintain(REF, Upkeep(how, "m", self.to.maintenance.held_by(REF), **more))
+        return self.to.maintenance.maintain(REF, Upkeep(how, "m", self.to.maintenance.latest_claim(REF), **more))
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         return rows_of(self.to, REF, columns or ("id", "name", "size"))

@@ -51,7 +51,7 @@ def test_small_files_become_one(shop: Warehouse) -> None:
     assert shop.to.maintenance.maintain(REF, work(shop)).rewritten == 0
     told = shop.to.maintenance.layout(REF)
     assert (told.files, told.deletes, told.maintained is not None) == (1, 0, True)
-    assert shop.to.maintenance.held_by(REF) == shop.fence
+    assert shop.to.maintenance.latest_claim(REF) == shop.fence
 
 
 def test_what_only_old_versions_need_goes(shop: Warehouse) -> None:

@@ -236,7 +236,7 @@ def test_a_dry_run_tells_what_would_be_done(lake: Lake) -> None:
 
 def test_a_load_that_has_claimed_the_table_wins(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim between reading and committing: nothing is written, nothing is left lying about."""
-    work, before, rows = Upkeep(EAGER, "m", lake.to.maintenance.held_by(REF)), lake.on_disk(), lake.rows()
+    work, before, rows = Upkeep(EAGER, "m", lake.to.maintenance.latest_claim(REF)), lake.on_disk(), lake.rows()
     real = pack
 
     def packed(*args: Any) -> Any:
@@ -293,7 +293,7 @@ def test_files_keep_which_backfills_have_been_through(tmp_path: Path) -> None:
     made.append({"id": 11, "name": "k"}, {"id": 12, "name": "l"})
     made.widen()
     made.fill({"id": 1, "size": 10}, {"id": 11, "size": 110}, number=7)
-    made.to.maintenance.maintain(REF, Upkeep(EAGER, "m", made.to.maintenance.held_by(REF)))
+    made.to.maintenance.maintain(REF, Upkeep(EAGER, "m", made.to.maintenance.latest_claim(REF)))
     assert len(made.files()) == 1
     assert made.to.write.fill_size(REF, {"size": 7}).files == 0
     assert made.to.write.fill_size(REF, {"size": 8}).files == 1

@@ -122,7 +122,7 @@ class Base:
 
     def standing(self, connection: str = "shop") -> detector.DetectorStatus:
         with self.app() as app:
-            return detector.standing(app.store, app.project, connection)
+            return detector.detector_status(app.store, app.project, connection)
 
     def paused(self, connection: str = "shop") -> str:
         """Why the connection is, "" if it is not."""

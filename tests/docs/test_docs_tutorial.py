@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from said import run
+from command_runs import run
 
 ROOT = Path(__file__).parents[2]
 WRITE = os.environ.get("INSTEP_WRITE_PAGES") == "1"

@@ -144,7 +144,7 @@ def test_the_log_is_of_this_engine_alone(place: Place) -> None:
     place.run("engine", "stop")
     until(lambda: not lives(pid))
     place.run("engine", "start")
-    assert wire.last_said(socket_file) == ""
+    assert wire.log_tail(socket_file) == ""
 
 
 def test_a_command_that_ends_has_the_jvm_forget_its_objects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

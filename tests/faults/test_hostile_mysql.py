@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from certificates import make_certificates
+from command_runs import run
 from faults.hostile import Act, Client, hostile
 from faults.hostile_mysql import EOF, FILE, OK, at, error, greeting, header, let_in, packet, row, switching
 from faults.hostile_postgres import ESCAPES, GARBAGE, MOVES, cut, says
 from instep.errors import ConnectError
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.source import MySqlSource
-from said import run
 
 WAIT = 30
 SECRET = "kö'rrekt horse"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from command_runs import run
 from contract.sources import Case
 from faults.hostile import Act, Client, hostile
 from faults.hostile_postgres import (
@@ -48,7 +49,6 @@ from instep.errors import ConnectError, InstepError
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.sql import quote
 from postgres_server import PASSWORD, SUPERUSER, Database, Server, make_database
-from said import run
 from sync_world import World
 
 PROJECT = """\

@@ -64,7 +64,7 @@ class HistoryWorld(World):
 
     def held(self) -> dict[str, set[tuple[str, str]]]:
         """By accepted table path: (key as JSON of texts, column) of all that is held; column "" is a whole row."""
-        return {h.table.path: {(e.key, e.column) for e in h.held} for h in holdings(self.context, idle=True)}
+        return {h.table.path: {(e.key, e.column) for e in h.pending} for h in holdings(self.context, idle=True)}
 
     def reasons(self, names: set[str]) -> list[str]:
         """Why tables with these names may differ: open changes, pauses, and what was listed off."""

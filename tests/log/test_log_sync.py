@@ -186,7 +186,7 @@ def test_a_new_table_is_taken_in(world: LogWorld) -> None:
 
 def test_a_destination_that_cannot_ask_reads_all_keys(either: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     world = either
-    plain = replace(world.destination.capabilities, merges_asked=False)
+    plain = replace(world.destination.capabilities, merges_requested=False)
     monkeypatch.setattr(world.destination, "capabilities", plain)
     world.run("CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 0), (2, 0), (3, 0)")
     world.sync()

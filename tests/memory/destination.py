@@ -313,7 +313,7 @@ class MemoryDestination:
         if not merge.key and merge.since is None:
             raise DestinationError(f"table {'.'.join(ref)} has no key to merge by")
         staged, keys = _read(held, files), _read(held, merge.keys) if merge.keys else None
-        asked = _read(held, merge.asked) if merge.asked else None
+        asked = _read(held, merge.requested) if merge.requested else None
         if nulls := null_keys(held, [*staged, *(keys or ()), *(asked or ())], merge.key):
             raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key")
         if merge.since is not None:

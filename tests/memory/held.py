@@ -35,7 +35,7 @@ CAPABILITIES = Capabilities(
     comments=True,
     keys=True,
     views=True,
-    merges_asked=True,
+    merges_requested=True,
 )
 
 

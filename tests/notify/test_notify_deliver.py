@@ -148,8 +148,8 @@ def test_the_end_of_a_run_waits_a_moment_for_that_of_its_job(store: Store, clock
     other, both = store.outbox.claim(), store.outbox.claim()
     assert other is not None
     assert both is not None
-    assert [told.event.type for told in store.outbox.told(other)] == ["connection.resumed", "run.ended"]
-    assert [told.event.type for told in store.outbox.told(both)] == ["connection.resumed", "run.ended", "job.dead"]
+    assert [told.event.type for told in store.outbox.events_of(other)] == ["connection.resumed", "run.ended"]
+    assert [told.event.type for told in store.outbox.events_of(both)] == ["connection.resumed", "run.ended", "job.dead"]
     assert store.jobs.get(job.id).over
 
 

@@ -21,7 +21,7 @@ from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import change_to_dict
 from instep.schema.changes.kinds import ColumnAdded
 from instep.store.catalogs.reviews import DetectedChange
-from instep.store.history.outbox import Notice, Told
+from instep.store.history.outbox import Notice, NotifiedEvent
 from instep.store.store import Store
 
 FILE = """\
@@ -156,7 +156,9 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
 def test_a_rollout_is_told_without_a_connection(store: Store) -> None:
     number = store.events.add(HALTED)
     [logged] = [e for e in store.events.latest() if e.type == "rollout.moved"]
-    [line] = lines_of(store, [Told(logged, "rollout", "error")], lambda name: "", lambda name, of: f"/{name}/{of}")
+    [line] = lines_of(
+        store, [NotifiedEvent(logged, "rollout", "error")], lambda name: "", lambda name, of: f"/{name}/{of}"
+    )
     assert (line.tone, line.severity, line.link, line.numbers) == ("stopped", "error", "", (number or logged.number,))
     message = Message("m-1", AT, (line,))
     assert (message.title, message.connections) == ("rollout w-1 halted, by ann", ())

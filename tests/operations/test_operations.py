@@ -24,7 +24,7 @@ from instep.operations.immediate.keys import CreateKeyRequest, RotateKeyRequest
 from instep.operations.immediate.pauses import PauseRequest
 from instep.operations.immediate.rollouts import RolloutGroup
 from instep.operations.queries.history import ListRuns
-from instep.operations.queries.quarantine import MatchHeld
+from instep.operations.queries.quarantine import MatchQuarantined
 from instep.operations.queries.schemas import GetObjectHistory
 from instep.operations.registry import policy_of, result_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
@@ -236,8 +236,8 @@ OUT_OF_BOUNDS: list[tuple[type[Options], dict[str, Any], str]] = [
     (ListRuns, {"status": ("gone",)}, "status is 'gone', not one of running, done"),
     (ListRuns, {"connection": ""}, "connection has 0 characters"),
     (TablesRequest, {"table": "a.b", "preview": 101}, "preview is 101, not 0 to 100"),
-    (MatchHeld, {"connection": "c", "table": "a.b", "key": {}}, "key has 0 entries, not 1 to 100"),
-    (MatchHeld, {"connection": "c", "table": "a.b", "key": {"id": "x" * 10_001}}, "key has 10,001 characters"),
+    (MatchQuarantined, {"connection": "c", "table": "a.b", "key": {}}, "key has 0 entries, not 1 to 100"),
+    (MatchQuarantined, {"connection": "c", "table": "a.b", "key": {"id": "x" * 10_001}}, "key has 10,001 characters"),
 ]
 
 

@@ -165,7 +165,7 @@ def test_what_waits_or_runs_is_no_age(store: Store, clock: Moved) -> None:
 
 
 def test_the_settings_have_a_least(store: Store) -> None:
-    assert RetentionSection.model_validate({"runs": "400d"}).kept("runs") == timedelta(days=400)
+    assert RetentionSection.model_validate({"runs": "400d"}).period("runs") == timedelta(days=400)
     with pytest.raises(ValueError):
         RetentionSection.model_validate({"events": "1h"})
 

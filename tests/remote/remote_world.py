@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from command_runs import Said, run
 from instep.bootstrap import open_project, open_server
 from instep.control.resources import api_keys
 from instep.model import Job
@@ -23,7 +24,6 @@ from instep.server.rates import Rates
 from instep.store.store import Store
 from instep.worker.perform import perform
 from listening import listening
-from said import Said, run
 
 PROJECT = """\
 engine: local

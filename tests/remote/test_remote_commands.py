@@ -6,7 +6,7 @@ import json
 
 from remote_world import World, steady
 
-from said import Said
+from command_runs import Said
 
 LISTED = [
     ("status",),

@@ -7,19 +7,19 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 from remote_world import World
 
+from command_runs import every_command
 from instep.backends.erasing import ROUNDS, erase_row
 from instep.backends.http.client import Client
 from instep.backends.http.credentials import ApiKeySecret
 from instep.backends.remote import RemoteBackend, RemoteOperations
 from instep.backends.remote_jobs import Follower, Works
 from instep.bootstrap import open_project
-from instep.cli.backend import HERE, REMOTE, WHY, is_remote
+from instep.cli.backend import LOCAL_COMMANDS, REMOTE, WHY, is_remote
 from instep.cli.main import main
 from instep.errors import Conflict
 from instep.operations.immediate.selections import SwitchSelectionRequest
 from instep.sync.progress import Silent
 from instep.sync.run import RunScope, sync
-from said import every_command
 
 
 def test_a_sync_a_detection_and_a_decision(world: World) -> None:
@@ -171,7 +171,9 @@ def test_each_command_works_over_a_server_or_says_why() -> None:
     every = {" ".join(path) for path in every_command()}
     assert every >= REMOTE
     mute = {
-        name for name in every - HERE if not is_remote(name) and name not in WHY and name.partition(" ")[0] not in WHY
+        name
+        for name in every - LOCAL_COMMANDS
+        if not is_remote(name) and name not in WHY and name.partition(" ")[0] not in WHY
     }
     assert mute == set()
     families = {name.partition(" ")[0] for name in every}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from command_runs import Said, run
 from instep.bootstrap import App, open_project
-from said import Said, run
 
 TABLES = """
     create table orders (id integer primary key, note text);

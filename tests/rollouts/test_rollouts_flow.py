@@ -94,7 +94,7 @@ def test_a_stop_lets_the_run_end_and_begins_nothing(fleet: Make) -> None:
         if member.connection == "c003":
             stop(shop.store, rollout.id, "bo", "lunch")
 
-    ended = replace(shop.rolling(rollout), told=told).advance(rollout.id, every=True)
+    ended = replace(shop.rolling(rollout), on_member=told).advance(rollout.id, every=True)
     assert (ended.status, ended.why) == ("stopped", "by bo: lunch")
     assert shop.counted(rollout) == {"done": 4, "waiting": 6}
     with pytest.raises(Conflict, match="is stopped"):

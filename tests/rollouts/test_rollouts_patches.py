@@ -152,7 +152,7 @@ class Documents:
     def manages(self, connection: str) -> bool:
         return connection in self.kept
 
-    def said(self, connection: str) -> Mapping[str, Any]:
+    def policy_values(self, connection: str) -> Mapping[str, Any]:
         return self.kept[connection]
 
     def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:

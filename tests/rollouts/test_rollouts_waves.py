@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rollouts_world import Fleet
 
 from instep.control.rollouts.gates import DEFAULT, Gates, findings, gates, gates_of, halts
-from instep.control.rollouts.machine import MOVES, Await, BeginConnection, Halt, Over, before, next_step, standing
+from instep.control.rollouts.machine import MOVES, Await, BeginConnection, Halt, Over, before, next_step, status_of
 from instep.control.rollouts.waves import ConnectionGroup, chosen, cut, group_of, sizes
 from instep.errors import InstepError, ProjectError
 from instep.model import Measure, Member, RunOutcome, TableHealth
@@ -167,6 +167,6 @@ def test_what_is_done_is_never_begun_again() -> None:
 
 @given(st.dictionaries(STATUS, st.integers(1, 5)))
 def test_where_a_rollout_stands_once_a_wave_is_over(counts: dict[MemberStatus, int]) -> None:
-    status = standing(counts)
+    status = status_of(counts)
     assert (status == "done") == (not set(counts) & {"waiting", "running", "failed", "blocked"})
     assert (status == "ready") == bool(set(counts) & {"waiting", "running"})

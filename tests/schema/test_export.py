@@ -12,7 +12,7 @@ from world import catalog, column, table
 
 from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import parse
-from instep.schema.contracts.lock import lock_document, without_kept
+from instep.schema.contracts.lock import lock_document, without_retained
 from instep.schema.planning.export import sql_type, to_markdown, to_sql
 
 TYPES = [
@@ -95,7 +95,7 @@ def test_the_lock_document() -> None:
             },
         ],
     }  # fmt: skip
-    [only] = without_kept(document)["tables"]
+    [only] = without_retained(document)["tables"]
     assert [c["name"] for c in only["columns"]] == ["id", "A"]
 
 

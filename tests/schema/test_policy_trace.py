@@ -82,7 +82,7 @@ ASKED: list[tuple[str, Change, Explicit | None, tuple[str, ...], list[tuple[str,
 def test_who_was_asked(
     change: Change, explicit: Explicit | None, tags: tuple[str, ...], expected: list[tuple[str, str]]
 ) -> None:
-    asked = trace(change, CAREFUL, explicit=explicit, tags=tags).asked
+    asked = trace(change, CAREFUL, explicit=explicit, tags=tags).evaluations
     assert [(v.name, " ".join(m.part for m in v.misses)) for v in asked] == expected
 
 
@@ -148,7 +148,7 @@ def test_what_is_explained_is_what_is_decided(
 ) -> None:
     traced = trace(change, policy, explicit=explicit, tags=tags)
     assert traced.decision == decide(change, policy, explicit=explicit, tags=tags)
-    *before, last = traced.asked
+    *before, last = traced.evaluations
     assert last.name == traced.decision.rule
     assert last.misses == ()
     assert last.rule is None or last.rule.matches(change, tags)

@@ -87,7 +87,7 @@ def test_another_table_of_the_name_is_not_read() -> None:
 def test_a_weak_id_proves_no_replacement() -> None:
     accepted, source = Catalog.of([table("t", "a", oid="~1")]), Catalog.of([table("t", "a", oid="~2")])
     assert len(reads(accepted, source)[0]) == 1
-    assert [m.table.name for m in reads(accepted, source, held={("s", "t")})[1]] == ["t"]
+    assert [m.table.name for m in reads(accepted, source, paused={("s", "t")})[1]] == ["t"]
 
 
 def test_hashed_columns_are_marked_by_their_source_name() -> None:

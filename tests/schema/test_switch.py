@@ -10,7 +10,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Int, String
 from instep.schema.changes.describe import Change, ColumnAdded, ColumnRetyped, SchemaAdded, TableAdded
 from instep.schema.policy.presets import PRESETS
-from instep.schema.selection.overrides import Switch, handling, located, moves, said, sides, with_switches
+from instep.schema.selection.overrides import Switch, chosen, handling, located, moves, sides, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
 
 
@@ -100,12 +100,12 @@ SAID: list[tuple[str, Change, str | None]] = [
 
 @pytest.mark.parametrize(("name", "change", "expected"), SAID, ids=[s[0] for s in SAID])
 def test_what_a_person_has_said_about_a_change(name: str, change: Change, expected: str | None) -> None:
-    assert said(CHOSEN, change, catalog()) == expected
+    assert chosen(CHOSEN, change, catalog()) == expected
 
 
 def test_hashing_alone_lets_nothing_in() -> None:
     only = Selection(masked=frozenset({"public.t.mail"}))
-    assert said(only, ColumnAdded(REF, MAIL, 0), catalog()) is None
+    assert chosen(only, ColumnAdded(REF, MAIL, 0), catalog()) is None
 
 
 def test_every_preset_has_a_handling() -> None:

@@ -144,6 +144,11 @@ GUARDS = [
     ("a word of the glossary's past", "check_house_words",
      {"src/a.py": "def open_desk(): ...\n"}, "src/a.py:1 open_desk"),
     ("a word within a word", "check_house_words", {"src/a.py": "desktop = 1\n"}, None),
+    ("a file called by such a word", "check_house_words", {"src/held.py": "x = 1\n"}, "src/held.py"),
+    (
+        "a key of a document", "check_house_words",
+        {"src/a.py": "class VerifyResult:\n    held_rows: int = 0\n    held_more: int = 0\n"}, "src/a.py:3 held_more",
+    ),
     (
         "one class name in two rooms", "check_classes",
         {"src/a.py": "class Cut: ...\n", "src/b.py": "\nclass Cut: ...\n"}, "Cut: src/a.py:1, src/b.py:2",

@@ -19,7 +19,7 @@ from contract import destinations
 from instep.destinations.base import Commit, Merge
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.held import DeltaTableState, find
+from instep.destinations.delta.table_state import DeltaTableState, find
 from instep.errors import Conflict, Fenced
 from instep.project.sections.tables import TableSettings
 from instep.schema.changes.describe import ColumnWidened

@@ -67,7 +67,7 @@ def loaded(shop: Shop) -> Any:
 def maintained(shop: Shop, shard: str, **more: Any) -> Maintained:
     to = shop[shard].context.destination
     assert to.maintenance is not None
-    return to.maintenance.maintain(REF, Upkeep(EAGER, "m", to.maintenance.held_by(REF), **more))
+    return to.maintenance.maintain(REF, Upkeep(EAGER, "m", to.maintenance.latest_claim(REF), **more))
 
 
 def test_a_full_load_leaves_the_files_of_others_alone(shop: Shop) -> None:

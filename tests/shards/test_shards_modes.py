@@ -219,7 +219,7 @@ def tended(shop: Shop, name: str) -> None:
     to = shop[name].context.destination
     if to.maintenance is not None and to.schema.tables():
         how = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0)
-        to.maintenance.maintain(REF, Upkeep(how, "m", to.maintenance.held_by(REF), moving=True))
+        to.maintenance.maintain(REF, Upkeep(how, "m", to.maintenance.latest_claim(REF), moving=True))
 
 
 def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: int) -> None:

@@ -235,7 +235,7 @@ def test_any_objects_are_read_as_they_were_written(
     assert (shape.rows, shape.refused) == (len(objects), 0)
     assert not METADATA.keys() & set(names)
     for column in shape.columns:
-        key = column.said if column.note else column.name
+        key = column.stored_name if column.note else column.name
         values = [v for p in found for v in p.arrays[column.name].to_pylist()]
         for value, before in zip(values, [o.get(key) for o in objects], strict=True):
             same = value == before if isinstance(before, str) or before is None else json.loads(value) == before

@@ -10,7 +10,7 @@ import pytest
 
 from instep.errors import SetupError
 from instep.spark.jars import spark_jars
-from instep.spark.java import JvmExited, find_java, launch, said
+from instep.spark.java import JvmExited, find_java, launch, output_tail
 
 
 def fake_java(home: Path, version: str, release: str | None = None) -> Path:
@@ -80,7 +80,7 @@ def test_a_jvm_that_ends_at_once_says_why() -> None:
 def test_a_jvm_ends_when_it_is_left() -> None:
     jvm = launch(find_java(), spark_jars(), ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
     assert jvm.alive
-    assert "Exception" not in said(jvm.output)
+    assert "Exception" not in output_tail(jvm.output)
     assert jvm.secret not in repr(jvm)
     assert jvm.secret not in Path(f"/proc/{jvm.process.pid}/cmdline").read_text()
     assert os.getpgid(jvm.process.pid) != os.getpgid(0)

@@ -26,8 +26,8 @@ def amounts(*texts: str | None) -> pa.RecordBatch:
 
 
 def only(done: Conformed) -> QuarantinedValue:
-    assert len(done.held) == 1
-    return done.held[0]
+    assert len(done.quarantined) == 1
+    return done.quarantined[0]
 
 
 def test_the_batch_has_exactly_the_tables_schema() -> None:
@@ -38,7 +38,7 @@ def test_the_batch_has_exactly_the_tables_schema() -> None:
         {"id": 1, "name": "x", "gone": None, "_synced": dt.datetime(1970, 1, 1, tzinfo=dt.UTC), "_deleted": False,
          "_meta": None},
     ]  # fmt: skip
-    assert (done.held, done.invalid_values, done.rejected) == ((), 0, 0)
+    assert (done.quarantined, done.invalid_values, done.rejected) == ((), 0, 0)
 
 
 def test_columns_come_by_position_and_go_by_name() -> None:
@@ -103,7 +103,7 @@ class TestInvalidValues:
     def test_two_in_one_row(self) -> None:
         other = column("day", "date", "string")
         done = conform(batch(id=[7], amount=["x"], day=["never"]), spec_of([ID, AMOUNT, other], system=SYSTEM))
-        assert [h.column for h in done.held] == ["Amount", "day"]
+        assert [h.column for h in done.quarantined] == ["Amount", "day"]
         assert len(json.loads(done.batch.to_pylist()[0]["_meta"])["changes"]) == 2
         assert done.invalid_values == 2
 
@@ -189,8 +189,8 @@ class TestHashed:
         rows = batch(mail=["a@b.c", None], amount=["x", "1"], name=["n", "m"])
         done = conform(rows, spec)
         digest = hashlib.sha256(b"salta@b.c").hexdigest()
-        assert [h.key for h in done.held] == ['{"mail":null}', f'{{"mail":"{digest}"}}']
-        assert "a@b.c" not in repr(done.held)
+        assert [h.key for h in done.quarantined] == ['{"mail":null}', f'{{"mail":"{digest}"}}']
+        assert "a@b.c" not in repr(done.quarantined)
         with pytest.raises(StageError) as caught:
             conform(rows.slice(0, 1), replace(spec, on_invalid_value="fail"))
         assert "a@b.c" not in str(caught.value)

@@ -20,7 +20,7 @@ from instep.stage.casts.parse import OUT_OF_RANGE
 from instep.stage.casts.text import clock, dashed, documents, iso_interval, plain, to_text, with_hex
 from instep.stage.field_metadata import value_of, with_value
 from instep.stage.files.names import STORED, file_name, stored_name, stored_schema
-from instep.stage.origin import origins, refused, told
+from instep.stage.origin import origins, refused, with_origin
 
 TEXTS = pa.dictionary(pa.int32(), pa.string())
 WRAPPED = [
@@ -233,7 +233,7 @@ def test_columns_may_have_other_names_in_files() -> None:
     st.tuples(st.integers(0, 9), st.text(max_size=3), st.text(max_size=3)), max_size=2))  # fmt: skip
 def test_where_rows_come_from_is_kept(lines: list[int], file: str, odd: list[tuple[int, str, str]]) -> None:
     batch = pa.record_batch({"a": pa.array(range(len(lines)), pa.int64())})
-    found = told(batch, file, pa.array(lines, pa.int64()), odd)
+    found = with_origin(batch, file, pa.array(lines, pa.int64()), odd)
     assert [origins(found)(at) for at in range(len(lines))] == [f"{file}:{line}" for line in lines]
     assert refused(found) == [(file, record) for record in odd]
     assert (origins(batch)(0), refused(batch)) == ("", [])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from stage_world import MemoryReader, batch, column, rows_of, spec_of
 
-from instep.stage.origin import origins, refused, told
+from instep.stage.origin import origins, refused, with_origin
 from instep.stage.spec import Chunk, ChunkResult
 from instep.stage.task import run_chunks
 
@@ -19,7 +19,7 @@ LINES = [("none", []), ("even", [2, 3, 4]), ("with gaps", [2, 4, 900])]
 
 @pytest.mark.parametrize("lines", [case[1] for case in LINES], ids=[case[0] for case in LINES])
 def test_places_of_rows(lines: list[int]) -> None:
-    done = told(batch(n=pa.array(range(len(lines)), pa.int64())), "t/a:b.csv", pa.array(lines, pa.int64()))
+    done = with_origin(batch(n=pa.array(range(len(lines)), pa.int64())), "t/a:b.csv", pa.array(lines, pa.int64()))
     assert [origins(done)(at) for at in range(len(lines))] == [f"t/a:b.csv:{line}" for line in lines]
     assert refused(done) == []
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path, second: str, **facts: Any) -> ChunkResult:
     """A task that reads two rows and, between them, a record that is none."""
     columns = [column("id", "int64", key=1), column("n", "int32", "string")]
     spec = replace(spec_of(columns, tmp_path, table="t"), **facts)
-    rows = told(batch(id=[1, 2], n=["1", second]), "t/a.csv", pa.array([2, 4]), [(3, "broken", "1 value")])
+    rows = with_origin(batch(id=[1, 2], n=["1", second]), "t/a.csv", pa.array([2, 4]), [(3, "broken", "1 value")])
     (result,) = run_chunks(MemoryReader({"q": [rows]}), {"t": spec}, [Chunk("t", 0, "q")], 0)
     return result
 

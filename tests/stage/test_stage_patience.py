@@ -96,7 +96,7 @@ def test_a_word_starts_the_clock_anew(monkeypatch: pytest.MonkeyPatch) -> None:
             now, enough = now + 0.04, looks + 3
             while looks < enough and not patience.broken:
                 time.sleep(0.001)
-            patience.heard()
+            patience.restart()
         return 1
 
     assert patience.call(slow) == 1

@@ -45,17 +45,17 @@ def test_operations_are_held_in_order_and_let_go_with_the_state(any_store: Store
     one = any_store.connectors.of("c")
     one.done({"at": 1}, [(("", "t"), "/a", 3, "k1"), (("s", "u"), "/b", 1, "k2")], [], "r", 1)
     one.done({"at": 2}, [(("", "t"), "/c", 2, "k3")], [], "r", 1)
-    held = one.held()
+    held = one.pending()
     assert [(h.table, h.place, h.operations) for h in held] == [
         (("", "t"), "/a", 3), (("s", "u"), "/b", 1), (("", "t"), "/c", 2),
     ]  # fmt: skip
     with pytest.raises(Fenced):
         one.done({"at": 0}, [], [h.number for h in held], "old", 0)
-    assert len(one.held()) == 3
+    assert len(one.pending()) == 3
     one.done({"at": 3}, [], [held[0].number, held[2].number], "r", 1)
-    assert [(h.place, h.key) for h in one.held()] == [("/b", "k2")]
-    assert "k2" not in repr(one.held())
-    assert any_store.connectors.of("other").held() == []
+    assert [(h.place, h.key) for h in one.pending()] == [("/b", "k2")]
+    assert "k2" not in repr(one.pending())
+    assert any_store.connectors.of("other").pending() == []
 
 
 CANARY = "canary-state-7d1f"
@@ -163,7 +163,7 @@ def test_keys_are_read_when_a_state_needs_them(any_url: str, clock: Clock) -> No
         store.connectors.save("c", {"token": CANARY})
         assert (store.connectors.get("c").state, asked) == ({"token": CANARY}, [OLD])
     with Store(any_url, now=clock, keys=unreadable) as store:
-        assert (store.connectors.by_key(), store.connectors.held("c")) == ({"k1": 1}, [])
+        assert (store.connectors.by_key(), store.connectors.pending("c")) == ({"k1": 1}, [])
         for use in (
             lambda: store.connectors.get("c"),
             lambda: store.connectors.save("c", {}),

@@ -13,11 +13,11 @@ def test_a_copy_is_recorded_once_follows_its_table_and_ends(any_store: Store) ->
         any_store.copies.add("shop", A, PLACE, why="key", rows=3)
     any_store.copies.add("shop", B, ("shop", "b__before_20260301"), why="key", rows=1)
     any_store.copies.move("shop", {A: B, B: A})
-    first, second = any_store.copies.standing("shop")
+    first, second = any_store.copies.existing("shop")
     assert (first.table, first.place, first.why, first.rows, second.table) == (B, PLACE, "key", 3, A)
     any_store.copies.end(first.number)
     any_store.copies.end(first.number)
-    assert any_store.copies.standing("shop") == [second]
-    assert any_store.copies.standing("twin") == []
+    assert any_store.copies.existing("shop") == [second]
+    assert any_store.copies.existing("twin") == []
     any_store.copies.add("shop", A, PLACE, why="again", rows=4)
-    assert [c.why for c in any_store.copies.standing("shop")] == ["key", "again"]
+    assert [c.why for c in any_store.copies.existing("shop")] == ["key", "again"]

@@ -26,7 +26,7 @@ from instep.store.engine.keyring import INSECURE, VARIABLE, add_key, has_keys, k
 from instep.store.engine.owner import Owner, this_process
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.history.totals import Counted, total
-from instep.store.server.idempotency import KEPT
+from instep.store.server.idempotency import RETENTION
 from instep.store.store import Store
 from instep.store.tables.catalogs import connections
 from instep.store.tables.columns import Utc
@@ -236,7 +236,7 @@ def test_an_answer_is_given_again_for_a_day(any_store: Store, clock: Clock) -> N
     assert found.answers(b'{"password":"hunter2"}')
     assert not found.answers(b'{"password":"hunter3"}')
     assert "hunter2" not in repr(found)
-    clock.forward(KEPT.total_seconds() - 1)
+    clock.forward(RETENTION.total_seconds() - 1)
     assert answers.find("ann", "t-1") == found
     clock.forward(1)
     assert answers.find("ann", "t-1") is None

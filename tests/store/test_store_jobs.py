@@ -16,7 +16,7 @@ from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Job, JobKind
 from instep.store.store import Store
 from instep.store.tables.queue import jobs, workers
-from instep.store.work.jobs import ASKED, LONGEST, SPREAD, WAITED_FOR, backoff
+from instep.store.work.jobs import LONGEST, REQUESTED, SPREAD, WAITED_FOR, backoff
 
 
 def claimed(store: Store, connection: str = "c", kind: JobKind = "sync", attempts: int = 3) -> Job:
@@ -36,7 +36,7 @@ def ids(store: Store) -> list[str]:
 
 
 def test_the_urgent_come_first_then_the_oldest(any_store: Store, clock: Clock) -> None:
-    for name, priority in (("a", 0), ("b", ASKED), ("d", WAITED_FOR), ("e", 0)):
+    for name, priority in (("a", 0), ("b", REQUESTED), ("d", WAITED_FOR), ("e", 0)):
         any_store.jobs.enqueue(name, "sync", priority=priority)
         clock.forward(1)
     assert ids(any_store) == ["d sync", "b sync", "a sync", "e sync"]
@@ -44,8 +44,8 @@ def test_the_urgent_come_first_then_the_oldest(any_store: Store, clock: Clock) -
 
 def test_one_waits_for_each_connection_kind_and_key(any_store: Store) -> None:
     first, new = any_store.jobs.enqueue("c", "sync")
-    again, newer = any_store.jobs.enqueue("c", "sync", priority=ASKED)
-    assert (new, newer, again.id, again.priority) == (True, False, first.id, ASKED)
+    again, newer = any_store.jobs.enqueue("c", "sync", priority=REQUESTED)
+    assert (new, newer, again.id, again.priority) == (True, False, first.id, REQUESTED)
     assert any_store.jobs.enqueue("c", "sync", key="other")[1]
     assert any_store.jobs.enqueue("c", "detect")[1]
     assert any_store.jobs.counts() == {"queued": 3}
@@ -117,7 +117,7 @@ def test_a_paused_connection_moves_no_row(any_store: Store) -> None:
 
 
 def test_a_priority_lane_runs_only_what_is_waited_for(store: Store) -> None:
-    store.jobs.enqueue("a", "sync", priority=ASKED)
+    store.jobs.enqueue("a", "sync", priority=REQUESTED)
     assert store.jobs.claim("w", at_least=WAITED_FOR) is None
     store.jobs.enqueue("b", "detect", priority=WAITED_FOR)
     assert (job := store.jobs.claim("w", at_least=WAITED_FOR))
@@ -224,7 +224,7 @@ class TestAttempts:
     def test_a_person_hastens_what_waits_for_its_next_attempt_a_schedule_does_not(self, store: Store) -> None:
         later = store.jobs.fail(claimed(store), "no route", retryable=True)
         assert store.jobs.enqueue("c", "sync")[0].due == later.due
-        assert store.jobs.enqueue("c", "sync", priority=ASKED)[0].due == START
+        assert store.jobs.enqueue("c", "sync", priority=REQUESTED)[0].due == START
 
     @given(st.integers(1, 400), st.text(max_size=20))
     def test_backoff_doubles_within_bounds(self, attempt: int, name: str) -> None:

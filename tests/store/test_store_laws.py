@@ -139,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert [v.fingerprint for v in reversed(history)] == [fingerprint(c) for c in known]
             assert self.store.accepted.catalog(connection) == (known[-1] if known else Catalog())
             assert self.store.runs.running(connection) == self.running.get(connection)
-            standing = self.store.reviews.standing(connection)
+            standing = self.store.reviews.existing(connection)
             assert {key: (r.id, r.status) for key, r in standing.items()} == self.standing[connection]
 
     def teardown(self) -> None:

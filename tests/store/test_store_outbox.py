@@ -40,7 +40,7 @@ def sends(store: Store) -> list[tuple[str, list[str]]]:
     store.outbox.gather()
     found = []
     while delivery := store.outbox.claim():
-        told = store.outbox.told(delivery)
+        told = store.outbox.events_of(delivery)
         assert len(told) == delivery.notices
         found.append((delivery.channel, [t.event.type for t in told]))
         assert store.outbox.sent(delivery, seconds=0.1, code=200)
@@ -177,7 +177,7 @@ def test_every_notice_is_in_one_delivery_and_those_of_a_batch_are_apart(
         clock.forward(60)
         store.outbox.gather()
         while delivery := store.outbox.claim():
-            seen += [t.event.number for t in store.outbox.told(delivery)]
+            seen += [t.event.number for t in store.outbox.events_of(delivery)]
             store.outbox.sent(delivery, seconds=0)
         made = sorted(d.created for d in store.outbox.log())
     assert sorted(seen) == list(range(1, 1 + sum(what == "e" for what, _ in steps)))

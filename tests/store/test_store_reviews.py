@@ -7,7 +7,7 @@ from store_world import START, Clock, finding
 
 from instep.errors import Conflict, InstepError
 from instep.operations.kinds import ReviewStatus
-from instep.store.catalogs.reviews import STANDING, DetectedChange
+from instep.store.catalogs.reviews import EXISTING, DetectedChange
 from instep.store.store import Store
 
 
@@ -47,7 +47,7 @@ def test_an_open_change_is_decided_anew_and_a_decided_one_is_not(store: Store) -
     assert [opened.id, rejected.id] == ids
 
 
-@pytest.mark.parametrize("status", STANDING)
+@pytest.mark.parametrize("status", EXISTING)
 def test_what_is_no_longer_seen_is_obsolete_and_comes_back_new(store: Store, status: ReviewStatus) -> None:
     (first,) = store.reviews.record("c", [finding("k1")], "f1")
     store.reviews.decide(first.id, status, "ana")
@@ -76,8 +76,8 @@ def test_connections_do_not_share_changes(store: Store) -> None:
     assert mine.id != other.id
     store.reviews.record("d", [], "f")
     assert store.reviews.get(mine.id).status == "open"
-    assert store.reviews.standing("d") == {}
-    assert store.reviews.standing("c") == {"k": mine}
+    assert store.reviews.existing("d") == {}
+    assert store.reviews.existing("c") == {"k": mine}
 
 
 def test_applied_changes_are_closed(any_store: Store, clock: Clock) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import batches, path_of
-from instep.destinations.delta.held import DeltaTableState, find
+from instep.destinations.delta.table_state import DeltaTableState, find
 from instep.project.sections.tables import TableSettings
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step_from_dict, step_to_dict

@@ -89,7 +89,7 @@ def test_while_it_is_open_or_rejected_the_others_go_on(left: World, edit: Edit, 
         if status:
             left.answer(status, "destination.drifted")
         found = left.preview()
-        assert {ref[1]: how for ref, (how, _) in found.detection.drift.held(found.detection.decisions).items()} == {
+        assert {ref[1]: how for ref, (how, _) in found.detection.drift.stopped(found.detection.decisions).items()} == {
             "t": expected
         }
         assert said in next(iter(found.plan.refused.values()))

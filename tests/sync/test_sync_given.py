@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from instep.schema.planning.custom_names import GivenNames
+from instep.schema.planning.custom_names import CustomNames
 from instep.sync.context import SyncContext
 from sync_world import MakeWorld, World
 
@@ -19,15 +19,15 @@ ROWS = "INSERT INTO t VALUES (1, 'a', 1)", "INSERT INTO u VALUES (2, 'b')"
 class Named(World):
     """`given`: by table of the source."""
 
-    given: dict[str, GivenNames] = field(default_factory=dict)
+    given: dict[str, CustomNames] = field(default_factory=dict)
 
     @property
     def context(self) -> SyncContext:
         context = super().context
-        return replace(context, naming=replace(context.naming, given=lambda ref: self.given.get(ref[1], GivenNames())))
+        return replace(context, naming=replace(context.naming, given=lambda ref: self.given.get(ref[1], CustomNames())))
 
 
-def begun(world: World, **given: GivenNames) -> Named:
+def begun(world: World, **given: CustomNames) -> Named:
     """Two tables, loaded once under these names."""
     made = Named(world.case, world.folder, given=given)
     made.store.close()
@@ -48,7 +48,7 @@ def notes(world: World) -> str:
 
 @KINDS
 def test_a_new_table_has_its_given_names(make_world: MakeWorld, kind: str) -> None:
-    world = begun(make_world(kind), t=GivenNames("orders", {"name": "title", "at": "_instep_id"}))
+    world = begun(make_world(kind), t=CustomNames("orders", {"name": "title", "at": "_instep_id"}))
     assert world.tables() == {"t": "orders", "u": "u"}
     assert world.rows_at(("shop", "orders"), "id", "title", "src__instep_id") == [(1, "a", 1)]
     assert (steps(world), world.differing()) == ([], {})
@@ -57,21 +57,21 @@ def test_a_new_table_has_its_given_names(make_world: MakeWorld, kind: str) -> No
 @KINDS
 def test_a_loaded_table_is_renamed_with_its_rows(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind))
-    world.given["t"] = GivenNames("orders", {"name": "title"})
+    world.given["t"] = CustomNames("orders", {"name": "title"})
     assert steps(world) == ["table shop.t renamed to shop.orders", "column shop.orders.name renamed to title"]
     world.run("INSERT INTO t VALUES (2, 'c', 2)")
     report = world.sync()
     assert (report.status, world.tables()["t"]) == ("done", "orders")
     assert world.rows_at(("shop", "orders"), "id", "title") == [(1, "a"), (2, "c")]
     assert (steps(world), world.differing()) == ([], {})
-    world.given["t"] = GivenNames("t", {"name": "name"})
+    world.given["t"] = CustomNames("t", {"name": "name"})
     world.sync()
     assert world.rows_at(("shop", "t"), "id", "name") == [(1, "a"), (2, "c")]
 
 
 def test_names_that_are_given_crosswise(world: World) -> None:
     made = begun(world)
-    made.given = {"t": GivenNames("u", {"id": "name", "name": "id"}), "u": GivenNames("t")}
+    made.given = {"t": CustomNames("u", {"id": "name", "name": "id"}), "u": CustomNames("t")}
     made.sync()
     assert made.tables() == {"t": "u", "u": "t"}
     assert (made.rows_at(("shop", "u"), "name", "id"), made.rows_at(("shop", "t"), "id")) == ([(1, "a")], [(2,)])
@@ -80,18 +80,18 @@ def test_names_that_are_given_crosswise(world: World) -> None:
 
 def test_what_has_a_name_keeps_it(world: World) -> None:
     made = begun(world)
-    made.given = {"t": GivenNames("U", {"name": "ID", "at": "since"})}
+    made.given = {"t": CustomNames("U", {"name": "ID", "at": "since"})}
     said = notes(made)
     assert ("it stays t: the name U is taken" in said, "name stays name: the name ID is taken" in said) == (True, True)
     assert made.tables() == {"t": "t", "u": "u"}
     assert made.rows_at(("shop", "t"), "id", "name", "since") == [(1, "a", 1)]
-    made.given["u"] = GivenNames("old_u")
+    made.given["u"] = CustomNames("old_u")
     made.sync()
     assert made.tables() == {"t": "U", "u": "old_u"}
 
 
 def test_new_tables_that_are_given_one_name_wait_for_a_person(world: World) -> None:
-    made = Named(world.case, world.folder, given={"t": GivenNames("all"), "u": GivenNames("all")})
+    made = Named(world.case, world.folder, given={"t": CustomNames("all"), "u": CustomNames("all")})
     made.run(*TABLES, *ROWS)
     made.sync()
     made.sync()
@@ -101,11 +101,11 @@ def test_new_tables_that_are_given_one_name_wait_for_a_person(world: World) -> N
 
 
 def test_a_given_name_outlives_a_rename_at_the_source(world: World) -> None:
-    made = begun(world, t=GivenNames("orders"))
+    made = begun(world, t=CustomNames("orders"))
     made.run("ALTER TABLE t RENAME TO s", "INSERT INTO s VALUES (3, 'd', 3)")
     report = made.sync()
     assert (report.status, made.tables()["s"]) == ("done", "orders")
     assert made.rows_at(("shop", "orders"), "id") == [(1,), (3,)]
-    made.given["s"] = GivenNames("sales")
+    made.given["s"] = CustomNames("sales")
     made.sync()
     assert made.tables()["s"] == "sales"

@@ -257,7 +257,7 @@ def test_spark_reads_the_view(world: World) -> None:
         assert [tuple(r) for r in rows] == [(10, 10, [1, 2], "x"), (None, None, [1, 2], None)], view
     assert {r.viewName for r in spark.sql(f"SHOW VIEWS IN {name}.shop").collect()} == {"t", "t__compat", "u__compat"}
     assert {r.tableName for r in spark.sql(f"SHOW TABLES IN {name}.shop").collect()} >= {"u"}
-    location = next(iter(views_module._kept(world.destination.lake).values()))[1]
+    location = next(iter(views_module._own_views(world.destination.lake).values()))[1]
     assert ViewMetadata.model_validate(location).current_version_id >= 1
     world.run("ALTER TABLE u DROP COLUMN list")
     world.sync()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from held_world import HeldWorld, Row, held_world, note
+from quarantine_world import HeldWorld, Row, held_world, note
 
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
@@ -72,7 +72,7 @@ def test_what_does_not_fit_stays_with_the_newest_reason(make_world: MakeWorld) -
     assert {e.column: e.reason for e in done.held} == {"a": "not a number", "b": "not an ISO date and time"}
     assert [r[:2] for r in held.rows()] == [(1, None), (2, 7)]
     assert held.statuses() == {"many": "held", "7": "replayed", "2026-02-30": "held"}
-    assert {e.reason for h in holdings(held.world.context) for e in h.held} == {
+    assert {e.reason for h in holdings(held.world.context) for e in h.pending} == {
         "not a number",
         "not an ISO date and time",
     }
@@ -192,7 +192,7 @@ def test_a_file_that_a_task_left_half_written_is_told_and_left(held: HeldWorld) 
     [file] = held.world.folder.glob("lake/shop/*/quarantine/*")
     file.with_name("r-0-half.parquet").write_bytes(b"PAR1")
     [holding] = holdings(held.world.context)
-    assert (len(holding.held), holding.found.broken) == (1, ("r-0-half.parquet",))
+    assert (len(holding.pending), holding.found.broken) == (1, ("r-0-half.parquet",))
     assert len(held.replay().replayed) == 1
 
 
@@ -201,7 +201,7 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2, "_instep_meta": NOTED})
         held.value(1, "secret-x", day=0)
         held.value(2, "y", day=0)
-        [entry] = [e for h in holdings(held.world.context) for e in h.held if e.original == "secret-x"]
+        [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "secret-x"]
         assert [e.id for e in discard(held.world.context, ids=[entry.id[:8]])] == [entry.id]
         assert held.statuses() == {None: "discarded", "y": "held"}
         assert b"secret-x" not in b"".join(f.read_bytes() for f in held.world.folder.glob("lake/shop/*/quarantine/*"))
@@ -215,7 +215,7 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED})
         held.value(1, "old", day=0)
         held.value(1, "last", day=1)
-        [entry] = [e for h in holdings(held.world.context) for e in h.held if e.original == "last"]
+        [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "last"]
         discard(held.world.context, ids=[entry.id])
         done = held.replay()
         assert (done.updated, len(done.superseded)) == (0, 1)
@@ -225,7 +225,7 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED})
         held.value(1, "old", day=0)
         held.value(1, "last", day=1)
-        [entry] = [e for h in holdings(held.world.context) for e in h.held if e.original == "old"]
+        [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "old"]
         discard(held.world.context, ids=[entry.id])
         assert held.replay().updated == 1
         assert held.rows() == [(1, "last", None, None)]
@@ -279,7 +279,7 @@ class TestPrivacy:
         held.load({"id": 1})
         held.value("ann@example.org", "x")
         held.world.selection = Selection(hashed=patterns(["main.t.id"]))
-        [entry] = [e for h in holdings(held.world.context) for e in h.held]
+        [entry] = [e for h in holdings(held.world.context) for e in h.pending]
         assert "ann" not in entry.key
         assert _erase_row(held, "ann@example.org") == 1
 
@@ -306,7 +306,7 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     world.sync()
     world.sync()
     [holding] = holdings(world.context)
-    [entry], [review] = holding.held, world.store.reviews.find("shop", ("open",))
+    [entry], [review] = holding.pending, world.store.reviews.find("shop", ("open",))
     assert (entry.original, entry.key, entry.column, entry.table) == ("x", '{"id":"2"}', "a", "public.t")
     assert (entry.change, entry.rule) == (review.id, review.rule)
     [done] = replay(world.context)

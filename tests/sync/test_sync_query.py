@@ -15,7 +15,7 @@ from pyarrow import parquet as pq
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.errors import InstepError
-from instep.sync.query import ask, held_rows, write_rows
+from instep.sync.query import ask, rereadable_rows, write_rows
 
 FOR_EVER = "select count(*) from range(1000000000000) t(x) where x % 7 = 3"
 CODE = """
@@ -47,10 +47,10 @@ def test_rows_that_are_many_go_through_a_file(tmp_path: Path) -> None:
     table = pa.table({"id": range(1000), "at": pa.array([1] * 1000, pa.timestamp("us", "UTC"))})
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=100))
     file = tmp_path / "rows.arrow"
-    held = held_rows(reader, file, 1000)
+    held = rereadable_rows(reader, file, 1000)
     assert file.exists()
     assert held.to_table() == held.to_table() == table, "they can be read again"
-    in_memory = held_rows(table.to_reader(), tmp_path / "none.arrow")
+    in_memory = rereadable_rows(table.to_reader(), tmp_path / "none.arrow")
     assert (in_memory, (tmp_path / "none.arrow").exists()) == (table, False)
 
 

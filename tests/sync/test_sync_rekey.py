@@ -68,7 +68,7 @@ def test_rebuild_keeps_a_copy(paused: World) -> None:
     _, place = rekey.carry_out(paused.context, made)
     assert place is not None
     assert paused.rows("t", "id", "v", "w") == [(1, 1, 1), (2, 1, 2), (3, 3, 3)]
-    [copy] = paused.store.copies.standing("shop")
+    [copy] = paused.store.copies.existing("shop")
     assert (copy.place, copy.rows, copy.table) == (place, 3, ("public", "t"))
     assert paused.statuses(paused.sync()) == {"t": "done"}
     assert paused.rows("t") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (3, 3, 3)]
@@ -87,7 +87,7 @@ def test_clear_empties_the_table_named(paused: World) -> None:
     assert len(paused.rows("t")) == 3
     rekey.carry_out(paused.context, made, ("public.*",))
     assert paused.rows("t") == []
-    assert paused.store.copies.standing("shop") == []
+    assert paused.store.copies.existing("shop") == []
     assert paused.statuses(paused.sync()) == {"t": "done"}
     assert paused.differing() == {}
     assert len(paused.rows("t")) == 4

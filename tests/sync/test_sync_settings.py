@@ -14,7 +14,7 @@ from instep.project.load import load
 from instep.schema.changes.counts import Count
 from instep.sync.context import SyncContext
 from instep.sync.detection.pause import reconsider
-from instep.sync.detection.recent_discovery import seen_now
+from instep.sync.detection.recent_discovery import current_discovery
 from sync_world import MakeWorld, World
 
 FIRST = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int PRIMARY KEY)")
@@ -118,7 +118,7 @@ def relying(world: World, seconds: float) -> SyncContext:
 
 def relied(context: SyncContext) -> bool:
     with context.source.snapshot() as snapshot:
-        return seen_now(context, snapshot, rely=True)[1]
+        return current_discovery(context, snapshot, rely=True)[1]
 
 
 # what happens at the source | whether the last look is relied on after it

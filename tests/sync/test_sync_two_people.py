@@ -95,7 +95,7 @@ def _restore(context: SyncContext) -> None:
 
 
 def _held(context: SyncContext) -> list[str]:
-    return [e.id for h in quarantine.holdings(context) for e in h.held]
+    return [e.id for h in quarantine.holdings(context) for e in h.pending]
 
 
 def _discard(context: SyncContext) -> None:
@@ -103,7 +103,7 @@ def _discard(context: SyncContext) -> None:
 
 
 def _purge(context: SyncContext) -> None:
-    drop_clones.purge(context, context.store.copies.standing("shop"))
+    drop_clones.purge(context, context.store.copies.existing("shop"))
 
 
 def _leave(context: SyncContext) -> None:

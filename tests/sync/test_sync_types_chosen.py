@@ -39,7 +39,7 @@ def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
 
 
 def held(world: World) -> list[tuple[str, str | None, str]]:
-    return sorted((e.column, e.original, e.reason) for h in holdings(world.context, idle=True) for e in h.held)
+    return sorted((e.column, e.original, e.reason) for h in holdings(world.context, idle=True) for e in h.pending)
 
 
 def test_source_types_are_chosen_for_all_columns_of_them(world: World) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from versions_seen import in_order, versions
+from version_checks import in_order, versions
 
 from contract.destinations import DESTINATIONS
 from contract.destinations import postgres as into_postgres

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from versions_seen import in_order, versions
+from version_checks import in_order, versions
 
 from contract.destinations import DESTINATIONS
 from instep.project.sections.tables import TableSettings

@@ -110,7 +110,7 @@ class TestDetector:
         shop.sql("drop table box;")
         shop.perform("detect", apply=True)
         with shop.app() as app:
-            now = detector.standing(app.store, app.project, "shop")
+            now = detector.detector_status(app.store, app.project, "shop")
             assert (now.state, now.internal_disabled, "box" in now.reason) == ("internal_disabled", True, True)
             assert app.store.pauses.connection("shop") is not None
             answer(app.store, app.store.reviews.find("shop", ("open",)), "rejected", "ann")
@@ -118,7 +118,7 @@ class TestDetector:
             assert detector.switch_on(app.store, "shop", "ann")
         assert shop.perform("detect", apply=True).error == ""
         with shop.app() as app:
-            assert not detector.standing(app.store, app.project, "shop").internal_disabled
+            assert not detector.detector_status(app.store, app.project, "shop").internal_disabled
         assert [t for t in events(shop) if t.startswith("detector")] == ["detector.disabled", "detector.enabled"]
 
     def test_one_made_before_it_was_switched_off_ends_by_itself(self, shop: Shop) -> None:
@@ -152,5 +152,5 @@ class TestDetector:
         monkeypatch.setenv("INSTEP_CRASH", "apply.table.before=raise")
         assert "crash point" in shop.perform("detect", apply=True, attempts=attempts).error
         with shop.app() as app:
-            assert detector.standing(app.store, app.project, "shop").internal_disabled is paused
+            assert detector.detector_status(app.store, app.project, "shop").internal_disabled is paused
             assert (app.store.pauses.connection("shop") is not None) is paused

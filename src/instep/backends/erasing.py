@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from instep.errors import Conflict
-from instep.operations.queries.quarantine import MatchHeld
+from instep.operations.queries.quarantine import MatchQuarantined
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.erase import EraseRequest
 
@@ -52,9 +52,9 @@ def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, s
 
 def _matches(backend: Backend, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
     try:
-        return list(backend.query(MatchHeld(connection, table, dict(key))).ids)
+        return list(backend.query(MatchQuarantined(connection, table, dict(key))).ids)
     except Conflict as error:
         if not erased:
             raise
-        said = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
-        raise Conflict(said, hint=error.hint) from None
+        message = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
+        raise Conflict(message, hint=error.hint) from None

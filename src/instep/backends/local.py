@@ -200,13 +200,13 @@ class LocalBackend:
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         from instep.operations.immediate.changes import AnswerOutlook
-        from instep.store.catalogs.reviews import STANDING
+        from instep.store.catalogs.reviews import EXISTING
         from instep.sync.schema_changes.answer import approving, keeping
 
         context = self.app.sync_context(connection)
         if answer != "approved":
             return keeping(context, found, "rejected" if answer else "open")
-        return approving(context, found) if all(r.status in STANDING for r in found) else AnswerOutlook()
+        return approving(context, found) if all(r.status in EXISTING for r in found) else AnswerOutlook()
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""
@@ -241,14 +241,14 @@ class LocalBackend:
         if self.app.store.workers.live():
             follow_step(self, request, self._notify, self._wait)
         else:
-            self._carry_here(request)
+            self._run_locally(request)
 
     def _wait(self) -> None:
         if not self.app.store.workers.live():
             raise ConnectError("the rollout's job waits, and no worker is left", hint="start one: `instep worker`")
         time.sleep(_POLL)
 
-    def _carry_here(self, request: Any) -> None:
+    def _run_locally(self, request: Any) -> None:
         from instep.control.queries.rollouts import rollout_of
         from instep.control.rollouts.create import patch_of
         from instep.control.rollouts.flow import Rolling

@@ -65,7 +65,7 @@ class ChangeDetails:
 
     review: Review
     keys: Sequence[str] = ()
-    held: Sequence[Mapping[str, Any]] = ()
+    invalid_values: Sequence[Mapping[str, Any]] = ()
     lossy: Sequence[Mapping[str, Any]] = ()
 
 

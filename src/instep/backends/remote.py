@@ -260,8 +260,8 @@ def _waits(review: Review) -> bool:
 S = TypeVar("S", QuerySpec, ImmediateSpec)
 
 
-def _address(asked: Options, spec: S) -> tuple[S, str, dict[str, Any]]:
+def _address(options: Options, spec: S) -> tuple[S, str, dict[str, Any]]:
     """Return the specification of what is asked, its path with the names filled in, and its other values."""
-    values = asked.options()
+    values = options.options()
     in_path = {name: values.pop(name) for name in re.findall(r"{(\w+)}", spec.path)}
     return spec, spec.path.format(**{name: part(str(value)) for name, value in in_path.items()}), values

@@ -55,10 +55,10 @@ class Follower:
             raise
 
     def _until_over(self, id: str, shows: Shows) -> Job:
-        seen, told, waits = 0, "", self.waits()
+        seen, reported, waits = 0, "", self.waits()
         while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
-            if (text := standing(job)) != told:
-                shows.step(told := text)
+            if (text := job_status(job)) != reported:
+                shows.step(reported := text)
             if job.status == "running":
                 seen = self._events(job, seen, shows)
             self.sleep(next(waits))
@@ -95,7 +95,7 @@ def _text(job: Job) -> str:
     return job.started.strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def standing(job: Job) -> str:
+def job_status(job: Job) -> str:
     """Return a sentence on a job that is not over: what it waits for, or that it runs."""
     if job.status == "running":
         return f"{job.kind} runs (job {job.id}, attempt {job.attempt} of {job.attempts})"
@@ -109,9 +109,9 @@ def error_of(job: Job) -> errors.InstepError:
     """Return the error that ended a job, of the kind that the command would have raised where the worker is."""
     if job.status == "cancelled":
         return errors.Blocked(f"job {job.id} was cancelled: {job.error or job.stop}", hint="ask for it again")
-    said = job.result.get("problem")
-    if isinstance(said, dict) and said.get("message"):
-        return errors.named(str(said.get("type")))(str(said["message"]), hint=str(said.get("hint", "")))
+    problem = job.result.get("problem")
+    if isinstance(problem, dict) and problem.get("message"):
+        return errors.named(str(problem.get("type")))(str(problem["message"]), hint=str(problem.get("hint", "")))
     return errors.InstepError(f"job {job.id} is {job.status}: {job.error}", hint=f"see `instep queue show {job.id}`")
 
 
@@ -122,10 +122,10 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
         return None
     found = client.get(f"/runs/{part(run)}")
     tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
-    told = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
+    report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
-    engine = record(EngineUse, said) if (said := found["detail"].get("engine")) else None
-    return SyncReport(run, found["status"], tables, **told, seconds=seconds, casts=casts, engine=engine)
+    engine = record(EngineUse, recorded) if (recorded := found["detail"].get("engine")) else None
+    return SyncReport(run, found["status"], tables, **report, seconds=seconds, casts=casts, engine=engine)
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class Works:
     follower: Follower
     note: Callable[[str], None]
 
-    def begin(self, connection: str, what: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def begin(self, connection: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the job that a request below a connection has put into the queue, or that was there already."""
-        job: dict[str, Any] = self.client.post(f"/connections/{part(connection)}/{what}", asked)
+        job: dict[str, Any] = self.client.post(f"/connections/{part(connection)}/{what}", body)
         if not job["fresh"]:
             self.note(f"job {job['id']} was there already: {job['status']}")
         if job.get("note"):
             self.note(job["note"])
         return job
 
-    def done(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
+    def done(self, connection: str, what: str, body: Mapping[str, Any]) -> Job:
         """Enqueue the work and return its job once it is done; raise the error that it ended with."""
-        return self.follower.done(self.begin(connection, what, asked)["id"])
+        return self.follower.done(self.begin(connection, what, body)["id"])
 
     def answer(self, job: Job, kind: type[Any]) -> Any:
         """Return the record that a job has answered, of which some may have failed; the tables of a run are on record

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from instep.project.project import Project
     from instep.project.text.references import Opens
     from instep.schema.catalog.catalog import Table
-    from instep.schema.planning.custom_names import Given
+    from instep.schema.planning.custom_names import NamesOf
     from instep.schema.policy.policy import Policy
     from instep.sources.base import Source
     from instep.spark.given import GivenSession
@@ -207,8 +207,8 @@ class App:
         guard = EgressGuard(self.project.model.egress.allow)
         if not name.startswith(PREFIX):
             return kinds.channel(self.project.channel(name), guard)
-        said = CompatDocuments(self.store).opened("webhook", name.removeprefix(PREFIX))
-        return HookChannel(HookConfig(said["url"], said.get("secret", "")), guard, self._about)
+        webhook = CompatDocuments(self.store).opened("webhook", name.removeprefix(PREFIX))
+        return HookChannel(HookConfig(webhook["url"], webhook.get("secret", "")), guard, self._about)
 
     def traced(self) -> None:
         """Send this process's spans to the project's collector from now on, if it names one."""
@@ -233,8 +233,8 @@ class App:
         from instep.notify.deliver import Sender
         from instep.store.store import utc_now
 
-        kept = self.project.model.retention.kept("deliveries")
-        return Sender(self.store, self.channel, self._source_of, self._link, utc_now, kept=kept)
+        retention = self.project.model.retention.period("deliveries")
+        return Sender(self.store, self.channel, self._source_of, self._link, utc_now, retention=retention)
 
     def _source_of(self, connection: str) -> str:
         """Return the name of a connection's source, "" if it is not in the project any more."""
@@ -283,7 +283,7 @@ class App:
             max_bytes=destination.capabilities.max_name_bytes,
             case_sensitive=destination.capabilities.case_sensitive,
             reserved=destination.capabilities.reserved,
-            given=given_names(project, connection),
+            given=custom_names_of(project, connection),
         )
         context = SyncContext(
             name=connection,
@@ -459,32 +459,32 @@ def opens(secrets: Secrets) -> Opens:
     return value
 
 
-def given_names(project: Project, connection: str) -> Given:
+def custom_names_of(project: Project, connection: str) -> NamesOf:
     """Return the names that the project file gives to tables and columns."""
-    from instep.schema.planning.custom_names import GivenNames, nothing_given
+    from instep.schema.planning.custom_names import CustomNames, no_custom_names
 
     if not any(t.name or t.columns for t in project.connection(connection).tables.values()):
-        return nothing_given
+        return no_custom_names
 
     @cache
-    def given(ref: tuple[str, str]) -> GivenNames:
-        said = project.table(connection, ref)
-        return GivenNames(said.name, said.columns)
+    def given(ref: tuple[str, str]) -> CustomNames:
+        settings = project.table(connection, ref)
+        return CustomNames(settings.name, settings.columns)
 
     return given
 
 
 def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
     """Return the settings of a table in the project file, with what its connection, policy and source say of all."""
-    said = project.table(connection, table.ref)
+    settings = project.table(connection, table.ref)
     common = {
         "keep_old_names": project.connection(connection).keep_old_names,
         "on_invalid_value": policy.modifiers.get("on_invalid_value"),
     }
-    more = {name: value for name, value in common.items() if getattr(said, name) is None}
+    more = {name: value for name, value in common.items() if getattr(settings, name) is None}
     if project.model.sources[project.source_of(connection)].type == "connector":
         more["mode"] = "stream"
-    return said.model_copy(update=more) if more else said
+    return settings.model_copy(update=more) if more else settings
 
 
 def user() -> str:

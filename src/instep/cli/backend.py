@@ -33,14 +33,14 @@ REMOTE = frozenset({
 })  # fmt: skip
 """The commands that work over a server, beside those that show the answer of a `DirectWork`: see `is_remote`."""
 
-HERE = frozenset({
+LOCAL_COMMANDS = frozenset({
     "engine status", "engine start", "engine stop",
     "version", "init", "demo up", "demo down", "demo change", "demo play",
     "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
 })  # fmt: skip
 """What is about this machine alone, whatever server is named."""
 
-_OVER_THERE = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
+_USE_SERVER = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
 _LOCALLY = "run it without --server and INSTEP_SERVER"
 WHY = {
     "server": "it starts a server on this machine",
@@ -75,11 +75,11 @@ _INSTEAD = {
 
 def refuse_local(command: str) -> None:
     """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
-    if not options.server or not command or command in HERE or is_remote(command):
+    if not options.server or not command or command in LOCAL_COMMANDS or is_remote(command):
         return
     family = command.partition(" ")[0]
     why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
-    hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
+    hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _USE_SERVER
     raise InstepError(f"`instep {command}` is not available with --server: {why}", hint=hint)
 
 
@@ -94,7 +94,7 @@ def is_remote(command: str) -> bool:
 def open_backend() -> Iterator[Backend]:
     """Open the backend that the global options name."""
     if options.server:
-        yield open_there()
+        yield open_remote()
         return
     from instep.backends.local import LocalBackend
     from instep.cli.render.live import watched
@@ -113,7 +113,7 @@ def table_ref(backend: Backend, connection: str, path: str) -> tuple[str, str]:
     return known[path]
 
 
-def open_there() -> RemoteBackend:
+def open_remote() -> RemoteBackend:
     """Open the backend of the server that is named."""
     from instep.backends.remote import RemoteBackend
     from instep.backends.remote_jobs import Follower

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder, runtime_place
 
-_HERE = ("--no-engine", "--help", "-h", "--version")
+_IN_PROCESS = ("--no-engine", "--help", "-h", "--version")
 """Options with which a command runs in this process."""
 _STARTS = frozenset(
     {
@@ -69,11 +69,11 @@ def run() -> NoReturn:
     arguments = sys.argv[1:]
     if (project := _resident_project(arguments)) is not None:
         from instep.engine.client import NoEngine
-        from instep.engine.client import run as run_there
+        from instep.engine.client import run as run_in_engine
 
         try:
-            code = run_there(
-                arguments, project, starts=_is_wanted(arguments, project), says="" if _is_asked_for() else STARTS
+            code = run_in_engine(
+                arguments, project, starts=_is_wanted(arguments, project), says="" if _is_requested() else STARTS
             )
         except NoEngine:
             pass  # it runs here
@@ -84,19 +84,19 @@ def run() -> NoReturn:
             if sys.stdout is not None:  # it was closed
                 sys.stdout.flush()
             os._exit(code)
-    from instep.cli.main import run as run_here
+    from instep.cli.main import run as run_in_process
 
-    run_here(arguments)
+    run_in_process(arguments)
 
 
 def _is_wanted(arguments: list[str], project: Path) -> bool:
     """Return whether an engine is started where there is none: it was asked for, or a person is likely to go on."""
-    if _is_asked_for():
+    if _is_requested():
         return _command(arguments) in _STARTS
     return _command(arguments) in _ON_SPARK and _is_a_person() and _reads_by_spark(project)
 
 
-def _is_asked_for() -> bool:
+def _is_requested() -> bool:
     return os.environ.get(RESIDENT, "").lower() in ("on", "1", "yes", "true")
 
 
@@ -110,9 +110,9 @@ def _is_a_person() -> bool:
 
 def _reads_by_spark(project: Path) -> bool:
     """Return whether the engine of the project is Spark, as far as its files tell without being loaded."""
-    said = _line(project / PROJECT_FILE, r"engine:") or os.environ.get("INSTEP_ENGINE", "")
-    said = said or _line(project / ".env", r"(?:export\s+)?INSTEP_ENGINE=")
-    return said in ("", "spark")
+    engine = _line(project / PROJECT_FILE, r"engine:") or os.environ.get("INSTEP_ENGINE", "")
+    engine = engine or _line(project / ".env", r"(?:export\s+)?INSTEP_ENGINE=")
+    return engine in ("", "spark")
 
 
 def _line(file: Path, begins: str) -> str:
@@ -134,7 +134,11 @@ def _resident_project(arguments: list[str]) -> Path | None:
     if os.environ.get("INSTEP_SERVER") or any(one == "--server" or one.startswith("--server=") for one in arguments):
         return None
     command = _command(arguments)
-    if not command or command in _NEVER or any(one in _HERE for one in takewhile(lambda one: one != "--", arguments)):
+    if (
+        not command
+        or command in _NEVER
+        or any(one in _IN_PROCESS for one in takewhile(lambda one: one != "--", arguments))
+    ):
         return None
     if any(_OPEN_FILE.match(one) or _JOINED.match(one) for one in arguments) or _is_in_background():
         return None

@@ -75,8 +75,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"instep {__version__}")
         raise typer.Exit
 
@@ -195,8 +195,8 @@ def _check_folder(given: list[str]) -> None:
     for argument in takewhile(lambda word: word != "--", given):
         if argument.startswith("-p="):
             name = argument.removeprefix("-p=")
-            said = f"{argument} would be the folder '={name}': write -p {name}, or --project={name}"
-            raise typer.BadParameter(said, param_hint="-p")
+            message = f"{argument} would be the folder '={name}': write -p {name}, or --project={name}"
+            raise typer.BadParameter(message, param_hint="-p")
 
 
 def command_of(given: list[str]) -> str:

@@ -117,7 +117,7 @@ class CompatDocuments:
         return replaced(spec, {path: secret(id).text for path, id in {**as_before, **new}.items()})
 
 
-def _check_addresses(name: str, spec: Mapping[str, Any], before: Mapping[str, Any], kept: Iterable[Path]) -> None:
+def _check_addresses(name: str, spec: Mapping[str, Any], before: Mapping[str, Any], stored: Iterable[Path]) -> None:
     """InvalidObject for secrets of a connection that would be sent to another server once it has its source. One that
     has named no server yet may name its first."""
     now, then = (
@@ -125,7 +125,7 @@ def _check_addresses(name: str, spec: Mapping[str, Any], before: Mapping[str, An
     )
     places = {path for path, text in now.items() ^ then.items() if text != MASK and not secret_id(text)}
     if then and (moved := sorted(places, key=str)):
-        raise InvalidObject("connection", name, [(path, MOVED.format(dotted(moved[0]))) for path in kept])
+        raise InvalidObject("connection", name, [(path, MOVED.format(dotted(moved[0]))) for path in stored])
 
 
 def _scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:

@@ -78,7 +78,7 @@ class ContractKeys:
     notes: tuple[str, ...]
 
 
-def held_to(project: Project, store: Store, connection: str, file: Path, hold: Hold = "review") -> ContractKeys:
+def contract_keys(project: Project, store: Store, connection: str, file: Path, hold: Hold = "review") -> ContractKeys:
     """Return the settings under which a connection reads what a contract names, and holds changes that break it.
     ProjectError if the file is no contract."""
     section, seen = project.connection(connection), store.discoveries.get(connection)
@@ -114,8 +114,8 @@ def _settings(path: str, table: ContractTable, hold: Hold) -> dict[str, Any]:
         rules.append({"on": kinds, "match": columns, "decide": hold})
     if required:
         rules.append({"on": ["column.nullability"], "match": required, "decide": hold})
-    said = {"mode": table.mode if table.mode in MODES else "", "cursor": table.cursor}
-    return {**{name: value for name, value in said.items() if value}, "rules": rules}
+    settings = {"mode": table.mode if table.mode in MODES else "", "cursor": table.cursor}
+    return {**{name: value for name, value in settings.items() if value}, "rules": rules}
 
 
 def _missing(tables: Iterable[ContractTable], known: Catalog, connection: str) -> Iterator[str]:

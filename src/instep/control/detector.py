@@ -117,10 +117,12 @@ def on_error(store: Store, project: Project, connection: str) -> RequestedDetect
             return None
         if running := store.jobs.running(connection, "detect"):
             return RequestedDetection(running, False)
-        said = {**options_of(project, connection), "triggered_by_error": True}
+        trigger_options = {**options_of(project, connection), "triggered_by_error": True}
         source = project.source_of(connection)
         key = constraint(connection, source)
-        found = store.jobs.enqueue(connection, "detect", key=key, options=said, why="a sync has failed", source=source)
+        found = store.jobs.enqueue(
+            connection, "detect", key=key, options=trigger_options, why="a sync has failed", source=source
+        )
         return RequestedDetection(*found)
 
 
@@ -228,7 +230,7 @@ def switch_on(store: Store, connection: str, who: str) -> bool:
     return True
 
 
-def standing(store: Store, project: Project, connection: str) -> DetectorStatus:
+def detector_status(store: Store, project: Project, connection: str) -> DetectorStatus:
     """Return how the detector of a connection stands now."""
     options, state = project.detector(connection), store.detectors.get(connection)
     on = enabled(project, connection)
@@ -245,8 +247,8 @@ def standing(store: Store, project: Project, connection: str) -> DetectorStatus:
         next_due if on and not state.disabled else None,
         running or queued,
         last[0] if last else None,
-        options.said() if options else {},
-        options.said_of_tables() if options else {},
+        options.source_options() if options else {},
+        options.table_options() if options else {},
     )
 
 

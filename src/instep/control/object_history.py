@@ -72,7 +72,7 @@ class ObjectHistory:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _RecordedChange:
     """A change on record that led to a version: applied, or undone by `who`."""
 
     review: Review
@@ -102,7 +102,7 @@ class _AcceptedHistory:
 
     versions: tuple[SchemaVersion, ...]
     catalogs: tuple[Catalog, ...]
-    told: Mapping[int, Sequence[_Told]]
+    changes: Mapping[int, Sequence[_RecordedChange]]
     mapped: Mapping[int, Sequence[_Mapped]]
     reviews: Sequence[Review]
     links: tuple[Mapping[Spot, Spot], ...]
@@ -117,14 +117,14 @@ def trail(store: Store, connection: str, text: str) -> ObjectHistory:
     spots = _follow(past, at, spot)
     last = max(i for i, s in enumerate(spots) if s)
     ref, column = spots[last] or spot
-    entries = sorted([*_applied(past, spots), *_held(past, spots)], key=lambda e: e.at)
+    entries = sorted([*_applied(past, spots), *_not_accepted(past, spots)], key=lambda e: e.at)
     return ObjectHistory(
         connection,
         _path((ref, "")),
         column,
         last < len(spots) - 1,
         tuple(dict.fromkeys(_path(s) for s in spots if s)),
-        tuple(_standing(past, last, ref, column)),
+        tuple(_column_statuses(past, last, ref, column)),
         tuple(entries),
     )
 
@@ -133,21 +133,25 @@ def _past(store: Store, connection: str) -> _AcceptedHistory:
     found = versions(store, connection, "accepted")
     catalogs = tuple(catalog_of(store, v) for v in found)
     reviews = store.reviews.find(connection)
-    told = _told(store, connection, {r.id: r for r in reviews})
+    decisions = _recorded_changes(store, connection, {r.id: r for r in reviews})
     mapped = _mapped(store, connection, {v.version: catalogs[max(i - 1, 0) : i + 1] for i, v in enumerate(found)})
-    renames = [[c for part in (told, mapped) for one in part.get(v.version, ()) if (c := one.change)] for v in found]
+    renames = [
+        [c for part in (decisions, mapped) for one in part.get(v.version, ()) if (c := one.change)] for v in found
+    ]
     links = tuple(_links(*comparable(catalogs[i - 1], catalogs[i]), renames[i]) if i else {} for i in range(len(found)))
     backs = tuple({new: old for old, new in link.items()} for link in links)
-    return _AcceptedHistory(found, catalogs, told, mapped, reviews, links, backs)
+    return _AcceptedHistory(found, catalogs, decisions, mapped, reviews, links, backs)
 
 
-def _told(store: Store, connection: str, reviews: Mapping[str, Review]) -> Mapping[int, Sequence[_Told]]:
+def _recorded_changes(
+    store: Store, connection: str, reviews: Mapping[str, Review]
+) -> Mapping[int, Sequence[_RecordedChange]]:
     """By accepted version."""
-    out: dict[int, list[_Told]] = {}
+    out: dict[int, list[_RecordedChange]] = {}
     for event in _events(store, connection, "change.applied", "change.undone"):
         if review := reviews.get(event.data["change"]):
-            told = _Told(review, event.at, event.type == "change.undone", event.data.get("who", ""))
-            out.setdefault(event.data["version"], []).append(told)
+            decision = _RecordedChange(review, event.at, event.type == "change.undone", event.data.get("who", ""))
+            out.setdefault(event.data["version"], []).append(decision)
     return out
 
 
@@ -186,11 +190,11 @@ def _change(review: Review) -> Change | None:
 
 def _links(before: Catalog, after: Catalog, recorded: Sequence[Change]) -> dict[Spot, Spot]:
     """Return where each table and column of one version is in the next one: by identity, as recorded, then by name."""
-    said = {c.before.ref: c.after.ref for c in recorded if isinstance(c, TableRenamed)}
+    renames = {c.before.ref: c.after.ref for c in recorded if isinstance(c, TableRenamed)}
     pairs = pair(before, after)
     tables = {t.ref: t for t in after.tables}
     went: dict[Ref, Table] = {
-        t.ref: tables[said.get(t.ref, t.ref)] for t in before.tables if said.get(t.ref, t.ref) in tables
+        t.ref: tables[renames.get(t.ref, t.ref)] for t in before.tables if renames.get(t.ref, t.ref) in tables
     }
     went |= {old.ref: new for old, new in (*pairs.replaced, *pairs.same)}
     out: dict[Spot, Spot] = {}
@@ -271,15 +275,15 @@ def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[H
     """Yield what led to each version: as recorded, else as the two catalogs differ."""
     for i, version in enumerate(past.versions):
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
-        recorded = [t for t in past.told.get(version.version, ()) if _is_about(t.review, about)]
-        for told in recorded:
+        recorded = [t for t in past.changes.get(version.version, ()) if _is_about(t.review, about)]
+        for entry in recorded:
             yield replace(
-                _entry(told.review, told.at),
+                _entry(entry.review, entry.at),
                 version=version.version,
                 label=version.label,
                 run=version.run,
-                status="undone" if told.undone else "applied",
-                who=told.who or version.who,
+                status="undone" if entry.undone else "applied",
+                who=entry.who or version.who,
             )
         mapped = [m for m in past.mapped.get(version.version, ()) if _touches(m.change, about)]
         for one in mapped:
@@ -313,10 +317,10 @@ def _applied(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[H
                     )
 
 
-def _held(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
+def _not_accepted(past: _AcceptedHistory, spots: Sequence[Spot | None]) -> Iterator[HistoryEntry]:
     """Yield what was seen and not accepted."""
     about = list(dict.fromkeys(s for s in spots if s))
-    done = {t.review.id for told in past.told.values() for t in told}
+    done = {t.review.id for decision in past.changes.values() for t in decision}
     for review in past.reviews:
         if review.status != "applied" and review.id not in done and _is_about(review, about):
             yield _entry(review, review.first_seen)
@@ -347,7 +351,7 @@ def _touches(change: Any, spots: Sequence[Spot]) -> bool:
     return any(ref in refs and (not column or whole or column in names) for ref, column in spots)
 
 
-def _standing(past: _AcceptedHistory, last: int, ref: Ref, only: str) -> Iterator[ColumnStatus]:
+def _column_statuses(past: _AcceptedHistory, last: int, ref: Ref, only: str) -> Iterator[ColumnStatus]:
     table = past.catalogs[last].get(ref)
     for column in table.columns if table else ():
         if only in ("", column.name):

@@ -10,11 +10,11 @@ from typing import Any
 
 from instep.control.detector import RequestedDetection
 from instep.errors import ConnectError, RunInProgress
-from instep.events import SyncAsked
+from instep.events import SyncRequested
 from instep.model import Job, JobKind
 from instep.operations.registry import policy_of
 from instep.store.store import Store
-from instep.store.work.jobs import ASKED, asked_by
+from instep.store.work.jobs import REQUESTED, requested_by
 
 POLL = 0.1
 
@@ -26,18 +26,18 @@ def ask(
     who: str,
     options: Mapping[str, Any] | None = None,
     *,
-    priority: int = ASKED,
+    priority: int = REQUESTED,
     attempts: int | None = None,
 ) -> RequestedDetection:
     """Work for a connection as soon as a worker is free; the same that waits already is answered instead, of some kinds
     only to who has asked for it. To be called in a transaction, as what asks for it is written with it."""
-    key = asked_key(kind, who, options)
+    key = request_key(kind, who, options)
     waits = store.jobs.waiting(connection, kind, key)
     job, new = store.jobs.enqueue(
         connection, kind, key=key, options=options, priority=priority, attempts=attempts, why="asked for", who=who
     )
-    if kind == "sync" and not (waits and asked_by(waits.who, who)):
-        store.events.add(SyncAsked(connection, who))
+    if kind == "sync" and not (waits and requested_by(waits.who, who)):
+        store.events.add(SyncRequested(connection, who))
     return RequestedDetection(job, new)
 
 
@@ -58,7 +58,7 @@ def ask_sync(
         return ask(store, connection, "sync", who, options)
 
 
-def asked_key(kind: JobKind, who: str, options: Mapping[str, Any] | None) -> str:
+def request_key(kind: JobKind, who: str, options: Mapping[str, Any] | None) -> str:
     """Return what tells work of a kind from other work, and where two people are needed each one's from the other's."""
     return key_of({"options": options, "who": who} if policy_of(kind).two_person else options)
 

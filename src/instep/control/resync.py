@@ -8,7 +8,7 @@ from instep.control.selection.listing import listed
 from instep.control.selection.schema_patch import NotListed
 from instep.control.selection.selections import SwitchedConnection
 from instep.errors import Conflict, InstepError
-from instep.events import ResyncAsked
+from instep.events import ResyncRequested
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.selection import is_on
 from instep.store.store import Store
@@ -46,7 +46,7 @@ def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole
     the connection was meant."""
     with store.transaction():
         named = () if whole else tuple(".".join(filter(None, ref)) for ref in tables)
-        store.events.add(ResyncAsked(connection, named, who))
+        store.events.add(ResyncRequested(connection, named, who))
         return sum(store.backfills.want(connection, ref, why=f"asked for by {who}") for ref in tables)
 
 

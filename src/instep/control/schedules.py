@@ -103,17 +103,17 @@ def _touched(store: Store, before: Mapping[tuple[ObjectKind, str], object], now:
     return found
 
 
-def wanted(project: Project, connection: str) -> tuple[Scheduled, ...]:
+def schedules_of(project: Project, connection: str) -> tuple[Scheduled, ...]:
     """Return the schedules that a connection's settings ask for, without times."""
-    said = project.connection(connection).schedule
-    sync = (Scheduled(connection, "sync", _spec(said.sync), said.timezone),) if said.sync else ()
+    schedule = project.connection(connection).schedule
+    sync = (Scheduled(connection, "sync", _spec(schedule.sync), schedule.timezone),) if schedule.sync else ()
     if not enabled(project, connection):
         return sync
     options = project.detector(connection)
-    spec = _spec(said.detect) or every(options.frequency if options else DEFAULT_FREQUENCY)
+    spec = _spec(schedule.detect) or every(options.frequency if options else DEFAULT_FREQUENCY)
     source = project.source_of(connection)
     given, key = options_of(project, connection), constraint(connection, source)
-    return (*sync, Scheduled(connection, "detect", spec, said.timezone, key, given, source=source))
+    return (*sync, Scheduled(connection, "detect", spec, schedule.timezone, key, given, source=source))
 
 
 def _spec(text: str) -> str:
@@ -125,17 +125,17 @@ def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str
     """Bring the schedules of some connections (None: of all, and of those that are gone) in step with their
     settings; answers what is wrong with any. One that asks for the same as before keeps its next time."""
     known = {(s.connection, s.kind): s for s in store.schedules.all()}
-    asked = list(project.connections if names is None else names)
+    requested = list(project.connections if names is None else names)
     here, wrong = set(project.connections), []
     found: dict[tuple[str, JobKind], Scheduled] = {}
-    for name in asked:
+    for name in requested:
         try:
             if name in here:
-                found |= {(s.connection, s.kind): _timed(s, now) for s in wanted(project.of(name), name)}
+                found |= {(s.connection, s.kind): _timed(s, now) for s in schedules_of(project.of(name), name)}
         except InstepError as error:
             own = f"connection {name}: "
             wrong.append(own + error.message.removeprefix(own))
-    mine = known.keys() if names is None else {key for key in known if key[0] in asked}
+    mine = known.keys() if names is None else {key for key in known if key[0] in requested}
     with store.transaction():
         store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))
         store.schedules.drop(mine - found.keys())

@@ -44,10 +44,10 @@ class SharedTable:
 def shared_tables(project: Project, store: Store) -> list[SharedTable]:
     """Return all of them, by destination and name."""
     groups: dict[tuple[str, str], list[Shard]] = {}
-    for connection, said in project.model.connections.items():
-        if said.shard:
+    for connection, section in project.model.connections.items():
+        if section.shard:
             place = project.destination_of(connection), project.namespace_of(connection)
-            groups.setdefault(place, []).append(_shard(store, connection, said.shard))
+            groups.setdefault(place, []).append(_shard(store, connection, section.shard))
     return [table for place, shards in sorted(groups.items()) for table in _tables(store, place, shards)]
 
 

@@ -102,7 +102,7 @@ class Merge:
     `key`: destination column names. `cursor`: the column by which an older version never overwrites a newer
     one, "" without. `complete`: the staged rows are the whole source table, so keys that are not staged are
     deleted at the source. `keys`: files with the key columns only of the whole source table (cursor mode),
-    for finding deletes. `asked`: files with the keys that the source was asked for: those among them that are not
+    for finding deletes. `requested`: files with the keys that the source was asked for: those among them that are not
     staged are deleted there, nothing is said of any other (destinations whose capabilities have `merges_asked`).
     `deletes`: what to do with the rows found so. `since`: (column, literal): the staged
     rows replace the table's rows from that value on (append with a cursor, no key).
@@ -115,7 +115,7 @@ class Merge:
     deletes: Literal["soft", "hard", "ignore"] = "soft"
     since: tuple[str, str] | None = None
     unread: tuple[str, ...] = ()
-    asked: tuple[StagedFile, ...] = ()
+    requested: tuple[StagedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Upkeep:
     dry_run: bool = False
     moving: bool = False
     session: Callable[[], SparkSession | None] = field(default=_no_session, repr=False)
-    told: Callable[[int, int], None] = field(default=lambda rows, size: None, repr=False)
+    on_progress: Callable[[int, int], None] = field(default=lambda rows, size: None, repr=False)
     go_on: Callable[[], bool] = field(default=_always, repr=False)
 
 

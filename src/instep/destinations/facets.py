@@ -192,7 +192,7 @@ class WriteFacet(Protocol):
         ref: Ref,
         work: Fill,
         commit: Commit,
-        told: Callable[[int, int], None],
+        on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
         """Rows with NULL in a column get its value; a value that is there is never replaced. In several commits:
@@ -343,7 +343,7 @@ class MaintenanceFacet(Protocol):
         """Return whether it is worth looking closer, from metadata that is at hand."""
         ...
 
-    def held_by(self, ref: Ref) -> int:
+    def latest_claim(self, ref: Ref) -> int:
         """Return the fence of the table's latest claim."""
         ...
 

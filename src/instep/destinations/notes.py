@@ -14,8 +14,8 @@ def merged(old: str | None, new: str | None, lacking: set[str], columns: Sequenc
     noted."""
     note: dict[str, Any] = json.loads(old) if old else {}
     staged = json.loads(new).get("changes", ()) if new else ()
-    kept = [c for c in note.get("changes", ()) if c.get("field") not in columns or c["field"] in lacking]
-    known = {c.get("field") for c in kept}
-    kept += [c for c in staged if c["field"] in lacking and c["field"] not in known]
-    note = {**{k: v for k, v in note.items() if k != "changes"}, **({"changes": kept} if kept else {})}
+    changes = [c for c in note.get("changes", ()) if c.get("field") not in columns or c["field"] in lacking]
+    known = {c.get("field") for c in changes}
+    changes += [c for c in staged if c["field"] in lacking and c["field"] not in known]
+    note = {**{k: v for k, v in note.items() if k != "changes"}, **({"changes": changes} if changes else {})}
     return compact_json(note) if note else None

@@ -236,7 +236,7 @@ def _command(arguments: list[str]) -> bytes:
     umask = os.umask(0)
     os.umask(umask)
     environment: Mapping[str, str] = dict(os.environ)
-    said = {
+    message = {
         "arguments": arguments,
         "environment": environment,
         "folder": str(Path.cwd()),
@@ -244,7 +244,7 @@ def _command(arguments: list[str]) -> bytes:
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "ignored": ignored,
     }
-    return json.dumps(said).encode()
+    return json.dumps(message).encode()
 
 
 def _wait(peer: socket.socket) -> int:

@@ -35,18 +35,18 @@ def become(streams: list[int], given: int, engine: int, run: Callable[[list[str]
         data = pipe.read()
     if not data:  # whoever asked is gone
         os._exit(1)
-    said = json.loads(data)
+    message = json.loads(data)
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does
-    for number in said["ignored"]:
+    for number in message["ignored"]:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _surround(said)
+    _surround(message)
     os.environ[SOCKET] = socket
-    sys.argv = ["instep", *said["arguments"]]
-    run(said["arguments"])
+    sys.argv = ["instep", *message["arguments"]]
+    run(message["arguments"])
 
 
 def end_with(parent: int) -> None:
@@ -57,14 +57,14 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _surround(said: dict[str, Any]) -> None:
+def _surround(message: dict[str, Any]) -> None:
     """Set what a process has of its caller: environment, folder, umask, priority, time zone, locale and streams."""
     os.environ.clear()
-    os.environ.update(said["environment"])
-    os.umask(said["umask"])
+    os.environ.update(message["environment"])
+    os.umask(message["umask"])
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, said["nice"])
-    os.chdir(said["folder"])
+        os.setpriority(os.PRIO_PROCESS, 0, message["nice"])
+    os.chdir(message["folder"])
     catalog: Any = sys.modules.get("pyiceberg.catalog")
     if catalog is not None:
         catalog._ENV_CONFIG = catalog.Config()  # read when it was imported: of another folder, home and time

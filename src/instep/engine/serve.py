@@ -94,7 +94,7 @@ class EngineProcess:
         self.file = identity_of(self.place)
         self.ending: list[Keeper] = []
         self.unloadable: set[str] = set()
-        self.was_told = False
+        self.terminated = False
         self.events = selectors.DefaultSelector()
         self.commands: dict[int, Command] = {}
         self.keeper: Keeper | None = None
@@ -112,7 +112,7 @@ class EngineProcess:
             one.setblocking(False)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "was_told", True))
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "terminated", True))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.events.register(self.listener, selectors.EVENT_READ, self._accept)
         self.events.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096) and None)
@@ -132,7 +132,7 @@ class EngineProcess:
     def _turn(self) -> None:
         for key, _ in self.events.select(0 if self._to_load else 1.0 if self.ending else _LOOKS):
             key.data()
-        if self.was_told:
+        if self.terminated:
             self._stop("it was asked to")
         self._reap()
         self._look()
@@ -147,20 +147,20 @@ class EngineProcess:
         try:
             if user_of(peer) != os.geteuid():
                 raise ConnectionError("another user")
-            asked, descriptors = receive(peer)
+            request, descriptors = receive(peer)
         except (OSError, ValueError):
             peer.close()
             return
         try:
-            self._answer(peer, asked or {}, descriptors)
+            self._answer(peer, request or {}, descriptors)
         except (OSError, LookupError, ValueError, TypeError):  # it has gone, or asks for what cannot be
             peer.close()
         finally:
             for one in descriptors:
                 os.close(one)
 
-    def _answer(self, peer: socket.socket, asked: dict[str, Any], descriptors: list[int]) -> None:
-        match asked.get("ask"):
+    def _answer(self, peer: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
+        match request.get("ask"):
             case "run" if len(descriptors) == 4:
                 if newest_code() != self.code:
                     self._stop("the code has changed")
@@ -169,7 +169,7 @@ class EngineProcess:
                     return
                 self._run(peer, descriptors)
             case "spark":
-                self._spark(peer, int(asked["command"]), asked["settings"])
+                self._spark(peer, int(request["command"]), request["settings"])
             case "status":
                 send(peer, self.status())
                 peer.close()
@@ -223,7 +223,7 @@ class EngineProcess:
         self.count += 1
         self.active = time.time()
         command = self.commands[pid] = Command(pid, time.time(), peer)
-        self.events.register(peer, selectors.EVENT_READ, lambda: self._heard(command))
+        self.events.register(peer, selectors.EVENT_READ, lambda: self._on_command_message(command))
         send(peer, {"begun": pid})
 
     def _leave_to(self, peer: socket.socket) -> None:
@@ -238,19 +238,19 @@ class EngineProcess:
             for one in (self.keeper.peer, *self.keeper.waiting):
                 one.close()
 
-    def _heard(self, command: Command) -> None:
+    def _on_command_message(self, command: Command) -> None:
         """Pass a signal on; end the command of somebody who has gone."""
         assert command.peer is not None
         try:
-            said = receive(command.peer)[0]
+            message = receive(command.peer)[0]
         except (OSError, ValueError):
-            said = None
-        if said is None:
+            message = None
+        if message is None:
             self._forget(command)
             command.left = time.monotonic()
             _signal(command.pid, signal.SIGINT)
             _signal(command.pid, signal.SIGCONT)
-        elif isinstance(number := said.get("signal"), int):
+        elif isinstance(number := message.get("signal"), int):
             _signal(command.pid, number)
 
     def _forget(self, command: Command) -> None:
@@ -350,26 +350,26 @@ class EngineProcess:
         theirs.close()
         ours.settimeout(_MESSAGE_SECONDS)
         keeper = self.keeper = Keeper(pid, ours, settings, time.monotonic())
-        self.events.register(ours, selectors.EVENT_READ, lambda: self._keeper_said(keeper))
+        self.events.register(ours, selectors.EVENT_READ, lambda: self._on_keeper_message(keeper))
 
-    def _keeper_said(self, keeper: Keeper) -> None:
+    def _on_keeper_message(self, keeper: Keeper) -> None:
         if keeper is not self.keeper:
             return
         try:
-            said = receive(keeper.peer)[0]
+            message = receive(keeper.peer)[0]
         except (OSError, ValueError):
-            said = None
-        if said is None:
+            message = None
+        if message is None:
             self.events.unregister(keeper.peer)
             return
-        if "port" in said:
-            keeper.answer = said
-        self._tell_waiting(keeper, said)
+        if "port" in message:
+            keeper.answer = message
+        self._tell_waiting(keeper, message)
 
-    def _tell_waiting(self, keeper: Keeper, said: dict[str, Any]) -> None:
+    def _tell_waiting(self, keeper: Keeper, message: dict[str, Any]) -> None:
         for one in keeper.waiting:
             with suppress(OSError):
-                send(one, said)
+                send(one, message)
             one.close()
         keeper.waiting.clear()
 
@@ -521,8 +521,8 @@ def _idle_seconds(file: Path, _time: int, _size: int) -> float:
     from instep.project.sections.values import seconds_of
 
     try:
-        said = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return float(seconds_of(said.get("engine_idle", IDLE)))
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return float(seconds_of(document.get("engine_idle", IDLE)))
     except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError):  # a command says what is wrong
         return IDLE
 

@@ -38,14 +38,14 @@ def receive(of: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
         (length,) = _LENGTH.unpack(begin)
         if length > _MOST:
             raise ConnectionError(f"a message of {length:,} bytes")
-        said = json.loads(_read(of, length))
+        message = json.loads(_read(of, length))
     except BaseException:
         for one in descriptors:
             os.close(one)
         raise
-    if not isinstance(said, dict):
+    if not isinstance(message, dict):
         raise ConnectionError("a message that is no document")
-    return said, descriptors
+    return message, descriptors
 
 
 def _read(of: socket.socket, count: int) -> bytes:
@@ -78,7 +78,7 @@ def log_of(place: Path) -> Path:
     return place.with_suffix(".log")
 
 
-def last_said(place: Path) -> str:
+def log_tail(place: Path) -> str:
     """Return the end of an engine's log on one line, as it stands there: whoever shows it takes secrets out."""
     try:
         with log_of(place).open("rb") as log:

@@ -182,14 +182,14 @@ class _Reading:
                 fields.append(ModelField(projection.output_name, self._passed(projection)))
         shape = RelationShape(tuple(fields), open)
         if select.args.get("distinct"):
-            self._told_apart(shape, "distinct", select)
+            self._compare_all(shape, "distinct", select)
         return shape
 
     def _passed(self, projection: exp.Expr) -> tuple[ModelEdit, ...]:
         """Return what an expression takes over from its columns."""
         return tuple({e: None for c in projection.find_all(exp.Column) for e in self._stale.get(id(c), ())})
 
-    def _told_apart(self, shape: RelationShape, by: str, node: exp.Expr) -> None:
+    def _compare_all(self, shape: RelationShape, by: str, node: exp.Expr) -> None:
         for field in shape.fields:
             for edit in field.edits:
                 self._shift(edit, f"{by} compares all columns: {edit.text}", node)
@@ -214,7 +214,7 @@ class _Reading:
         fields = tuple(replace(a or b, edits=_merged(a, b)) for a, b in pairs if a or b)
         shape = RelationShape(fields, left.open or right.open)
         if node.args.get("distinct"):
-            self._told_apart(shape, node.key, node)
+            self._compare_all(shape, node.key, node)
         return shape
 
 

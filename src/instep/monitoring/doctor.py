@@ -55,8 +55,8 @@ def machine(folder: Path) -> Iterator[Finding]:
     python = "ok" if sys.version_info >= (3, 11) else "bad"
     yield Finding("Python", python, sys.version.split()[0], "install Python 3.11 or newer")  # type: ignore[arg-type]
     missing = [extra for extra, package in EXTRAS.items() if not _installed(package)]
-    told = f"without the extras {', '.join(missing)}" if missing else "with all extras"
-    yield Finding("packages", "ok", told, "pip install 'instep[NAME]' installs an extra")
+    extras = f"without the extras {', '.join(missing)}" if missing else "with all extras"
+    yield Finding("packages", "ok", extras, "pip install 'instep[NAME]' installs an extra")
     yield _tried("Java", _java)
     yield _tried("jars", _jars)
     yield disk("disk", folder)
@@ -102,23 +102,23 @@ def project(app: App) -> Iterator[Finding]:
     names = app.project.selected()
     yield Finding("project", "ok", f"{app.project.file}, {len(names)} connection(s)")
     for name in app.project.model.sources:
-        yield _tried(f"settings of source {name}", lambda name=name: _said(app.project.source(name)))  # type: ignore[misc]
+        yield _tried(f"settings of source {name}", lambda name=name: _settings_text(app.project.source(name)))  # type: ignore[misc]
     for name in app.project.model.destinations:
-        look = lambda name=name: _said(app.project.destination(name))  # noqa: E731
+        look = lambda name=name: _settings_text(app.project.destination(name))  # noqa: E731
         yield _tried(f"settings of destination {name}", look)
         for place in _places(app.project.destination(name)):
             yield disk(f"staging of {name}", place)
     try:
         if app.store_is_read_only:
             file = app.project.store_url().partition(":///")[2]
-            told = f"{file} may not be written: nothing can be synced or decided from here"
-            yield Finding("store's folder", "warn", told, "run instep as a user who may write there")
+            note = f"{file} may not be written: nothing can be synced or decided from here"
+            yield Finding("store's folder", "warn", note, "run instep as a user who may write there")
         yield from stored(app.store)
     except InstepError as error:
         yield Finding("store", "bad", error.message, error.hint)
 
 
-def _said(settings: object) -> str:
+def _settings_text(settings: object) -> str:
     return "every reference has a value"
 
 
@@ -135,7 +135,7 @@ def stored(store: Store) -> Iterator[Finding]:
     """Version and size of the store; keys; workers and what waits for them."""
     from instep.store.engine.migrate import HEAD
 
-    number, now = store.events.last_number(), store.standing.now()
+    number, now = store.events.last_number(), store.gauges.now()
     size = f", {store.file.stat().st_size / 2**20:.1f} MB" if store.file else ""
     yield Finding("store", "ok", f"version {HEAD}, event {number}{size}")
     if store.file:
@@ -154,7 +154,7 @@ def stored(store: Store) -> Iterator[Finding]:
         yield Finding("workers", "bad", f"none, but {due} jobs are due", "start `instep worker`")
     else:
         yield Finding("workers", "ok", f"{now.workers} live")
-    since = f", the oldest for {_told(now.at, now.oldest_due)}" if now.oldest_due else ""
+    since = f", the oldest for {_age(now.at, now.oldest_due)}" if now.oldest_due else ""
     yield Finding(
         "queue", "warn" if late else "ok", f"{due or 'no'} jobs due{since}", "add lanes: `instep worker --lanes 4`"
     )
@@ -176,7 +176,7 @@ def stored(store: Store) -> Iterator[Finding]:
     )
 
 
-def _told(at: datetime, then: datetime) -> str:
+def _age(at: datetime, then: datetime) -> str:
     return str(timedelta(seconds=int((at - then).total_seconds())))
 
 

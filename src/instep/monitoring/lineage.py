@@ -97,7 +97,7 @@ class Lineage:
         """Return what one event says; nothing for a run that is forgotten, or a connection that is not in the
         project."""
         if logged.type in CHANGES:
-            return [dataset_event(logged.at, told) for told in altered(self._versions, self.store, logged)]
+            return [dataset_event(logged.at, dataset) for dataset in altered(self._versions, self.store, logged)]
         try:
             run = self.store.runs.get(logged.data["run"])
         except InstepError:
@@ -141,9 +141,9 @@ class Lineage:
         if self.settings.file:
             _append(Path(self.settings.file), body)
             return
-        said, headers = self.settings, {**self.settings.headers, "Content-Type": "application/json"}
+        settings, headers = self.settings, {**self.settings.headers, "Content-Type": "application/json"}
         try:
-            answer = post(self.guard, said.url, body, headers, timeout=said.timeout, ca=said.ca)
+            answer = post(self.guard, settings.url, body, headers, timeout=settings.timeout, ca=settings.ca)
         except InstepError as error:
             raise NotTaken(error.message, hint=error.hint) from None
         if answer.status >= 500 or answer.status in PASSING:

@@ -22,35 +22,35 @@ Ref = tuple[str, str]
 def source_table(project: Project, source: str, ref: Ref) -> Dataset:
     kind = project.model.sources[source].type
     try:
-        said = project.source(source)
+        settings = project.source(source)
     except ProjectError:  # a reference that this process has no value for
         return Dataset(f"{kind}:{source}", ".".join(filter(None, ref)))
-    return _of(kind, source, dict(said), ref)
+    return _of(kind, source, dict(settings), ref)
 
 
 def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
     kind = project.model.destinations[destination].type
     try:
-        said = project.destination(destination)
+        settings = project.destination(destination)
     except ProjectError:
         return Dataset(f"{kind}:{destination}", ".".join(ref))
-    return _of(kind, destination, said, ref)
+    return _of(kind, destination, settings, ref)
 
 
-def _of(kind: str, name: str, said: Mapping[str, Any], ref: Ref) -> Dataset:
+def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
     """Hosts, databases and paths: nothing that lets anybody in."""
     path = ".".join(filter(None, ref))
     match kind:
         case "postgres":
-            return Dataset(f"postgres://{said['host']}:{said['port']}", f"{said['database']}.{path}")
+            return Dataset(f"postgres://{settings['host']}:{settings['port']}", f"{settings['database']}.{path}")
         case "mysql" | "mariadb":
-            return Dataset(f"mysql://{said['host']}:{said['port']}", path or str(said["database"]))
+            return Dataset(f"mysql://{settings['host']}:{settings['port']}", path or str(settings["database"]))
         case "sqlite" | "duckdb":
-            return Dataset(f"{kind}:{said['path']}", path)
+            return Dataset(f"{kind}:{settings['path']}", path)
         case "files":
-            return _place(str(said["path"]), ref[1:])
-        case "iceberg" | "delta" if "://" in str(said["warehouse"]) or str(said["warehouse"]).startswith("/"):
-            return _place(str(said["warehouse"]), ref)
+            return _place(str(settings["path"]), ref[1:])
+        case "iceberg" | "delta" if "://" in str(settings["warehouse"]) or str(settings["warehouse"]).startswith("/"):
+            return _place(str(settings["warehouse"]), ref)
     return Dataset(f"{kind}:{name}", path)
 
 
@@ -102,8 +102,8 @@ class LineageTables:
     def described(self, table: Table) -> dict[str, Any]:
         """Return the facets of a table at the destination."""
         fields = self._fields(table)
-        said = schema([(f.name, f.column) for f in fields]) | column_lineage(self._origin(table), fields)
-        return said | self.version()
+        facets = schema([(f.name, f.column) for f in fields]) | column_lineage(self._origin(table), fields)
+        return facets | self.version()
 
     def version(self) -> dict[str, Any]:
         return facet("version", datasetVersion=str(self._version))

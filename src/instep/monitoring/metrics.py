@@ -33,8 +33,8 @@ def exposed(families: Iterable[Family]) -> str:
 
 
 def _lines(family: Family) -> Iterator[str]:
-    said = family.help.replace("\\", "\\\\").replace("\n", "\\n")
-    yield f"# HELP {family.name} {said}"
+    text = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+    yield f"# HELP {family.name} {text}"
     yield f"# TYPE {family.name} {family.kind}"
     for suffix, labels, value in family.samples:
         yield f"{family.name}{suffix}{_labels(labels)} {_number(value)}"
@@ -67,7 +67,7 @@ COUNTERS = (
 def metrics(store: Store) -> str:
     """Return all of them in the text format; events that came since the last time are counted first."""
     fold(store)
-    return exposed(families(store.totals.all(), store.standing.now()))
+    return exposed(families(store.totals.all(), store.gauges.now()))
 
 
 def families(totals: Mapping[Total, float], now: Gauges) -> Iterator[Family]:
@@ -95,8 +95,8 @@ def _summed(
     """Deliveries are counted when they are forgotten: those that are still on record come on top."""
     if name != "notifications":
         return found
-    kept = {labels: value for _, labels, value in found}
-    return [("", labels, kept.get(labels, 0) + live.get(labels, 0)) for labels in sorted({*kept, *live})]
+    values = {labels: value for _, labels, value in found}
+    return [("", labels, values.get(labels, 0) + live.get(labels, 0)) for labels in sorted({*values, *live})]
 
 
 def _gauges(now: Gauges) -> Iterator[Family]:

@@ -65,8 +65,8 @@ def event(
     outputs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return one RunEvent."""
-    said = {"run": dict(run), "job": dict(job), "inputs": list(inputs), "outputs": list(outputs)}
-    return {"eventType": state, **_event("RunEvent", at), **said}
+    document = {"run": dict(run), "job": dict(job), "inputs": list(inputs), "outputs": list(outputs)}
+    return {"eventType": state, **_event("RunEvent", at), **document}
 
 
 def dataset_event(at: datetime, dataset: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,11 +79,11 @@ def _event(kind: str, at: datetime) -> dict[str, Any]:
     return {"eventTime": at.astimezone(UTC).isoformat(), "producer": PRODUCER, "schemaURL": url}
 
 
-def facet(name: str, /, **said: Any) -> dict[str, dict[str, Any]]:
+def facet(name: str, /, **content: Any) -> dict[str, dict[str, Any]]:
     """Return one facet, by its name."""
     path = _FACETS[name]
     url = f"{SPEC}/facets/{path}.json#/$defs/{path.partition('/')[2]}"
-    return {name: {"_producer": PRODUCER, "_schemaURL": url, **said}}
+    return {name: {"_producer": PRODUCER, "_schemaURL": url, **content}}
 
 
 def schema(columns: Sequence[tuple[str, Column]]) -> dict[str, Any]:

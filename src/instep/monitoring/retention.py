@@ -8,7 +8,7 @@ from datetime import datetime
 
 from instep.monitoring.counters import fold
 from instep.project.sections.telemetry import RetentionSection
-from instep.store.server.idempotency import KEPT
+from instep.store.server.idempotency import RETENTION
 from instep.store.store import Store
 
 SLICE = 1000
@@ -18,12 +18,12 @@ def forget_some(store: Store, keep: RetentionSection, now: datetime, limit: int 
     """Up to `limit` of each sort; answers how many of each, nothing when all is done. What is forgotten was counted."""
     fold(store)
     forgotten = {
-        "rollouts": store.rollouts.prune(now - keep.kept("rollouts")),  # before the runs that they name
-        "runs": store.prune.runs(now - keep.kept("runs"), limit),
-        "events": store.prune.events(now - keep.kept("events"), limit),
-        "deliveries": store.outbox.forget(keep.kept("deliveries")),
-        "jobs": store.prune.jobs(now - keep.kept("jobs"), limit),
-        "answers": store.prune.answers(now - KEPT),
+        "rollouts": store.rollouts.prune(now - keep.period("rollouts")),  # before the runs that they name
+        "runs": store.prune.runs(now - keep.period("runs"), limit),
+        "events": store.prune.events(now - keep.period("events"), limit),
+        "deliveries": store.outbox.forget(keep.period("deliveries")),
+        "jobs": store.prune.jobs(now - keep.period("jobs"), limit),
+        "answers": store.prune.answers(now - RETENTION),
     }
     return {what: count for what, count in forgotten.items() if count}
 

@@ -43,10 +43,10 @@ class Exporter(SpanExporter):
         self._guard, self._settings = guard, settings
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        said, body = self._settings, gzip.compress(encode_spans(spans).SerializeToString())
-        headers = {**said.headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+        settings, body = self._settings, gzip.compress(encode_spans(spans).SerializeToString())
+        headers = {**settings.headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
         try:
-            answer = post(self._guard, said.url, body, headers, timeout=said.timeout, ca=said.ca)
+            answer = post(self._guard, settings.url, body, headers, timeout=settings.timeout, ca=settings.ca)
         except InstepError as error:
             return self._dropped(len(spans), error.message)
         if not 200 <= answer.status < 300:
@@ -91,10 +91,10 @@ class TraceExporter:
     @contextmanager
     def _open(self, name: str, facts: Mapping[str, Fact]) -> Iterator[None]:
         """With the ids of the work, which the lines of the logs have as well."""
-        said = _attributes({**context(), **facts})
+        attributes = _attributes({**context(), **facts})
         with (
             self._tracer.start_as_current_span(
-                name, attributes=said, record_exception=False, set_status_on_exception=False
+                name, attributes=attributes, record_exception=False, set_status_on_exception=False
             ) as opened,
             bound(trace_id=trace.format_trace_id(opened.get_span_context().trace_id)),
         ):

@@ -64,11 +64,11 @@ def post_json(guard: EgressGuard, url: str, body: bytes, *, timeout: float, ca: 
 
 def _after(answer: HttpAnswer) -> float:
     """Seconds, by Retry-After: a number, or a date."""
-    said = answer.headers.get("retry-after", "").strip()
-    if said.isascii() and said.isdigit():
-        return float(said[:9])
+    header = answer.headers.get("retry-after", "").strip()
+    if header.isascii() and header.isdigit():
+        return float(header[:9])
     try:
-        then = parsedate_to_datetime(said)
+        then = parsedate_to_datetime(header)
         now = parsedate_to_datetime(answer.headers["date"])
         return max(0.0, (then - now).total_seconds())
     except (ValueError, TypeError, KeyError):

@@ -33,19 +33,19 @@ def counted(store: Store, lines: Iterable[MessageLine]) -> Mapping[str, Counts]:
 def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
     """`now`: the source as it was seen last. Of a connection of which only a part is read, what is not read counts as
     unchanged."""
-    told = list(lines)
-    fresh = {line.table for line in told if line.kind == "table.added"}
-    touched = {line.table for line in told if line.kind.startswith(("column.", "key.", "cursor.", "table."))}
-    gone = {line.table for line in told if line.kind == "table.removed"}
-    columns = {(line.table, line.column) for line in told if line.column and _changed(line)}
+    notified = list(lines)
+    fresh = {line.table for line in notified if line.kind == "table.added"}
+    touched = {line.table for line in notified if line.kind.startswith(("column.", "key.", "cursor.", "table."))}
+    gone = {line.table for line in notified if line.kind == "table.removed"}
+    columns = {(line.table, line.column) for line in notified if line.column and _changed(line)}
     schemas = {table.partition(".")[0] for table in touched if "." in table}
-    made = {line.table for line in told if line.kind == "schema.added"}
+    made = {line.table for line in notified if line.kind == "schema.added"}
     return Counts(
-        _count(len(made), _of(told, "schema.removed"), len(schemas - made), len({t.schema for t in now.tables})),
+        _count(len(made), _of(notified, "schema.removed"), len(schemas - made), len({t.schema for t in now.tables})),
         _count(len(fresh), len(gone), len(touched - fresh - gone), len(now.tables)),
         _count(
-            _of(told, "column.added") + sum(line.columns for line in told if line.kind == "table.added"),
-            _of(told, "column.removed") + sum(line.columns for line in told if line.kind == "table.removed"),
+            _of(notified, "column.added") + sum(line.columns for line in notified if line.kind == "table.added"),
+            _of(notified, "column.removed") + sum(line.columns for line in notified if line.kind == "table.removed"),
             len(columns),
             sum(len(t.live) for t in now.tables),
         ),
@@ -73,7 +73,7 @@ HOOK_PATIENCE = timedelta(days=1)
 SILENCE = 1.5 * HOOK_PATIENCE
 """After so long without a try, as when no worker ran or the hook was off, the next is a first one."""
 LONGEST = 24 * 3_600.0
-KEPT = timedelta(days=90)
+RETENTION = timedelta(days=90)
 """For so long deliveries stay in the log."""
 
 
@@ -97,7 +97,7 @@ class Sender:
     link: Link
     now: Callable[[], datetime]
     draw: Callable[[], float] = field(default=random.random, repr=False)
-    kept: timedelta = KEPT
+    retention: timedelta = RETENTION
 
     def send(self, *, seconds: float = 3_600.0, most: int = 10_000, patience: timedelta = timedelta()) -> list[Result]:
         """Send what is due, and begins with no further delivery after so many `seconds`. A channel that fails
@@ -112,16 +112,21 @@ class Sender:
                 done.append(self._one(delivery))
                 tell(error=done[-1].error)
         if done:
-            self.store.outbox.forget(self.kept)
+            self.store.outbox.forget(self.retention)
         return done
 
     def message(self, delivery: Delivery) -> Message:
         """Return what a delivery says: the same at every attempt, as far as its changes are."""
-        told = self.store.outbox.told(delivery)
-        lines = lines_of(self.store, told, self.source_of, self.link)
+        notified = self.store.outbox.events_of(delivery)
+        lines = lines_of(self.store, notified, self.source_of, self.link)
         counts = counted(self.store, lines)
         return Message(
-            delivery.id, delivery.created, tuple(lines), digest=not delivery.batch, counts=counts, told=tuple(told)
+            delivery.id,
+            delivery.created,
+            tuple(lines),
+            digest=not delivery.batch,
+            counts=counts,
+            notified=tuple(notified),
         )
 
     def _one(self, delivery: Delivery) -> Result:

@@ -69,7 +69,7 @@ def words(event: Event) -> tuple[str, ...]:
             return ("resume_connector",)
         case events.ConnectionTested():
             return ("connection_failure" if event.error else "connection_successful",)
-        case events.ResyncAsked():
+        case events.ResyncRequested():
             return ("resync_table" if event.tables else "resync_connector",)
     word = _WORDS.get(type(event))
     return (word,) if word else ()
@@ -79,7 +79,7 @@ _WORDS: Mapping[type[Event], str] = {
     events.ConnectionCreated: "create_connector",
     events.ConnectionEdited: "edit_connector",
     events.ConnectionDeleted: "delete_connector",
-    events.SyncAsked: "force_update_connector",
+    events.SyncRequested: "force_update_connector",
     events.ChangeDetected: "schema_change_detected",
     events.ReviewNeeded: "schema_change_review",
     events.RenameSuspected: "schema_change_review",
@@ -119,15 +119,15 @@ class Hooks:
 
     def _notices(self, event: Event, at: datetime) -> Iterator[Notice]:
         for hook in self.store.objects.page("webhook", limit=_AT_ONCE):
-            said = hook.spec
-            word = next((word for word in words(event) if word in said["events"]), None)
-            if word and said["active"] and self._covers(said, event):
+            spec = hook.spec
+            word = next((word for word in words(event) if word in spec["events"]), None)
+            if word and spec["active"] and self._covers(spec, event):
                 # Each in a batch of its own, in the order of events: a receiver reads one event a request.
                 batch = f"{time.time_ns():020}-{secrets.token_hex(4)}"
                 yield Notice(f"{PREFIX}{hook.name}", batch, word, "info", False, at)
 
-    def _covers(self, said: Mapping[str, Any], event: Event) -> bool:
-        group = said.get("group_id")
+    def _covers(self, spec: Mapping[str, Any], event: Event) -> bool:
+        group = spec.get("group_id")
         return not group or group == _about(event, self.about).group
 
 
@@ -159,8 +159,8 @@ class HookChannel:
         self._config, self._guard, self._about = config, guard, about
 
     def send(self, message: Message) -> int:
-        [told] = message.told
-        return self.post(payload(told.notice, told.event, self._about))
+        [notified] = message.notified
+        return self.post(payload(notified.notice, notified.event, self._about))
 
     def post(self, document: Mapping[str, Any]) -> int:
         """Answer the receiver's code; NotDelivered, or ConnectError if nobody answers."""

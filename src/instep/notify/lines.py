@@ -15,7 +15,7 @@ from instep.notify.occasions import SEVERITIES, Severity
 from instep.schema.catalog.catalog import Column
 from instep.schema.changes import kinds
 from instep.schema.changes.describe import Change, change_from_dict, column_of, table_of
-from instep.store.history.outbox import Told
+from instep.store.history.outbox import NotifiedEvent
 from instep.store.store import Store
 
 Tone = Literal["added", "removed", "renamed", "changed", "stopped", "plain"]
@@ -56,11 +56,13 @@ class MessageLine:
         return ".".join(filter(None, (self.table, self.column)))
 
 
-def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str], link: Link) -> list[MessageLine]:
+def lines_of(
+    store: Store, notified: Iterable[NotifiedEvent], source_of: Callable[[str], str], link: Link
+) -> list[MessageLine]:
     """Return one line a change, saying what has become of it, and one for everything else; in the order of the first
     event. `source_of`: the name of a connection's source."""
     found: dict[tuple[str, str], MessageLine] = {}
-    for one in told:
+    for one in notified:
         line = _line(store, one)
         line = replace(line, source=source_of(line.connection), link=_link(link, line))
         key = (line.connection, line.change or f"#{one.event.number}")
@@ -76,10 +78,10 @@ def _link(link: Link, line: MessageLine) -> str:
     return link(line.connection, line.change or line.run) if line.connection else ""
 
 
-def _line(store: Store, told: Told) -> MessageLine:
-    logged = told.event
+def _line(store: Store, notified: NotifiedEvent) -> MessageLine:
+    logged = notified.event
     line = MessageLine(
-        logged.at, (logged.number,), logged.type, _severity(told), "plain", logged.type, "", logged.connection
+        logged.at, (logged.number,), logged.type, _severity(notified), "plain", logged.type, "", logged.connection
     )
     try:
         event = logged.event
@@ -96,7 +98,7 @@ def _line(store: Store, told: Told) -> MessageLine:
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
         case events.DetectorEnabled():
             return replace(line, what="detection enabled", status=f"by {event.who}")
-        case events.ActAskedFor():
+        case events.ActRequested():
             why = f"{event.what}; another person has to request the same"
             return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
         case events.DetectionEnded() | events.JobDead():
@@ -110,8 +112,8 @@ def _line(store: Store, told: Told) -> MessageLine:
     return _change(store, line, event)
 
 
-def _severity(told: Told) -> Severity:
-    return next((known for known in SEVERITIES if known == told.severity), "info")
+def _severity(notified: NotifiedEvent) -> Severity:
+    return next((known for known in SEVERITIES if known == notified.severity), "info")
 
 
 def _run(store: Store, line: MessageLine, event: events.RunEnded) -> MessageLine:
@@ -143,7 +145,7 @@ def _change(store: Store, line: MessageLine, event: Event) -> MessageLine:
     """A line about a change, or about a pause that one may have caused."""
     review = _review(store, getattr(event, "change", ""))
     line = replace(line, **_facts(review)) if review else line
-    status, why = _said(event)
+    status, why = _status_and_reason(event)
     line = replace(line, status=status, why=why or line.why)
     if isinstance(event, events.Paused):
         about = f" because of {line.what}" if review else ""
@@ -164,7 +166,7 @@ def _review(store: Store, change: str) -> Review | None:
         return None
 
 
-def _said(event: Event) -> tuple[str, str]:
+def _status_and_reason(event: Event) -> tuple[str, str]:
     """(status, why) of a change's event."""
     match event:
         case events.ReviewNeeded() | events.ChangeReopened():
@@ -236,5 +238,5 @@ def _null(column: Column) -> str:
     return "null" if column.nullable else "not null"
 
 
-def _names(said: str | tuple[str, ...] | None) -> str:
-    return ", ".join(said) if isinstance(said, tuple) else said or ""
+def _names(value: str | tuple[str, ...] | None) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else value or ""

@@ -38,7 +38,7 @@ class EmailChannel:
                     server.login(config.user, config.password)
                 server.send_message(made(message, config.sender, config.to), config.sender, list(config.to))
         except smtplib.SMTPRecipientsRefused as error:
-            code = next((said[0] for said in error.recipients.values()), 550)
+            code = next((reply[0] for reply in error.recipients.values()), 550)
             raise self._refused(f"no address was accepted ({code})", code) from None
         except smtplib.SMTPResponseException as error:
             what = "the login" if isinstance(error, smtplib.SMTPAuthenticationError) else "the mail"

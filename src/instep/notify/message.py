@@ -12,7 +12,7 @@ from instep.notify.escape import shown
 from instep.notify.lines import MessageLine
 from instep.notify.occasions import SEVERITIES, Severity
 from instep.schema.changes.counts import Counts
-from instep.store.history.outbox import Told
+from instep.store.history.outbox import NotifiedEvent
 
 T = TypeVar("T")
 SHOWN = 10
@@ -23,14 +23,14 @@ _COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed
 @dataclass(frozen=True)
 class Message:
     """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due. `counts`:
-    by connection. `told`: the events themselves, for receivers with a form of their own."""
+    by connection. `notified`: the events themselves, for receivers with a form of their own."""
 
     id: str
     at: datetime
     lines: tuple[MessageLine, ...]
     digest: bool = False
     counts: Mapping[str, Counts] = field(default_factory=dict)
-    told: tuple[Told, ...] = ()
+    notified: tuple[NotifiedEvent, ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -54,23 +54,23 @@ class Message:
     def title(self) -> str:
         """One line that says where and what; names are shown harmlessly."""
         where = ", ".join(self.connections[:3]) + (" and others" if len(self.connections) > 3 else "")
-        said = headline(self.lines[0]) if len(self.lines) == 1 else summary(self.lines)
-        return shown(f"{where}: {said}" if where else said)
+        title = headline(self.lines[0]) if len(self.lines) == 1 else summary(self.lines)
+        return shown(f"{where}: {title}" if where else title)
 
     def first(self, most: int) -> tuple[Sequence[MessageLine], int]:
         """Return the lines that are shown, the gravest kept in, and how many are not."""
         if len(self.lines) <= most:
             return self.lines, 0
         ranked = sorted(self.lines, key=lambda line: -SEVERITIES.index(line.severity))
-        kept = {id(line) for line in ranked[:most]}
-        return [line for line in self.lines if id(line) in kept], len(self.lines) - most
+        shown = {id(line) for line in ranked[:most]}
+        return [line for line in self.lines if id(line) in shown], len(self.lines) - most
 
 
 def headline(line: MessageLine) -> str:
     """Return what one line says, without reasons."""
     moved = f" ({line.old} → {line.new})" if line.old and line.new else ""
-    said = " ".join(filter(None, (line.what, line.place)))
-    return f"{said}{moved}{f', {line.status}' if line.status else ''}"
+    text = " ".join(filter(None, (line.what, line.place)))
+    return f"{text}{moved}{f', {line.status}' if line.status else ''}"
 
 
 def summary(lines: Sequence[MessageLine]) -> str:

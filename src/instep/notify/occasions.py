@@ -25,7 +25,7 @@ _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
     events.ReviewNeeded: ("review_needed", "warning"),
     events.RenameSuspected: ("review_needed", "warning"),
     events.ChangeReopened: ("review_needed", "warning"),
-    events.ActAskedFor: ("review_needed", "warning"),
+    events.ActRequested: ("review_needed", "warning"),
     events.ChangeWaiting: ("detected", "info"),
     events.ChangeIgnored: ("ignored", "info"),
     events.ChangeApplied: ("applied", "info"),

@@ -65,32 +65,34 @@ class Routes:
         if means is None or not self._project.model.channels:
             return []
         if isinstance(event, RolloutMoved):
-            return [self._notice(name, "rollout", event, means, at) for name in self._asked("rollout", means)]
+            return [
+                self._notice(name, "rollout", event, means, at) for name in self._general_channels("rollout", means)
+            ]
         try:
             connection = self._project.connection(event.connection)
         except ProjectError:
             return []
-        told = self._told(event, means, connection)
-        return [self._notice(name, word, event, means, at) for name, word in told.items()]
+        channels = self._requested_channels(event, means, connection)
+        return [self._notice(name, word, event, means, at) for name, word in channels.items()]
 
-    def _asked(self, word: Occasion, means: Meaning) -> Iterator[str]:
+    def _general_channels(self, word: Occasion, means: Meaning) -> Iterator[str]:
         """Yield the channels of routes for all connections that ask for what is about none of them."""
-        asked = (r for r in self._project.model.notify if not (r.tags or r.groups or r.connections) and word in r.on)
+        routes = (r for r in self._project.model.notify if not (r.tags or r.groups or r.connections) and word in r.on)
         grave = SEVERITIES.index(means.severity)
-        yield from dict.fromkeys(r.to for r in asked if SEVERITIES.index(r.severity) <= grave)
+        yield from dict.fromkeys(r.to for r in routes if SEVERITIES.index(r.severity) <= grave)
 
     def _notice(self, name: str, word: Occasion, event: Event, means: Meaning, at: datetime) -> Notice:
-        said = self._project.model.channels[name]
-        when = due(at, digest=said.digest, quiet=said.quiet, timezone=said.timezone, urgent=means.urgent)
-        batch = "" if said.digest and not means.urgent else event.connection
+        settings = self._project.model.channels[name]
+        when = due(at, digest=settings.digest, quiet=settings.quiet, timezone=settings.timezone, urgent=means.urgent)
+        batch = "" if settings.digest and not means.urgent else event.connection
         return Notice(name, batch, word, means.severity, means.urgent, when)
 
-    def _told(self, event: Event, means: Meaning, connection: ConnectionSection) -> dict[str, Occasion]:
+    def _requested_channels(self, event: Event, means: Meaning, connection: ConnectionSection) -> dict[str, Occasion]:
         """Channel -> what it has asked for; the gravest word if it has asked for several."""
         routes = list(self._routes(event.connection, connection)) or self._default(event.connection)
         found: dict[str, Occasion] = {}
         for route in routes:
-            occasions = means.occasions & _wanted(route, connection)
+            occasions = means.occasions & _occasions(route, connection)
             if occasions and self._fits(route, event, means):
                 found.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
         return found
@@ -125,7 +127,7 @@ class Routes:
             return "column.renamed"  # a person named it: nothing was detected
 
 
-def _wanted(route: Notify, connection: ConnectionSection) -> Set[Occasion]:
+def _occasions(route: Notify, connection: ConnectionSection) -> Set[Occasion]:
     """The switch of a connection adds all occasions of schema changes, or takes them."""
     if connection.notify_schema_changes is None:
         return frozenset(route.on)

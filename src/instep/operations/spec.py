@@ -46,9 +46,9 @@ class Options:
 
     def options(self) -> dict[str, Any]:
         """Return the fields that are not as they are by default, as JSON has them."""
-        said = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "why"}
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "why"}
         defaults = {one.name: one.default for one in fields(self)}
-        return {name: _plain(value) for name, value in said.items() if value != defaults[name]}
+        return {name: _plain(value) for name, value in values.items() if value != defaults[name]}
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Self:
@@ -102,8 +102,8 @@ class Preview:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a client needs to show it and to have it carried out."""
-        said = {"document": dict(self.document), "lines": list(self.lines), "detail": dict(self.detail)}
-        return {**said, "request": self.request.options()}
+        document = {"document": dict(self.document), "lines": list(self.lines), "detail": dict(self.detail)}
+        return {**document, "request": self.request.options()}
 
     def _repr_html_(self) -> str:
         """Show the lines in a notebook."""
@@ -328,7 +328,7 @@ class ImmediateSpec:
     """The HTTP status of the answer; a rehearsal is answered 200."""
     fresh: str = ""
     """The field of the answer that is false where it was under way before, which is answered 200."""
-    told_once: str = ""
+    secret_field: str = ""
     """The field of the answer that holds a secret: null in a rehearsal, and when the request is sent again."""
     whole: bool = False
     """True if it is about the whole server: a key that is for some groups is refused."""

@@ -160,8 +160,8 @@ def leads_to(annotation: Any) -> Leads:
 def _marks(annotation: Any) -> Iterator[Leads]:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        said = [one.what for one in arguments[1:] if isinstance(one, LeadsTo)]
-        yield from said[-1:] or _marks(arguments[0])
+        marks = [one.what for one in arguments[1:] if isinstance(one, LeadsTo)]
+        yield from marks[-1:] or _marks(arguments[0])
     elif origin in (Union, UnionType):
         yield from (mark for one in arguments if one is not NoneType for mark in _marks(one))
     elif origin is tuple:

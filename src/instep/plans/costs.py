@@ -26,17 +26,17 @@ def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: b
     key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
     one is not accepted."""
     from instep.control.estimates import rates
-    from instep.sync.loading.backfill_costs import asked
-    from instep.sync.schema_changes.invalid_values import held_values
+    from instep.sync.loading.backfill_costs import requested_backfills
+    from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     context, known = app.sync_context(connection), rates(app.store, connection)
     tried = [one if keys else replace(one, key="") for one in lossy_casts(context, found.detection, sample)]
     return {
         "steps": [_step(app, connection, found, step) for step in found.plan.steps],
-        "backfills": [_backfill(one, known) for one in asked(context, found)],
+        "backfills": [_backfill(one, known) for one in requested_backfills(context, found)],
         "lossy": [{**asdict(one), "text": str(one)} for one in tried],
-        "held": [_held(found.reviews, one) for one in held_values(context, found.detection, sample)],
+        "held": [_invalid_value(found.reviews, one) for one in invalid_values(context, found.detection, sample)],
     }
 
 
@@ -77,21 +77,23 @@ def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]
         return [], []
     from instep.schema.changes.describe import change_from_dict, key
     from instep.sync.detection.detect import look
-    from instep.sync.schema_changes.invalid_values import held_values
+    from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     context, content = app.sync_context(review.connection), key(change_from_dict(review.change))
     try:
         found = look(context, count=False)
-        held = [_held({content: review}, one) for one in held_values(context, found, sample, only=content)]
+        counted = [
+            _invalid_value({content: review}, one) for one in invalid_values(context, found, sample, only=content)
+        ]
         lossy = [{**asdict(one), "text": str(one)} for one in lossy_casts(context, found, sample, only=content)]
     except InstepError as error:
         text = f"no source values were tried: {error.message}"
         return [{"change": review.id, "why_not": error.message, "text": text}], []
-    return held, lossy
+    return counted, lossy
 
 
-def _held(reviews: Mapping[str, Review], one: InvalidValues) -> dict[str, Any]:
+def _invalid_value(reviews: Mapping[str, Review], one: InvalidValues) -> dict[str, Any]:
     return {**asdict(one), "change": reviews[one.change].id, "text": str(one)}
 
 

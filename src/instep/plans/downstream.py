@@ -45,9 +45,9 @@ class Downstream:
 
 def configured(app: App, connection: str, dialect: str = "") -> Downstream:
     """Return the connection's `downstream`; paths are relative to the project's folder."""
-    said, root = app.project.connection(connection).downstream, app.project.root
-    manifest = root / Path(said.manifest).expanduser() if said.manifest else None
-    return Downstream(manifest, tuple(root / Path(p).expanduser() for p in said.sql), dialect or said.dialect)
+    settings, root = app.project.connection(connection).downstream, app.project.root
+    manifest = root / Path(settings.manifest).expanduser() if settings.manifest else None
+    return Downstream(manifest, tuple(root / Path(p).expanduser() for p in settings.sql), dialect or settings.dialect)
 
 
 def configured_models(app: App, connection: str, dialect: str = "") -> list[Model]:
@@ -152,18 +152,18 @@ def downstream_lines(app: App, connection: str, found: PlanPreview) -> list[Line
 
 
 def _outcome_lines(outcomes: tuple[ChangeImpact, ...]) -> Iterator[Line]:
-    told = [o for o in outcomes if not o.harmless]
-    if told:
+    harmful = [o for o in outcomes if not o.harmless]
+    if harmful:
         yield "Downstream", "bold"
-    for one in told:
+    for one in harmful:
         style = "red" if one.models.get("breaks") else "yellow"
         yield f"  {one.id} {one.summary}: {counts(one.models)}", style
 
 
 def counts(models: Mapping[Any, Sequence[str]]) -> str:
     """Return the names by level in one sentence: `breaks 3 models: a, b, c; silently changes 1 model: d`."""
-    said = ((word, models.get(level, ())) for level, word in WORDS[:3])
-    parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in said if names]
+    groups = ((word, models.get(level, ())) for level, word in WORDS[:3])
+    parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in groups if names]
     return "; ".join(parts) or "breaks nothing"
 
 

@@ -94,11 +94,11 @@ class Planned:
     def to_dict(self) -> dict[str, Any]:
         """Return the result of a job: lines and their styles apart, for clients that show no styles."""
         shown = {"lines": [text for text, _ in self.lines], "styles": [style for _, style in self.lines]}
-        return {**self.document, **shown, "downstream": [*map(list, self.downstream)], **self._standing()}
+        return {**self.document, **shown, "downstream": [*map(list, self.downstream)], **self._facts()}
 
-    def _standing(self) -> dict[str, Any]:
-        said = {"pending": self.pending, "unaccepted": list(self.unaccepted), "begun": self.begun}
-        return {**said, "waiting": list(self.waiting), "drops": list(self.drops)}
+    def _facts(self) -> dict[str, Any]:
+        facts = {"pending": self.pending, "unaccepted": list(self.unaccepted), "begun": self.begun}
+        return {**facts, "waiting": list(self.waiting), "drops": list(self.drops)}
 
     def apply_request(self, allow: Sequence[str]) -> ApplyRequest:
         """Return the request to apply it exactly as it was shown."""
@@ -114,9 +114,9 @@ def _of_result(result: Mapping[str, Any], job: str) -> Planned:
     document = {name: result[name] for name in _SHOWN if name in result}
     lines = tuple(zip(result["lines"], result["styles"], strict=True))
     downstream = tuple((str(text), str(style)) for text, style in result["downstream"])
-    standing = bool(result["pending"]), tuple(result["unaccepted"]), bool(result["begun"])
+    facts = bool(result["pending"]), tuple(result["unaccepted"]), bool(result["begun"])
     open_ = tuple(result.get("waiting", ())), tuple(result.get("drops", ()))
-    return Planned({**document, "job": job}, lines, downstream, *standing, *open_)
+    return Planned({**document, "job": job}, lines, downstream, *facts, *open_)
 
 
 def planned(
@@ -149,8 +149,8 @@ def planned(
     decided = any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
     pending, lines = bool(found.waiting) or decided, tuple(plan_lines(found, engine, every=every))
     drops = tuple(step.object for step in unnamed_drops(found.plan))
-    standing = pending, _unaccepted(found), bool(found.detection.version), tuple(found.waiting), drops
-    return Planned(document, lines, downstream, *standing)
+    facts = pending, _unaccepted(found), bool(found.detection.version), tuple(found.waiting), drops
+    return Planned(document, lines, downstream, *facts)
 
 
 def _unaccepted(found: PlanPreview) -> tuple[str, ...]:

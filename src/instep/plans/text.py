@@ -71,10 +71,10 @@ def proposal_lines(found: PlanPreview) -> Iterator[tuple[str, str]]:
     """The suspected renames of a detection that are open, with their ids, or approved and not carried out yet."""
     from instep.schema.policy.similarity import PROPOSAL
 
-    asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
-    if asked:
+    proposals = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
+    if proposals:
         yield "Suspected renames", "bold"
-    for review in asked:
+    for review in proposals:
         pair, *signs = evidence_lines(review)
         yield f"  ? {'.'.join(filter(None, review.table))}: {pair}", "yellow"
         for sign in signs:

@@ -50,7 +50,7 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _BEGIN, _END = "${secret:", "}"
 
 
-MOST_VALUES, MOST_SECRETS, MOST_TOLD = 20_000, 100, 100
+MOST_VALUES, MOST_SECRETS, MOST_PROBLEMS = 20_000, 100, 100
 """What a document may hold at most, and how much of what is wrong with it is told."""
 
 
@@ -59,8 +59,10 @@ class InvalidObject(ProjectError):
 
     def __init__(self, kind: ObjectKind, name: str, problems: Sequence[tuple[Path, str]], untold: int = 0) -> None:
         more = [((), f"has {untold} more problems")] if untold > 0 else []
-        self.problems = tuple(dict.fromkeys([*problems[:MOST_TOLD], *more]))
-        lines = [f"{kind} {name}: {dotted(path) if path else 'the document'}: {said}" for path, said in self.problems]
+        self.problems = tuple(dict.fromkeys([*problems[:MOST_PROBLEMS], *more]))
+        lines = [
+            f"{kind} {name}: {dotted(path) if path else 'the document'}: {message}" for path, message in self.problems
+        ]
         super().__init__("\n".join(lines), hint="correct it and send it again; nothing was changed")
 
 
@@ -72,8 +74,8 @@ def _adapter(kind: ObjectKind) -> TypeAdapter[Section]:
 def check_name(kind: ObjectKind, name: str) -> None:
     """InvalidObject for what cannot be a name in the project file."""
     if not NAME.fullmatch(name):
-        said = "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
-        raise InvalidObject(kind, name[:63], [((), said)])
+        message = "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
+        raise InvalidObject(kind, name[:63], [((), message)])
 
 
 def check_storable(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
@@ -126,8 +128,8 @@ def _validated(kind: ObjectKind, name: str, data: dict[str, Any], seen: dict[Any
     try:
         return _adapter(kind).validate_python(data, context=seen)
     except ValidationError as error:
-        told = placed_problems(error, Tree(data), seen, MOST_TOLD)
-        raise InvalidObject(kind, name, told, error.error_count() - MOST_TOLD) from None
+        problems = placed_problems(error, Tree(data), seen, MOST_PROBLEMS)
+        raise InvalidObject(kind, name, problems, error.error_count() - MOST_PROBLEMS) from None
 
 
 def plain_secrets(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> tuple[Path, ...]:

@@ -131,8 +131,8 @@ def _log_links(data: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _source(data: Any, connection: Any) -> Any:
-    said = connection.get("source") if isinstance(connection, dict) else None
-    return said or next(iter(_section(data, "sources")), "")
+    name = connection.get("source") if isinstance(connection, dict) else None
+    return name or next(iter(_section(data, "sources")), "")
 
 
 def _shard_links(data: Any) -> Iterator[tuple[str, str]]:

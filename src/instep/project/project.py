@@ -45,8 +45,8 @@ def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, P
     if section.policy in policies:
         return Chosen(section.policy, policies[section.policy], ("policies", section.policy))
     for key in CHOOSERS:
-        if said := getattr(section, key):
-            return Chosen("", PolicySection(preset=said), ("connections", connection, key))
+        if value := getattr(section, key):
+            return Chosen("", PolicySection(preset=value), ("connections", connection, key))
     return Chosen("", None, ("policies", ""))
 
 
@@ -151,12 +151,12 @@ class Project:
         """Return what reads rows, spark or local: the file's word, else INSTEP_ENGINE's, else spark."""
         if "engine" in self.model.model_fields_set:
             return self.model.engine
-        said = self.environment.variables.get(ENGINE, "")
-        if said and said not in ENGINES:
+        named = self.environment.variables.get(ENGINE, "")
+        if named and named not in ENGINES:
             raise ProjectError(
-                f"the environment variable {ENGINE} is {said!r}", hint=f"set it to {' or '.join(ENGINES)}, or unset it"
+                f"the environment variable {ENGINE} is {named!r}", hint=f"set it to {' or '.join(ENGINES)}, or unset it"
             )
-        return said or self.model.engine
+        return named or self.model.engine
 
     @property
     def spark_is_elsewhere(self) -> bool:
@@ -268,10 +268,10 @@ class Project:
         """Return the settings of (schema, name). Of several patterns that match, the first that sets a key decides
         it."""
         path = ".".join(filter(None, ref))
-        said = self.connection(connection)
-        found: dict[str, Any] = {"mode": said.mode}
-        for pattern in reversed(said.table_keys.fitting(path)):
-            section = said.tables[pattern]
+        connection_section = self.connection(connection)
+        found: dict[str, Any] = {"mode": connection_section.mode}
+        for pattern in reversed(connection_section.table_keys.fitting(path)):
+            section = connection_section.tables[pattern]
             found |= {field: getattr(section, field) for field in section.model_fields_set}
         return TableSettings.model_construct(**found)
 
@@ -282,13 +282,13 @@ class Project:
 
     def follows_log(self, connection: str) -> bool:
         """Return whether some table of the connection follows the source's log."""
-        said = self.connection(connection)
-        return said.mode == "cdc" or any(t.mode == "cdc" for t in said.tables.values())
+        section = self.connection(connection)
+        return section.mode == "cdc" or any(t.mode == "cdc" for t in section.tables.values())
 
     def log_names(self, connection: str, own: str) -> tuple[str, str]:
         """Return (slot, publication) of a connection that follows a log: `own`, unless it names others."""
-        said = self.connection(connection)
-        return said.log.slot or own, said.log.publication or own
+        section = self.connection(connection)
+        return section.log.slot or own, section.log.publication or own
 
     def own_log_name(self, connection: str, installation: str = "") -> str:
         """Return the name of a connection's slot. Connections of one name in other projects have other slots, and so
@@ -342,11 +342,11 @@ class Project:
             return type(section).resolved(**values)
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
-            said = "\n".join(
+            text = "\n".join(
                 f"{self.where(place)}: the referenced value does not fit here"
                 for place in sorted(wrong, key=self._order)
             )
-            raise ProjectError(said, hint="correct the variable or the file") from None
+            raise ProjectError(text, hint="correct the variable or the file") from None
 
     def _order(self, path: TreePath) -> tuple[int, str]:
         return self.tree.line(path), str(path)

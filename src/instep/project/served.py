@@ -79,8 +79,8 @@ class Sections(Mapping[str, Any]):
     def several(self, names: Collection[str]) -> dict[str, Section]:
         """Return the sections of these names that there are, by one statement."""
         own = {name: self._file[name] for name in names if name in self._file}
-        kept = self._documents.several(self._kind, [name for name in names if name not in own])
-        return own | {found.name: self._section(found.name, found) for found in kept}
+        stored = self._documents.several(self._kind, [name for name in names if name not in own])
+        return own | {found.name: self._section(found.name, found) for found in stored}
 
     def __iter__(self) -> Iterator[str]:
         yield from self._file
@@ -107,13 +107,13 @@ class ServedProject(Project):
         """Also looks again at what a section that the server keeps leads to: folders and links may have moved since,
         and it may have been written when more was allowed."""
         found = super()._plain(section, path)
-        if self._is_kept(path):
+        if self._is_served(path):
             self._refuse(path, refusals(found, self.shelves))
         return found
 
     def _resolved(self, value: Any, path: TreePath) -> Any:
         """Return what the server keeps refers to its own secrets alone."""
-        if isinstance(value, Reference) and self._is_kept(path) and not secret_id(value):
+        if isinstance(value, Reference) and self._is_served(path) and not secret_id(value):
             self._refuse(path, [(path[2:], NO_REFERENCE)])
         return super()._resolved(value, path)
 
@@ -128,7 +128,7 @@ class ServedProject(Project):
         confined = afar and self.manages("destinations", name)
         return Settings(found.type, {**found, "local_files": False}) if confined else found
 
-    def _is_kept(self, path: TreePath) -> bool:
+    def _is_served(self, path: TreePath) -> bool:
         return len(path) > 1 and path[0] in _KINDS and self.manages(str(path[0]), str(path[1]))
 
     def _refuse(self, path: TreePath, wrong: Iterable[tuple[TreePath, str]]) -> None:

@@ -127,8 +127,8 @@ class Policy:
         from instep.project.files.policy_files import read_cases, refuse_wrong
 
         located = read_cases(Path(cases)) if isinstance(cases, str | Path) else _numbered(cases)
-        asked = RunPolicyCases(self._connection, tuple(one.case.document() for one in located))
-        found = self._backend.query(asked).results
+        request = RunPolicyCases(self._connection, tuple(one.case.document() for one in located))
+        found = self._backend.query(request).results
         if isinstance(cases, str | Path):
             refuse_wrong(located, [one.get("problem", "") for one in found])
         elif wrong := [f"case {n}: {one['problem']}" for n, one in enumerate(found, 1) if one.get("problem")]:
@@ -145,8 +145,8 @@ class Policy:
         from instep.project.files.policy_files import read_policy
 
         path = Path(file)
-        asked = SimulatePolicy(self._connection, path.stem, read_policy(path).document(), since)
-        return Document(asdict(self._backend.query(asked)))
+        request = SimulatePolicy(self._connection, path.stem, read_policy(path).document(), since)
+        return Document(asdict(self._backend.query(request)))
 
 
 def _numbered(cases: Iterable[Mapping[str, Any]]) -> list[Located]:

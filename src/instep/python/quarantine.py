@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from instep.backends.erasing import discard_entries, erase_row
-from instep.operations.queries.quarantine import ListHeld
+from instep.operations.queries.quarantine import ListQuarantined
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.python.results import Document, Records
 
@@ -33,7 +33,7 @@ class Quarantine:
         `table`: only this one (`schema.table`). `all`: also those that were replayed, superseded or discarded. Raises
         InstepError for a table that there is not.
         """
-        found = self._backend.items(ListHeld(self._connection, table, all=all))
+        found = self._backend.items(ListQuarantined(self._connection, table, all=all))
         oldest_first = sorted(found, key=lambda one: (one.table, one.at, one.id))
         return Records(Document(asdict(one)) for one in oldest_first)
 

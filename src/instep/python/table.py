@@ -63,8 +63,8 @@ class Table:
 
         One under way stops at its next file; what was filled stays.
         """
-        asked = CancelBackfillRequest(connection=self._connection, table=self.path, columns=tuple(columns))
-        cancelled: Cancelled = self._backend.operations.perform(asked)
+        request = CancelBackfillRequest(connection=self._connection, table=self.path, columns=tuple(columns))
+        cancelled: Cancelled = self._backend.operations.perform(request)
         return cancelled
 
     def set_key(
@@ -123,8 +123,8 @@ class Table:
         of which one has to name the table. Schema and source stay as they are. Raises Blocked without `allow`, Conflict
         if the table has moved meanwhile.
         """
-        asked = RestoreRequest(table=self.path, snapshot=None if snapshot is None else str(snapshot), at=at)
-        return str(self._do(asked, allow)["run"])
+        request = RestoreRequest(table=self.path, snapshot=None if snapshot is None else str(snapshot), at=at)
+        return str(self._do(request, allow)["run"])
 
     def repair(self, *, allow: Iterable[str] = (), on_progress: ProgressCallback | None = None) -> Document:
         """Correct the rows in which the table differs from its source, and no others; return what was done.

@@ -75,9 +75,9 @@ def _tier(small: Sequence[int], files: Sequence[FileFacts]) -> list[int]:
 
 
 def expirable(
-    snapshots: Sequence[tuple[int, int]], kept: Collection[int], how: Maintenance, now_ms: int
+    snapshots: Sequence[tuple[int, int]], retained: Collection[int], how: Maintenance, now_ms: int
 ) -> tuple[int, ...]:
-    """Return the ids of snapshots, (id, milliseconds since 1970) each, that may go; those in `kept` never do."""
+    """Return the ids of snapshots, (id, milliseconds since 1970) each, that may go; those in `retained` never do."""
     newest = sorted(snapshots, key=lambda s: s[1], reverse=True)
     old = now_ms - how.max_snapshot_age * DAY_MS
-    return tuple(id for id, at in newest[how.keep_snapshots :] if at < old and id not in kept)
+    return tuple(id for id, at in newest[how.keep_snapshots :] if at < old and id not in retained)

@@ -31,7 +31,7 @@ from instep.server.query_routes import query_body
 from instep.server.requests import parts_of, request_model
 
 SPEC = "the object's keys, above"
-TOLD = "stored and returned; it has no effect"
+NO_EFFECT = "stored and returned; it has no effect"
 NOWHERE = "refused, unless it says what is so anyway"
 REASON = "a text for people, in the log of audits"
 CONSENT = "what of the destination may be dropped; nothing is opened"
@@ -67,7 +67,7 @@ KINDS = {
     "setting": _S,
     "parts": _P,
     "spec": SPEC,
-    "told": TOLD,
+    "told": NO_EFFECT,
     "nowhere": NOWHERE,
     "reason": REASON,
     "consent": CONSENT,
@@ -75,7 +75,7 @@ KINDS = {
     "secret": SECRET.words,
     "public": PUBLIC.words,
 }
-_SAID = _each(
+_SHARED_FIELDS = _each(
     told="pause_after_trial data_delay_sensitivity data_delay_threshold destination_schema_names "
     "destination_configuration connect_card_config",
     nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id vault",
@@ -90,13 +90,13 @@ _DESTINATION = _each(
 )
 
 COMPATIBLE: Mapping[type[BaseModel], Words] = {
-    connection_bodies.ConnectionFields: _SAID,
+    connection_bodies.ConnectionFields: _SHARED_FIELDS,
     connection_bodies.NewConnection: {
-        **_SAID,
+        **_SHARED_FIELDS,
         **_each(name="group_id", spec="service config", setting="paused sync_frequency daily_sync_time schedule_type"),
     },
     connection_bodies.ConnectionChange: {
-        **_SAID,
+        **_SHARED_FIELDS,
         **_each(
             nowhere="group_id service",
             spec="config",

@@ -41,19 +41,19 @@ def page(api: Mapping[str, Any]) -> str:
 def _routes(api: Mapping[str, Any]) -> Iterator[str]:
     by_tag: dict[str, list[str]] = {}
     for path, methods in api["paths"].items():
-        for method, said in methods.items():
-            by_tag.setdefault(said.get("tags", ["other"])[0], []).append(_route(path, method.upper(), said))
+        for method, operation in methods.items():
+            by_tag.setdefault(operation.get("tags", ["other"])[0], []).append(_route(path, method.upper(), operation))
     for tag, found in by_tag.items():
         yield f"<section><h2>{escape(tag)}</h2>{''.join(found)}</section>"
 
 
-def _route(path: str, method: str, said: Mapping[str, Any]) -> str:
+def _route(path: str, method: str, operation: Mapping[str, Any]) -> str:
     needed = NEEDS.get(f"{method} {path.removeprefix(PREFIX)}")
     role = f"needs the role {needed}" if needed else "needs no key"
-    rows = "".join(_parameter(one) for one in said.get("parameters", ()))
+    rows = "".join(_parameter(one) for one in operation.get("parameters", ()))
     grid = f"<table><tr><th>parameter</th><th>in</th><th>meaning</th></tr>{rows}</table>" if rows else ""
-    about = f"<p>{escape(said.get('description', ''))} <em>({role})</em></p>"
-    return f"<details><summary><code>{method} {escape(path)}</code></summary>{about}{grid}{_body(said)}</details>"
+    about = f"<p>{escape(operation.get('description', ''))} <em>({role})</em></p>"
+    return f"<details><summary><code>{method} {escape(path)}</code></summary>{about}{grid}{_body(operation)}</details>"
 
 
 def _parameter(one: Mapping[str, Any]) -> str:
@@ -62,8 +62,8 @@ def _parameter(one: Mapping[str, Any]) -> str:
     return f"<tr><td><code>{name}</code></td><td>{escape(one['in'])}</td><td>{escape(meaning)}</td></tr>"
 
 
-def _body(said: Mapping[str, Any]) -> str:
-    content = said.get("requestBody", {}).get("content", {}).get("application/json", {})
+def _body(operation: Mapping[str, Any]) -> str:
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
     return f'<p>Body: <a href="#schema-{escape(name)}"><code>{escape(name)}</code></a></p>' if name else ""
 

@@ -146,8 +146,8 @@ def _too_large() -> ApiProblem:
     return ApiProblem(413, "too_large", f"the body is larger than {MAX_BODY} bytes", "send less at once")
 
 
-def check_type(said: str) -> None:
-    if said.partition(";")[0].strip().lower() not in JSON_TYPES:
+def check_type(content_type: str) -> None:
+    if content_type.partition(";")[0].strip().lower() not in JSON_TYPES:
         raise ApiProblem(415, "media_type", "the body's Content-Type is not application/json", "send JSON")
 
 
@@ -197,13 +197,13 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 def replayed(body: bytes, receive: Receive) -> Receive:
     """Hand the body on in one piece; afterwards what the connection itself says."""
-    told = False
+    answered = False
 
     async def again() -> Message:
-        nonlocal told
-        if told:
+        nonlocal answered
+        if answered:
             return await receive()
-        told = True
+        answered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again

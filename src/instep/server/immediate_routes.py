@@ -76,8 +76,8 @@ def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], 
         try:
             return read_document(the, who, query(request.name))
         except NotFound:
-            said = f"there is no {query.kind} {request.name!r} any more"
-            raise ApiProblem(412, "precondition_failed", said, "read the list again") from None
+            message = f"there is no {query.kind} {request.name!r} any more"
+            raise ApiProblem(412, "precondition_failed", message, "read the list again") from None
 
     return read
 
@@ -130,10 +130,13 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
 
     common = {"the": ServerDep, "who": CallerDep, "writes": Matched if spec.match else Writes}
     own = {one: Annotated[types[one], Path(description=texts[one])] for one in in_path}
-    asked = {"asked": body} if body else {}
+    request_body = {"asked": body} if body else {}
     made: Callable[..., Any] = endpoint
     made.__signature__ = Signature(  # type: ignore[attr-defined]
-        [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in {**common, **own, **asked}.items()]
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind)
+            for name, kind in {**common, **own, **request_body}.items()
+        ]
     )
     made.__name__, made.__doc__ = spec.name, spec.request.__doc__
     method, _, path = spec.route.partition(" ")
@@ -181,9 +184,9 @@ def _perform(
             writes.check(*(() if writes.match is None else (read(the, who, request) for read in AS_READ[spec.match])))
         result = work.execute(context, request, prepared)
         body = {one.name: getattr(result, one.name) for one in fields(result)}
-        again = {**body, spec.told_once: None} if spec.told_once else body
+        again = {**body, spec.secret_field: None} if spec.secret_field else body
         status = 200 if spec.fresh and not body[spec.fresh] else spec.status
-        return WriteAnswer(again if writes.dry_run else body, status, work.detail(request, result), kept=again)
+        return WriteAnswer(again if writes.dry_run else body, status, work.detail(request, result), replay_body=again)
 
     return writes.run(*spec.noted(request), do)
 

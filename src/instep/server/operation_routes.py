@@ -42,17 +42,15 @@ def _add(routes: APIRouter, spec: OperationSpec) -> None:
     method, path = spec.route.split(" ")
     checks = _checks(spec)
 
-    def endpoint(
-        the: ServerDep, who: CallerDep, connection: ConnectionName, asked: Request, writes: Writes
-    ) -> Response:
+    def endpoint(the: ServerDep, who: CallerDep, connection: ConnectionName, body: Request, writes: Writes) -> Response:
         name = the.connection(who, connection)
         for check in checks:
-            check(the, who, name, asked)
-        return ask(the, writes, name, spec.name, asked.options(), asked.why)
+            check(the, who, name, body)
+        return ask(the, writes, name, spec.name, body.options(), body.why)
 
     endpoint.__name__ = spec.name
     endpoint.__doc__ = import_module(spec.request.__module__).__doc__
-    endpoint.__annotations__["asked"] = Annotated[spec.request, Depends(requested(spec.request))]
+    endpoint.__annotations__["body"] = Annotated[spec.request, Depends(requested(spec.request))]
     routes.add_api_route(
         path, endpoint, methods=[method], status_code=202, response_model=JobOut, responses=STARTED, name=spec.name
     )

@@ -65,6 +65,6 @@ def _part(part: Any, kind: type) -> Any:
 
 def paged(found: Sequence[T], limit: int, where: Callable[[T], Sequence[Any]], shown: Callable[[T], Any]) -> Any:
     """Return a page of `found`, which holds one item more than `limit` if there are more."""
-    kept = found[:limit]
-    more = cursor(where(kept[-1])) if len(found) > limit else None
-    return {"items": [shown(one) for one in kept], "next_cursor": more}
+    page = found[:limit]
+    more = cursor(where(page[-1])) if len(found) > limit else None
+    return {"items": [shown(one) for one in page], "next_cursor": more}

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from instep import errors
-from instep.project.documents import MOST_TOLD, InvalidObject, pointer
+from instep.project.documents import MOST_PROBLEMS, InvalidObject, pointer
 from instep.suggest import did_you_mean
 
 MEDIA_TYPE = "application/problem+json"
@@ -64,8 +64,8 @@ class ApiProblem(Exception):
 
     def document(self) -> dict[str, Any]:
         names = {"type": f"urn:instep:problem:{self.code}", "title": TITLES[self.code], "status": self.status}
-        said = {"detail": self.detail, "code": self.code, "hint": self.hint, "docs": DOCS + self.code}
-        return {**names, **said, **self.more}
+        document = {"detail": self.detail, "code": self.code, "hint": self.hint, "docs": DOCS + self.code}
+        return {**names, **document, **self.more}
 
 
 FAILED = ApiProblem(500, "internal", "the request failed inside the server", "see the server's log")
@@ -91,8 +91,8 @@ def of_error(error: errors.InstepError) -> ApiProblem:
 
 def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
     """Where an object's document is wrong, as JSON pointers into the request."""
-    for path, said in error.problems:
-        yield {"at": f"/spec{pointer(path)}", "message": said}
+    for path, message in error.problems:
+        yield {"at": f"/spec{pointer(path)}", "message": message}
 
 
 def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
@@ -105,7 +105,7 @@ def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
 def of_invalid(error: RequestValidationError) -> ApiProblem:
     """Return the invalid fields with the reasons, without their values: one of them may be a secret."""
     details = error.errors()
-    found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_TOLD]]
+    found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_PROBLEMS]]
     detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])
     unreadable = any(e["type"] == "json_invalid" for e in details)
     status, code = (400, "unreadable") if unreadable else (422, "invalid")

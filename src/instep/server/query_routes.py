@@ -81,8 +81,8 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
         Parameter(one, Parameter.KEYWORD_ONLY, annotation=Annotated[types[one], Path(description=texts[one])])
         for one in in_path
     ]
-    asked: Any = model if body else Annotated[model, InQuery()]
-    own.append(Parameter("parameters", Parameter.KEYWORD_ONLY, annotation=asked))
+    parameters_type: Any = model if body else Annotated[model, InQuery()]
+    own.append(Parameter("parameters", Parameter.KEYWORD_ONLY, annotation=parameters_type))
     common = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind) for one, kind in _COMMON.items()]
     made: Callable[..., Any] = endpoint
     made.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from typing import Any
 
 from instep import model
 from instep.control import detector
-from instep.control.queue import ask, asked_key
+from instep.control.queue import ask, request_key
 from instep.errors import InstepError
 from instep.operations.registry import policy_of
 from instep.server.context import OpenProject, Queued
@@ -25,16 +25,16 @@ class StoredQueue:
 
     def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
         """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
-        said = {name: value for name, value in options.items() if value}
+        values = {name: value for name, value in options.items() if value}
         with self._store.transaction():
             running = self._store.jobs.running(connection, kind)
-            if running and not running.stop and self._same(running, asked_key(kind, who, said), who):
+            if running and not running.stop and self._same(running, request_key(kind, who, values), who):
                 return shown(self._store, running, fresh=False)
             if kind == "detect":
-                asked = detector.ask(self._store, self._opened.project, connection, who)
+                request = detector.ask(self._store, self._opened.project, connection, who)
             else:
-                asked = ask(self._store, connection, kind, who, said)
-            return shown(self._store, asked.job, fresh=asked.new)
+                request = ask(self._store, connection, kind, who, values)
+            return shown(self._store, request.job, fresh=request.new)
 
     def _same(self, running: model.Job, key: str, who: str) -> bool:
         """Return True if what runs does it."""

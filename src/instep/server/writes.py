@@ -44,13 +44,13 @@ DryRun = Annotated[bool, Query(description="Run all checks but change nothing; t
 
 @dataclass(frozen=True)
 class WriteAnswer:
-    """Answer of a write. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
-    again, where the body holds a secret."""
+    """Answer of a write. `detail` is what the audit log keeps; `replay_body` replaces the body for a request that is
+    sent again, where the body holds a secret."""
 
     body: Mapping[str, Any] = field(repr=False)
     status: int = 200
     detail: Mapping[str, Any] = field(default_factory=dict)
-    kept: Mapping[str, Any] | None = field(default=None, repr=False)
+    replay_body: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 class _RolledBack(Exception):
@@ -115,7 +115,7 @@ class Write:
     def _write_down(self, action: str, target: str, answer: WriteAnswer) -> None:
         self.store.audit.add(self.caller.who, action, target, jsonable_encoder(answer.detail))
         if self.token is not None:
-            body = jsonable_encoder(answer.body if answer.kept is None else answer.kept)
+            body = jsonable_encoder(answer.body if answer.replay_body is None else answer.replay_body)
             self.store.idempotency.keep(self.caller.key.id, self.token, self.request, answer.status, body)
 
     def _response(self, body: Mapping[str, Any], status: int, more: Mapping[str, str] | None = None) -> Response:
@@ -126,8 +126,8 @@ class Write:
 async def write(
     request: Request, who: CallerDep, the: ServerDep, dry_run: DryRun = False, token: Token = None
 ) -> Write:
-    asked = json.dumps([request.method, _address(request), str(dry_run), (await request.body()).decode()])
-    return Write(the.store, who, asked.encode(), token, None, dry_run, request.state.limit_headers)
+    fingerprint = json.dumps([request.method, _address(request), str(dry_run), (await request.body()).decode()])
+    return Write(the.store, who, fingerprint.encode(), token, None, dry_run, request.state.limit_headers)
 
 
 async def unmatched(request: Request, found: Annotated[Write, Depends(write)]) -> Write:
@@ -149,8 +149,8 @@ def _unchecked(who: str) -> ApiProblem:
 
 def _address(request: Request) -> str:
     """Path and parameters, in any order: one that decides what becomes of tables is part of what is asked."""
-    said = sorted((name, value) for name, value in request.query_params.multi_items() if name != "dry_run")
-    return request.url.path + (f"?{urlencode(said)}" if said else "")
+    parameters = sorted((name, value) for name, value in request.query_params.multi_items() if name != "dry_run")
+    return request.url.path + (f"?{urlencode(parameters)}" if parameters else "")
 
 
 Writes = Annotated[Write, Depends(unmatched)]

@@ -90,11 +90,11 @@ class ShardWrite:
         ref: Ref,
         work: Fill,
         commit: Commit,
-        told: Callable[[int, int], None],
+        on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
         """Fill by the shard's name and the key."""
-        return self.part.fill(session, ref, replace(work, key=(self.column, *work.key)), commit, told, go_on)
+        return self.part.fill(session, ref, replace(work, key=(self.column, *work.key)), commit, on_progress, go_on)
 
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         """Bring kept values of the shard's rows into columns."""

@@ -68,8 +68,8 @@ class FollowedTable:
 
     def holds(self, before: Mapping[str, str]) -> bool:
         """Return whether positions of the time of that shape still count; what only one of the two has does no harm."""
-        told = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE))}
-        return all(self.shape.get(name, value) == value for name, value in told.items())
+        columns = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE))}
+        return all(self.shape.get(name, value) == value for name, value in columns.items())
 
     def is_rewritten(self, before: Mapping[str, str]) -> bool:
         """Return whether ALTER TABLE may have given rows other values: their file is another one, and a column of then

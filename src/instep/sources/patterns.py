@@ -18,8 +18,8 @@ def selects(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str, st
 
     def selected(schema: str, name: str) -> bool:
         paths = (name, f"{schema}.{name}")
-        kept = not wanted or any(p.matches(path) for p in wanted for path in paths)
-        return kept and not any(p.matches(path) for p in unwanted for path in paths)
+        included = not wanted or any(p.matches(path) for p in wanted for path in paths)
+        return included and not any(p.matches(path) for p in unwanted for path in paths)
 
     return selected
 

@@ -15,7 +15,7 @@ from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.planning.projection import TableRead
 
 
-def wanted(read: TableRead, columns: Sequence[str]) -> list[Column]:
+def source_columns(read: TableRead, columns: Sequence[str]) -> list[Column]:
     """Return the source columns of the accepted ones named here, of all if none is named; ReadError if nothing is
     left."""
     found = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
@@ -51,9 +51,9 @@ def ranges(key: str, bounds: Sequence[int]) -> list[list[str]]:
     return [[f"{key} < {bounds[0]}"], *inner, [f"{key} >= {bounds[-1]}"]]
 
 
-def digest(said: Sequence[object]) -> str:
+def digest(parts: Sequence[object]) -> str:
     """Return the first 32 hex digits of the SHA-256 of what is to be equal while a catalog is unchanged."""
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:

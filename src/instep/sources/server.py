@@ -55,14 +55,14 @@ class ServerConfig:
         it. What is done with a batch before the next one is asked for does not count."""
         waited, end = 0.0, object()
         while True:
-            asked = time.monotonic()
+            began = time.monotonic()
             batch: Any = next(batches, end)
-            waited += time.monotonic() - asked
+            waited += time.monotonic() - began
             if batch is end:
                 return
             if self.statement_timeout and waited > self.statement_timeout + _LATE:
-                said = "the server goes on sending after statement_timeout"
-                raise ReadError(f"{table}: {said}", hint="raise it if the query needs longer")
+                message = "the server goes on sending after statement_timeout"
+                raise ReadError(f"{table}: {message}", hint="raise it if the query needs longer")
             yield batch
 
     def is_over(self, begun: float) -> bool:
@@ -74,7 +74,7 @@ class ServerConfig:
         """`user@host:port/database`, for messages."""
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
-    def told(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
         """Return a text of the server's or a library's as it may be passed on: without the password, which it may
         repeat, on one line, without what moves a cursor, and not too long."""
         return quoted(text.replace(self.password, "***") if self.password else text)

@@ -95,9 +95,24 @@ def _command(ssh: Ssh, host: str, port: int, timeout: float, key: str, known: st
         options |= {"HostKeyAlias": _ALIAS}
     if file := known or ssh.known_hosts:
         options |= {"UserKnownHostsFile": _path(file), "GlobalKnownHostsFile": "/dev/null"}
-    said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    options_given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return ["ssh", "-F", "none", "-a", "-x", "-T", *said, "-p", str(ssh.port), "-l", ssh.user, "-W", target, ssh.host]
+    return [
+        "ssh",
+        "-F",
+        "none",
+        "-a",
+        "-x",
+        "-T",
+        *options_given,
+        "-p",
+        str(ssh.port),
+        "-l",
+        ssh.user,
+        "-W",
+        target,
+        ssh.host,
+    ]
 
 
 def _path(text: str) -> str:
@@ -129,15 +144,15 @@ class _Tunnel(Way):
 
     def _start(self, connection: socket.socket) -> None:
         _running[:] = [child for child in _running if child.poll() is None]
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the tunnel is
+        output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the tunnel is
         ends = connection.fileno()
         try:
-            child = subprocess.Popen(self.command, stdin=ends, stdout=ends, stderr=said, start_new_session=True)
+            child = subprocess.Popen(self.command, stdin=ends, stdout=ends, stderr=output, start_new_session=True)
         except FileNotFoundError:
-            said.close()
+            output.close()
             self._missing = True
             return
-        self._children.append((child, said))
+        self._children.append((child, output))
         _running.append(child)
 
     def close(self) -> None:
@@ -146,18 +161,18 @@ class _Tunnel(Way):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self._thread.join()
-        for _, said in self._children:
-            said.close()
+        for _, output in self._children:
+            output.close()
 
     def explain(self) -> None:
         """Raise what `ssh` said, if it failed."""
         if self._missing:
             raise SetupError("the program ssh is not installed, which a source with ssh needs", hint="install OpenSSH")
-        for child, said in self._children:
+        for child, output in self._children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(_ENDS)
-            said.seek(0)
-            if child.returncode and (text := said.read().decode(errors="replace").strip()):
+            output.seek(0)
+            if child.returncode and (text := output.read().decode(errors="replace").strip()):
                 raise explained(self.ssh, self.target, text) from None
 
 
@@ -166,14 +181,14 @@ def explained(ssh: Ssh, target: str, text: str) -> ConnectError:
     lines = [line.strip() for line in text.splitlines() if line.strip(" @\r")][::-1]
     changed = [line for line in lines if _CHANGED in line]
     for line in changed or lines:
-        for mark, message, hint in _SAID:
+        for mark, message, hint in _FAILURES:
             if re.search(mark, line):
                 return ConnectError(f"{ssh.place}: {message.format(target=target)} ({line})", hint=hint)
     return ConnectError(f"{ssh.place}: ssh failed: {lines[0]}", hint="check the source's ssh settings")
 
 
 _CHANGED = "IDENTIFICATION HAS CHANGED"
-_SAID = (
+_FAILURES = (
     (_CHANGED, "the SSH server shows another host key than the known one",
      "somebody may be in between: ask its operator for the new key, then put it into ssh.host_key"),
     ("host key is known for|Host key verification failed", "the SSH server's host key is not known",

@@ -21,7 +21,7 @@ GIVEN = "__given"
 
 
 @dataclass(frozen=True)
-class Brought:
+class TableCounts:
     """Operations on one table; `truncated`: what stood before some of them is gone."""
 
     upserts: int = 0
@@ -36,8 +36,8 @@ class Brought:
     def __bool__(self) -> bool:
         return self.truncated or self.count > 0
 
-    def __add__(self, more: Brought) -> Brought:
-        return Brought(
+    def __add__(self, more: TableCounts) -> TableCounts:
+        return TableCounts(
             self.upserts + more.upserts,
             self.updates + more.updates,
             self.deletes + more.deletes,
@@ -49,7 +49,7 @@ class Brought:
 class Operations(Protocol):
     """A snapshot of one group: its `chunks` are the rows that replace those of their key."""
 
-    def brought(self, ref: Ref) -> Brought: ...
+    def counts(self, ref: Ref) -> TableCounts: ...
 
     def place_files(self, read: TableRead) -> None:
         """Put the files of rows where the rows say, as far as `read` tells what they say. For loads only, which come
@@ -74,7 +74,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def tables(self) -> Mapping[Ref, Brought]:
+    def tables(self) -> Mapping[Ref, TableCounts]:
         """What the group brought, operations that were held included."""
         ...
 
@@ -122,10 +122,10 @@ class Streams(Protocol):
     """A source that is a stream; outside of a run its snapshots show no rows."""
 
     def stream(
-        self, *, anew: bool, told: Callable[[Any], None], log: Callable[[Any], None]
+        self, *, anew: bool, on_counts: Callable[[Any], None], log: Callable[[Any], None]
     ) -> AbstractContextManager[Stream]:
-        """Return a run from the last saved state on, or from the start (`anew`). `told` hears its operations so far,
-        `log` what it says."""
+        """Return a run from the last saved state on, or from the start (`anew`). `on_counts` hears its operations so
+        far, `log` what it says."""
         ...
 
     def waits(self, ref: Ref) -> bool:

@@ -25,7 +25,7 @@ from instep.spark.java import Java
 DUMP_TO = "INSTEP_ARCHIVE_DUMP"
 """Environment variable: a session started with it writes its classes there when its JVM ends."""
 
-KEPT = 3
+MOST_ARCHIVES = 3
 """Archives in one cache, of 200 MB each: as many environments start quickly beside each other."""
 
 
@@ -132,7 +132,7 @@ def _make(archive: Path, cache: str) -> None:
 def _record(fresh: Path, archive: Path) -> None:
     digest, size = sha256_file(fresh), fresh.stat().st_size
     by_age = sorted(archive.parent.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
-    for old in by_age[: 1 - KEPT]:
+    for old in by_age[: 1 - MOST_ARCHIVES]:
         discard(old)
     _write(archive.with_suffix(".json"), {"size": size, "sha256": digest})
     fresh.replace(archive)

@@ -60,9 +60,9 @@ def extract(
     parts = pack(chunks, task_count(limits, tasks or TASKS_PER_CORE * cores(spark), cores(spark)))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
-    told = temporary("progress") if progress else nullcontext("")
+    progress_folder = temporary("progress") if progress else nullcontext("")
     beside = (spec.location.rpartition("/")[0] for spec in by_table.values())  # in it, a commit would sweep it away
-    with told as folder, witness(beside, elsewhere(spark)) as seen:
+    with progress_folder as folder, witness(beside, elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]
         task = ExtractTask(tuple(work), folder, seen)
         fresh = FreshResults(folder)

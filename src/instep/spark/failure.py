@@ -44,8 +44,8 @@ def explain(error: BaseException) -> InstepError:
 def _setup(text: str) -> SetupError | None:
     """What a machine of the cluster does not have."""
     if "PYTHON_VERSION_MISMATCH" in text:
-        said = _VERSIONS.search(text)
-        there = f" ({said[1]} there, {said[2]} here)" if said else ""
+        versions = _VERSIONS.search(text)
+        there = f" ({versions[1]} there, {versions[2]} here)" if versions else ""
         return SetupError(f"Spark's workers run another version of Python{there}", hint=_SAME)
     if found := _NO_PROGRAM.search(text):
         return SetupError(f"Spark's workers have no Python at {found[1]}", hint=_SAME)

@@ -79,11 +79,11 @@ class FrameTask:
         assert context is not None
         number = context.partitionId()
         settle, spec, share, chunks = unpacked(self.work)
-        told = None
+        progress = None
         if self.folder and Path(self.folder).is_dir():
-            told = TaskProgress(self.folder, self.first + number)
+            progress = TaskProgress(self.folder, self.first + number)
         given = SparkBatches(batches, settle)
-        done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), told, share))
+        done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), progress, share))
         for _ in given.batches:  # what is left of a part that failed
             pass
         yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["result"])
@@ -111,8 +111,8 @@ def extract_frames(
     work, first = [], 0
     with temporary("progress") if progress else nullcontext("") as folder:
         for table, own in by_table.items():
-            told = packed((reader.settle, known[table], share, own))
-            work.append(_TableJob(spark, reader, own, FrameTask(told, folder, first)))
+            payload = packed((reader.settle, known[table], share, own))
+            work.append(_TableJob(spark, reader, own, FrameTask(payload, folder, first)))
             first += len(own)
         results = _all(work, _Room(limits.connections), slots, lambda: progress(collect(folder)) if progress else None)
     if progress:

@@ -144,14 +144,14 @@ def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=jvm.port, auth_token=jvm.secret))
     try:
         java, option = gateway.jvm, getattr(gateway.jvm.scala, "Option")  # noqa: B009 - Option is a Java class
-        said = java.java.io.PrintStream(java.java.io.ByteArrayOutputStream())
+        output = java.java.io.PrintStream(java.java.io.ByteArrayOutputStream())
         resolver = java.org.apache.spark.util.MavenUtils
         cached, fresh = (
-            resolver.buildIvySettings(option.apply(None), option.apply(str(scratch)), use, said)
+            resolver.buildIvySettings(option.apply(None), option.apply(str(scratch)), use, output)
             for use in (True, False)
         )
         none = java.scala.collection.immutable.List.newBuilder().result()
-        found = resolver.resolveMavenCoordinates(coordinates, cached, option.apply(fresh), False, none, False, said)
+        found = resolver.resolveMavenCoordinates(coordinates, cached, option.apply(fresh), False, none, False, output)
         return [Path(found.apply(at)) for at in range(found.size())]
     except Py4JJavaError as error:
         reason = str(error.java_exception.getMessage()).strip().replace("\n", " ")

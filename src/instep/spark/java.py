@@ -80,10 +80,10 @@ def _version(java: Path) -> str:
         if match := re.search(r'^JAVA_VERSION="([^"]+)"', (java.parents[1] / "release").read_text(), re.MULTILINE):
             return match[1]
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise SetupError(f"{java} does not run: {error}", hint=INSTALL) from error
-    match = re.search(r'version "([^"]+)"', told)
+    match = re.search(r'version "([^"]+)"', output)
     return match[1] if match else "0"
 
 
@@ -151,7 +151,7 @@ def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: M
     return Jvm(process, port, secret, output, folder)
 
 
-def said(output: IO[bytes]) -> str:
+def output_tail(output: IO[bytes]) -> str:
     """Return the end of what a JVM and its workers wrote; its own place in the file is left alone."""
     size = os.fstat(output.fileno()).st_size
     return os.pread(output.fileno(), 10_000, max(0, size - 10_000)).decode(errors="replace").strip()
@@ -161,7 +161,7 @@ def _gateway(process: subprocess.Popen[bytes], info: Path, output: IO[bytes]) ->
     """(port, secret) once the JVM has written them."""
     while not info.exists():
         if process.poll() is not None:
-            tail = " | ".join(said(output).splitlines()[-3:])[:600]
+            tail = " | ".join(output_tail(output).splitlines()[-3:])[:600]
             if process.stdin:
                 process.stdin.close()
             raise JvmExited(

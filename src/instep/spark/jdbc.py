@@ -126,7 +126,7 @@ def connect(spark: SparkSession, login: Login, what: str) -> Iterator[JdbcConnec
         driver = kind.getDeclaredConstructor(none).newInstance(gateway.new_array(jvm.java.lang.Object, 0))
         found = driver.connect(login.url, settings)
     except Exception as error:
-        raise ConnectError(f"{what}: {login.clean(said(error))}", hint=_LOGIN) from None
+        raise ConnectError(f"{what}: {login.clean(driver_message(error))}", hint=_LOGIN) from None
     if found is None:
         raise SetupError(
             f"{what}: {login.driver} does not take URLs such as {login.url}", hint="correct `driver` or `url`"
@@ -162,7 +162,7 @@ class JdbcConnection:
             raise
         except Exception as error:
             raise ReadError(
-                f"{self.what}: {doing} failed: {self.login.clean(said(error))}",
+                f"{self.what}: {doing} failed: {self.login.clean(driver_message(error))}",
                 hint="check the connection with `instep source test`",
             ) from None
 
@@ -319,7 +319,7 @@ def _options(jvm: Any, login: Login, scan: JdbcScan) -> Any:
 _THROWN = re.compile(r"(?:^|: |Caused by: )([\w.$]+(?:Exception|Error|Fault)): ([^\n]+)", re.MULTILINE)
 
 
-def said(error: BaseException) -> str:
+def driver_message(error: BaseException) -> str:
     """Return what the driver said, on one line: the outermost SQLException, or the innermost cause if there is none."""
     thrown = _chain(getattr(error, "java_exception", None)) or _THROWN.findall(str(error))
     if not thrown:

@@ -22,7 +22,7 @@ class MergePlan:
     """Plan of a merge.
 
     `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
-    whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order`
+    whole source table (empty: not known), `requested` those that the source was asked for (empty: all or none). `order`
     are the staged files, oldest first. `values` are compared and set, `stamps` (system columns) set but not compared,
     `inserted` all columns of a new row. `synced` and `deleted` are system columns ("" without); `at` is microseconds
     since 1970 UTC. `since`: (column, literal, SQL type). `within`: a column and its value in all rows that may be
@@ -38,7 +38,7 @@ class MergePlan:
     inserted: tuple[str, ...]
     at: int
     keys: Name = ()
-    asked: Name = ()
+    requested: Name = ()
     order: tuple[str, ...] = ()
     cursor: str = ""
     complete: bool = False
@@ -174,7 +174,7 @@ def _clauses(plan: MergePlan) -> list[str]:
     sets = ", ".join(f"t.{name(c)} = s.{name(c)}" for c in columns)
     values = ", ".join(f"s.{name(c)}" for c in plan.inserted)
     found = [f"WHEN MATCHED AND {_updates(plan)} THEN UPDATE SET {sets}"]
-    if plan.asked:
+    if plan.requested:
         found += _gone(plan)
     found.append(f"WHEN NOT MATCHED AND s.{STAGED} THEN INSERT ({_list(plan.inserted)}) VALUES ({values})")
     if (plan.complete or plan.keys) and plan.deletes == "hard":
@@ -226,7 +226,7 @@ STAGED, _RANK, _ORDER = "`__staged`", "`__rank`", "`__order`"
 
 def source_sql(plan: MergePlan) -> str:
     """Return one row a key: the latest staged one, or the bare key where only `keys` or `asked` has it."""
-    if not (known := plan.keys or plan.asked):
+    if not (known := plan.keys or plan.requested):
         return f"SELECT *, true AS {STAGED} FROM ({latest_sql(plan)})"
     keyed = ", ".join(f"coalesce(r.{name(k)}, k.{name(k)}) AS {name(k)}" for k in plan.key)
     rest = "".join(f", r.{name(c)}" for c in plan.inserted if c not in plan.key)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.address import SOCKET
-from instep.engine.wire import SPARK_WITHIN, TELLS_AFTER, last_said, log_of, receive, send
+from instep.engine.wire import SPARK_WITHIN, TELLS_AFTER, log_of, log_tail, receive, send
 from instep.errors import SetupError
 from instep.logs import clean
 from instep.spark.given import CATALOG, apply_settings, own_settings
@@ -92,7 +92,7 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
         return None
     umask = os.umask(0o077)
     os.umask(umask)
-    wanted = {"settings": _kept_settings(settings), "variables": variables, "umask": umask, "folder": str(Path.cwd())}
+    wanted = {"settings": _shared_settings(settings), "variables": variables, "umask": umask, "folder": str(Path.cwd())}
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.connect(place)
@@ -101,8 +101,8 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
     except OSError:
         return None
     if how := answer.get("ended"):
-        said = clean(last_said(Path(place))) or log_of(Path(place))
-        sys.stderr.write(f"the engine's Spark has ended {how}, and this command starts its own: {said}\n")
+        message = clean(log_tail(Path(place))) or log_of(Path(place))
+        sys.stderr.write(f"the engine's Spark has ended {how}, and this command starts its own: {message}\n")
     return answer if "port" in answer else None  # what is wrong is said by a JVM of its own
 
 
@@ -116,7 +116,7 @@ def _answer(engine: socket.socket, place: Path) -> dict[str, Any]:
         answer = receive(engine)[0]
     if answer is not None and (seconds := answer.get("late")):
         raise SetupError(
-            f"the engine's Spark is not there after {seconds:.0f} s: {clean(last_said(place)) or 'it says nothing'} "
+            f"the engine's Spark is not there after {seconds:.0f} s: {clean(log_tail(place)) or 'it says nothing'} "
             f"({log_of(place)})",
             hint="`instep engine stop` ends it; `--no-engine` runs a command with a Spark of its own",
         )
@@ -137,14 +137,14 @@ def _holds_secret(name: str, value: str) -> bool:
     return bool(_SECRET.search(name)) and not Path(value).is_file()  # of a file only the path is kept
 
 
-def _kept_settings(settings: SparkSettings) -> dict[str, Any]:
+def _shared_settings(settings: SparkSettings) -> dict[str, Any]:
     """Return the settings that a JVM and its context are started with, without those that each session has."""
-    said = asdict(replace(settings, catalogs={}, quick=True, resident=True))
+    values = asdict(replace(settings, catalogs={}, quick=True, resident=True))
     conf = {key: value for key, value in settings.conf.items() if not key.startswith(CATALOG)}
     stores = [*map(str, _stores(settings))]
     files = [*settings.jars, *settings.drivers, *stores]
     changed = {file: Path(file).stat().st_mtime_ns for file in files if Path(file).is_file()}
-    return {**said, "conf": conf, "stores": stores, "changed": changed}
+    return {**values, "conf": conf, "stores": stores, "changed": changed}
 
 
 def _stores(settings: SparkSettings) -> list[Path]:
@@ -170,14 +170,14 @@ def _join(answer: Mapping[str, Any]) -> SparkSession:
         def cancelAllJobs(self) -> None:
             pass
 
-    told = {"PYSPARK_GATEWAY_PORT": str(answer["port"]), "PYSPARK_GATEWAY_SECRET": str(answer["secret"])}
-    os.environ.update(told)
+    environment = {"PYSPARK_GATEWAY_PORT": str(answer["port"]), "PYSPARK_GATEWAY_SECRET": str(answer["secret"])}
+    os.environ.update(environment)
     os.environ["PYSPARK_PYTHON"] = str(answer["python"])
     try:
         SparkContext._ensure_initialized()
         hush()
     finally:
-        for name in told:
+        for name in environment:
             os.environ.pop(name, None)
     jvm: Any = SparkContext._jvm
     running = jvm.org.apache.spark.SparkContext.getOrCreate()
@@ -224,8 +224,8 @@ def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
     os.environ.update(wanted["variables"])
     os.umask(wanted["umask"])
     os.chdir(wanted["folder"])
-    said = {key: value for key, value in wanted["settings"].items() if key not in ("stores", "changed")}
-    settings = SparkSettings(**{**said, "jars": tuple(said["jars"]), "drivers": tuple(said["drivers"])})
+    shared = {key: value for key, value in wanted["settings"].items() if key not in ("stores", "changed")}
+    settings = SparkSettings(**{**shared, "jars": tuple(shared["jars"]), "drivers": tuple(shared["drivers"])})
     settings = replace(
         settings,
         drivers=(*wanted["settings"]["stores"], *settings.drivers),
@@ -251,9 +251,9 @@ def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
     ended: dict[int, float] = {}
     while is_alive() and not context._jsc.sc().isStopped():
         if select.select([peer], [], [], _LOOKS)[0]:
-            if (heard := _next(peer)) is None:
+            if (message := _next(peer)) is None:
                 break
-            ended[int(heard["ended"])] = time.monotonic()
+            ended[int(message["ended"])] = time.monotonic()
         ended = {one: since for one, since in ended.items() if time.monotonic() - since < _LATE}
         for one in ended:
             _cancel(session, one)

@@ -49,5 +49,5 @@ class _RewritePart(ExtractTask):
 
         context = TaskContext.get()
         work, place, part = unpacked(self.work[number])
-        told = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
-        return pickle.dumps((place, work(part, context.attemptNumber() if context else 0, told)))
+        progress = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
+        return pickle.dumps((place, work(part, context.attemptNumber() if context else 0, progress)))

@@ -166,8 +166,8 @@ def _ensure_jvm(settings: SparkSettings, conf: Mapping[str, str]) -> None:
 
 def _launch(java: Java, settings: SparkSettings, stores: Sequence[Path]) -> Jvm:
     path = jars.classpath(settings.cache, settings.jars)
-    kept = archive.path_for(java, path, settings.cache)
-    fast = archive.options(kept) if settings.quick else ()
+    archive_file = archive.path_for(java, path, settings.cache)
+    fast = archive.options(archive_file) if settings.quick else ()
     if settings.quick and not fast:
         archive.build_later(settings.cache)
     env = {
@@ -185,7 +185,7 @@ def _launch(java: Java, settings: SparkSettings, stores: Sequence[Path]) -> Jvm:
         if not fast:
             raise
         jvm = launch(java, [*path, *stores], (*_memory(settings), *_compiler(settings)), env)
-        archive.discard(kept)  # without it the JVM starts: the archive was to blame
+        archive.discard(archive_file)  # without it the JVM starts: the archive was to blame
         return jvm
 
 
@@ -207,13 +207,13 @@ def _adopt(jvm: Jvm) -> None:
     """Make `jvm` the one that pyspark talks to. The variables are how pyspark is told, and only that long."""
     from pyspark import SparkContext
 
-    told = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
-    os.environ.update(told)
+    environment = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
+    os.environ.update(environment)
     try:
         SparkContext._ensure_initialized()
         hush()
     finally:
-        for name in told:
+        for name in environment:
             os.environ.pop(name, None)
 
 

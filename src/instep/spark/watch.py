@@ -22,18 +22,18 @@ class TaskProgress:
     def __init__(self, folder: str, task: int, interval: float = 0.3) -> None:
         self._file, self._interval = Path(folder) / f"{task}.json", interval
         self._done: dict[str, tuple[int, int]] = {}
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def __call__(self, progress: ChunkProgress) -> None:
         rows, size = self._done.get(progress.table, (0, 0))
         now = (rows + progress.rows, size + progress.bytes)
         if progress.done:
             self._done[progress.table] = now
-        if progress.done or time.monotonic() - self._told >= self._interval:
+        if progress.done or time.monotonic() - self._reported_at >= self._interval:
             self._tell({**self._done, progress.table: now})
 
     def _tell(self, counts: Counts) -> None:
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
         fresh = self._file.with_suffix(".new")
         with suppress(OSError):  # a full disk stops the data first, with a clear message
             fresh.write_text(json.dumps(counts))

@@ -47,7 +47,7 @@ class Conformed:
     `rejected` rows have a key that does not fit."""
 
     batch: pa.RecordBatch
-    held: tuple[QuarantinedValue, ...] = ()
+    quarantined: tuple[QuarantinedValue, ...] = ()
     casts: Mapping[str, int] | None = None
     invalid_values: int = 0
     rejected: int = 0
@@ -116,7 +116,7 @@ class _ConformedBatch:
         place: Callable[[int], str],
     ) -> None:
         self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
-        self.held: list[QuarantinedValue] = []
+        self.quarantined: list[QuarantinedValue] = []
         self.unkeyed = 0
         self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
         self.values = {name: done.values for name, done in self.casts.items()}
@@ -124,17 +124,17 @@ class _ConformedBatch:
     def done(self, ids: RowIds) -> Conformed:
         bad = self._invalid_values()
         refused = self._refused_rows()
-        kept = None if refused is None else pc.invert(refused)
-        self._system(ids, bad, kept)
+        accepted = None if refused is None else pc.invert(refused)
+        self._system(ids, bad, accepted)
         batch = self._assemble()
         if refused is not None:
             self._reject(refused, bad)
-            batch = batch.filter(kept)
+            batch = batch.filter(accepted)
         for at, columns in bad.items():
             self._hold(at, columns)
         lossy = Counter({f"{n}: {why}": count for n, done in self.casts.items() for why, count in done.lossy.items()})
         invalid_values = sum(map(len, bad.values()))
-        return Conformed(batch, tuple(self.held), lossy, invalid_values, self.rows - len(batch), self.unkeyed)
+        return Conformed(batch, tuple(self.quarantined), lossy, invalid_values, self.rows - len(batch), self.unkeyed)
 
     def _column(self, column: StageColumn) -> Cast:
         field = self.spec.schema.field(column.name)
@@ -194,13 +194,15 @@ class _ConformedBatch:
     def _reject(self, refused: pa.Array, bad: dict[int, list[StageColumn]]) -> None:
         for at in pc.indices_nonzero(refused).to_pylist():
             whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
-            self.held.append(QuarantinedValue(self._key(at), "", compact_json(whole), self._why(at), self.place(at)))
+            self.quarantined.append(
+                QuarantinedValue(self._key(at), "", compact_json(whole), self._why(at), self.place(at))
+            )
             self.unkeyed += any(c.key for c in bad.pop(at, ()))
 
     def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
         for column in columns:
             reason = self.casts[column.name].invalid_values[at]
-            self.held.append(
+            self.quarantined.append(
                 QuarantinedValue(self._key(at), column.path, self._original(column, at), reason, self.place(at))
             )
 
@@ -220,7 +222,7 @@ class _ConformedBatch:
             return str(self.values[column.name][at].as_py())
         return original(values, at, column.source)
 
-    def _system(self, ids: RowIds, bad: Mapping[int, list[StageColumn]], kept: pa.Array | None) -> None:
+    def _system(self, ids: RowIds, bad: Mapping[int, list[StageColumn]], accepted: pa.Array | None) -> None:
         names = self.spec.system
         if names.synced:
             self.values[names.synced] = pa.repeat(pa.scalar(self.spec.synced, pa.timestamp("us", "UTC")), self.rows)

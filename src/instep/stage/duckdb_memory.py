@@ -57,10 +57,10 @@ def in_duckdb(
         try:
             yield db
         except duckdb.Error as error:
-            said = str(error).strip().splitlines()[0]
+            message = str(error).strip().splitlines()[0]
             if isinstance(error, duckdb.OutOfMemoryException):
                 hint = "free disk space for temporary files, then run it again"
-                raise DestinationError(f"the rows do not fit into memory: {said}", hint=hint) from error
+                raise DestinationError(f"the rows do not fit into memory: {message}", hint=hint) from error
             if wrong is None:
                 raise
-            raise wrong(said) from error
+            raise wrong(message) from error

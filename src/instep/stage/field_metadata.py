@@ -17,14 +17,14 @@ from instep.stage.casts.text import is_text
 
 _KEY, _NO_NUL = b"instep:text", b"without NUL"
 _JSON, _VALID, _WHOLE = b"instep:json", b"valid", b"without half surrogates"
-_PARTITION, _TOLD = b"instep:partition", b"told apart by texts"
+_PARTITION, _BY_TEXTS = b"instep:partition", b"told apart by texts"
 WITHOUT_NUL: Final[Mapping[bytes | str, bytes | str]] = {_KEY: _NO_NUL}
 """Metadata of a field whose texts may not contain a NUL."""
 VALID_JSON: Final[Mapping[bytes | str, bytes | str]] = {_JSON: _VALID}
 """Metadata of a field that the destination parses as JSON: some servers take for JSON what is none."""
 WHOLE_JSON: Final[Mapping[bytes | str, bytes | str]] = {_JSON: _WHOLE}
 """The same where an escaped half of a surrogate pair is not taken either."""
-IN_PARTITIONS: Final[Mapping[bytes | str, bytes | str]] = {_PARTITION: _TOLD}
+IN_PARTITIONS: Final[Mapping[bytes | str, bytes | str]] = {_PARTITION: _BY_TEXTS}
 """Metadata of a field whose values are written down as texts, in which an empty one means NULL."""
 NUL = "a NUL in the text"
 NO_JSON = "not JSON"
@@ -43,7 +43,7 @@ def limited(done: Cast, field: pa.Field) -> Cast:
         odd |= dict.fromkeys(_with_nul(done.values), NUL)
     if (wanted := metadata.get(_JSON)) and is_text(done.values.type):
         odd |= _bad_json(done.values, _valid if wanted == _VALID else _whole)
-    if metadata.get(_PARTITION) == _TOLD:
+    if metadata.get(_PARTITION) == _BY_TEXTS:
         odd |= _untold(done.values)
     if not odd:
         return done

@@ -49,7 +49,9 @@ def extract_inline(
             results.append(result)
             hear([result])
     else:
-        results = _together(lambda part, told: run_chunks(reader, by_table, part, 0, told, share), parts, tell, hear)
+        results = _together(
+            lambda part, on_progress: run_chunks(reader, by_table, part, 0, on_progress, share), parts, tell, hear
+        )
     tell(totals(results))
     return results
 
@@ -87,7 +89,7 @@ class _Tally:
         self.stop = threading.Event()
         self.now: Counts = {}
         self._done: dict[str, tuple[int, int]] = {}
-        self._tell, self._told = tell, time.monotonic()
+        self._tell, self._reported_at = tell, time.monotonic()
 
     def __call__(self, progress: ChunkProgress) -> None:
         if self.stop.is_set():
@@ -97,8 +99,8 @@ class _Tally:
         if progress.done:
             self._done[progress.table] = reached
         self.now = {**self._done, progress.table: reached}
-        if self._tell is not None and time.monotonic() - self._told >= _POLL:
-            self._told = time.monotonic()
+        if self._tell is not None and time.monotonic() - self._reported_at >= _POLL:
+            self._reported_at = time.monotonic()
             self._tell(self.now)
 
 
@@ -127,5 +129,5 @@ def _sum(tallies: Iterable[_Tally]) -> Counts:
     return total
 
 
-def _silent(told: object) -> None:
+def _silent(unused: object) -> None:
     pass

@@ -39,8 +39,8 @@ def _over_tls(info: str) -> str:
     """Return the same keywords, where the password may be told; "" for those that want no TLS."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    kept = conninfo_to_dict(info)
-    if kept.pop("sslmode", "") == "disable":
+    options = conninfo_to_dict(info)
+    if options.pop("sslmode", "") == "disable":
         return ""
-    kept.pop("require_auth", None)
-    return make_conninfo("", **{**kept, "sslmode": "require"})
+    options.pop("require_auth", None)
+    return make_conninfo("", **{**options, "sslmode": "require"})

@@ -15,7 +15,7 @@ Record = tuple[int, str, str]
 """(its number in the file, its text, why it is no row)."""
 
 
-def told(batch: pa.RecordBatch, file: str, lines: pa.Array, refused: Sequence[Record] = ()) -> pa.RecordBatch:
+def with_origin(batch: pa.RecordBatch, file: str, lines: pa.Array, refused: Sequence[Record] = ()) -> pa.RecordBatch:
     """Return the batch with the file and record number (int64) of each row, and the records between them that are no
     rows."""
     numbers = lines.to_numpy()
@@ -35,7 +35,7 @@ def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
         return some
     place = origins(batch)
     lines = [int(place(at).rpartition(":")[2]) for at in rows.to_pylist()]
-    return told(some, metadata[_FILE].decode(), pa.array(lines, pa.int64()))
+    return with_origin(some, metadata[_FILE].decode(), pa.array(lines, pa.int64()))
 
 
 def origins(batch: pa.RecordBatch) -> Callable[[int], str]:

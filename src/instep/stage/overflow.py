@@ -37,8 +37,8 @@ def extra_json(columns: Sequence[tuple[StageColumn, pa.Array]], rows: int) -> pa
 
 
 def _object(members: Sequence[tuple[str, str | None]]) -> str | None:
-    told = [f"{name}:{text}" for name, text in members if text is not None]
-    return "{" + ",".join(told) + "}" if told else None
+    pairs = [f"{name}:{text}" for name, text in members if text is not None]
+    return "{" + ",".join(pairs) + "}" if pairs else None
 
 
 def _members(column: StageColumn, values: pa.Array) -> list[str | None]:

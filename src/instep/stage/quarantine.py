@@ -59,10 +59,10 @@ class QuarantineFile:
         self._file: NewFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
-    def add(self, held: Sequence[QuarantinedValue]) -> None:
+    def add(self, values: Sequence[QuarantinedValue]) -> None:
         if not self.spec.quarantine:
             return
-        self._rows.extend(held)
+        self._rows.extend(values)
         if len(self._rows) >= _GROUP:
             self._flush()
 

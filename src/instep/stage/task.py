@@ -212,7 +212,7 @@ class _ChunkRun:
         self.writer.write(done.batch)
         partial = bool(self.spec.system.meta and not self.spec.system.synced)
         no_rows = [] if partial else refused_records(batch, self.spec)
-        self.quarantine.add([h for h in done.held if h.column] if partial else [*done.held, *no_rows])
+        self.quarantine.add([h for h in done.quarantined if h.column] if partial else [*done.quarantined, *no_rows])
         self.read += len(batch) + len(no_rows)
         self.written += len(done.batch)
         self.invalid_values += done.invalid_values
@@ -223,7 +223,7 @@ class _ChunkRun:
 
     def finish(self) -> ChunkResult:
         files = self.writer.close()
-        held = self.quarantine.close()
+        quarantined = self.quarantine.close()
         stored = sum(f.rows for f in files)
         if stored + self.rejected != self.read:
             raise StageError(
@@ -239,7 +239,7 @@ class _ChunkRun:
             dict(self.casts),
             self.invalid_values,
             self.rejected,
-            held,
+            quarantined,
             unkeyed=self.unkeyed,
         )
 
@@ -255,7 +255,7 @@ class _ChunkRun:
 
 def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[QuarantinedValue]:
     """The records that the source could not make rows of; raises StageError under the policy `fail`."""
-    held = []
+    quarantined = []
     for file, (line, text, why) in refused(batch):
         if spec.on_invalid_value == "fail":
             raise StageError(
@@ -263,8 +263,8 @@ def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[QuarantinedV
                 hint="correct the file, or set `on_invalid_value: quarantine` to quarantine such records",
             )
         key = compact_json({"_file": file, "_line": str(line)})
-        held.append(QuarantinedValue(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))
-    return held
+        quarantined.append(QuarantinedValue(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))
+    return quarantined
 
 
 def pause(tried: int) -> float:

@@ -36,7 +36,7 @@ class Silence(Exception):
 
 class Patience:
     """Makes blocking calls of a driver that has no clock of its own, one at a time, and waits `seconds` (0: for ever)
-    for each of them, counted anew whenever `heard` is called.
+    for each of them, counted anew whenever `restart` is called.
 
     Each runs on a thread of this object. Nobody can end it: after a Silence what it uses is `broken`, stays with that
     thread, and may be neither used nor closed by others.
@@ -56,7 +56,7 @@ class Patience:
             self._thread = threading.Thread(target=_serve, args=(self._work,), name="patience", daemon=True)
             self._thread.start()
         call = _Call(act)
-        self.heard()
+        self.restart()
         self._work.put(call)
         try:
             while not call.done.wait(max(0.0, self._since + self.seconds - time.monotonic())):
@@ -79,7 +79,7 @@ class Patience:
         finally:
             self._finish(items.close)
 
-    def heard(self) -> None:
+    def restart(self) -> None:
         """The server goes on: it has said or taken something."""
         self._since = time.monotonic()
 
@@ -138,7 +138,7 @@ def patient(seconds: float) -> type[psycopg.Connection[Any]]:
             patience = Patience(limit and limit + _GRACE)
 
             def login() -> Any:
-                logins.next = patience.heard
+                logins.next = patience.restart
                 return super(Patient, cls).connect(conninfo, **more)
 
             try:
@@ -214,7 +214,7 @@ def _received(connection: psycopg.Connection[Any]) -> int:
     """Return bytes on this connection; 0 where nobody counts them."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as same:
-            told = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
-        return int(struct.unpack_from("=Q", told, _BYTES_RECEIVED)[0])
+            info = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
+        return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED)[0])
     except (OSError, AttributeError, struct.error):
         return 0

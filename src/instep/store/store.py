@@ -40,7 +40,7 @@ from instep.store.history.totals import Totals
 from instep.store.server.api_keys import ApiKeys
 from instep.store.server.audit import Audit
 from instep.store.server.connection_tests import Setups
-from instep.store.server.gauges import Standings
+from instep.store.server.gauges import StoreGauges
 from instep.store.server.idempotency import Idempotency
 from instep.store.server.pages import Pages
 from instep.store.server.resources import StoredResources
@@ -129,7 +129,7 @@ class Store:
         self.installation = Installation(self._db)
         self.positions = Positions(self._db)
         self.prune = Prune(self._db)
-        self.standing = Standings(self._db, self.workers, self.outbox)
+        self.gauges = StoreGauges(self._db, self.workers, self.outbox)
 
     @property
     def file(self) -> Path | None:

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from instep.crash import crashpoint
 from instep.destinations.facets import ViewsFacet
 from instep.errors import DestinationError, Fenced, InstepError
-from instep.events import Event, OldNameEnded, OldNameKept
+from instep.events import Event, OldNameEnded, OldNameRetained
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.planning.aliases import OldName, View, is_there, renames, settled, views, why_over
+from instep.schema.planning.aliases import OldName, View, is_present, renames, settled, views, why_over
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired
 from instep.suggest import did_you_mean
@@ -76,14 +76,14 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
     if not names or (shown := context.destination.views) is None:
         return
     there, fold = desired(context.store.accepted.catalog(context.name), context.naming), context.naming.fold
-    standing, now = settled(names, there, fold), context.store.old_names.now()
-    over = {n.number: why for n in standing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
-    alive = [n for n in standing if n.number not in over]
+    existing, now = settled(names, there, fold), context.store.old_names.now()
+    over = {n.number: why for n in existing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
+    alive = [n for n in existing if n.number not in over]
     with suppress(Fenced):
         trouble = _show(context, shown, views(alive, there, context.name), there, run)
         crashpoint("old_names.shown")
-        alive = [_told(n, trouble) for n in alive]
-        undecided = [n for n in names if n.batch and not last and not is_there(n, there)]
+        alive = [_with_trouble(n, trouble) for n in alive]
+        undecided = [n for n in names if n.batch and not last and not is_present(n, there)]
         with context.transaction():
             context.store.old_names.keep(context.name, [*alive, *undecided])
             context.store.events.add(*_events(context, names, alive, over))
@@ -121,7 +121,7 @@ def _noting(trouble: dict[Ref, str], *refs: Ref) -> Iterator[None]:
         trouble |= dict.fromkeys(refs, error.message if isinstance(error, InstepError) else str(error))
 
 
-def _told(name: OldName, trouble: Mapping[Ref, str]) -> OldName:
+def _with_trouble(name: OldName, trouble: Mapping[Ref, str]) -> OldName:
     why = trouble.get(name.view, "")
     return replace(name, shown="" if why else ".".join(name.view), trouble=why)
 
@@ -132,7 +132,7 @@ def _events(
     before, after = {n.number: n for n in was}, {n.number: n for n in now}
     for number, name in after.items():
         if name.shown and not before[number].shown:
-            yield OldNameKept(
+            yield OldNameRetained(
                 context.name, ".".join(name.table), name.old, name.shown, f"{name.until:%Y-%m-%dT%H:%M:%SZ}"
             )
     for number, name in before.items():

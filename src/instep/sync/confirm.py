@@ -49,14 +49,16 @@ def _fault(ref: Ref, group: StepGroup, there: Catalog) -> str:
 def _odd(found: Table, after: Table) -> str:
     is_, wanted = _shape(found), _shape(after)
     odd = [name for name in (*wanted, *is_) if is_.get(name) != wanted.get(name)]
-    return "; ".join(f"{name}: {_said(is_, name)} instead of {_said(wanted, name)}" for name in dict.fromkeys(odd))
+    return "; ".join(
+        f"{name}: {_column_text(is_, name)} instead of {_column_text(wanted, name)}" for name in dict.fromkeys(odd)
+    )
 
 
 def _shape(table: Table) -> Mapping[str, tuple[str, str | None, str | None]]:
     return {c.name: (str(c.type), c.alias, c.id) for c in table.columns}
 
 
-def _said(shape: Mapping[str, tuple[str, str | None, str | None]], name: str) -> str:
+def _column_text(shape: Mapping[str, tuple[str, str | None, str | None]], name: str) -> str:
     if name not in shape:
         return "no column"
     kind, alias, _ = shape[name]

@@ -83,7 +83,7 @@ class SyncContext:
     scope: Scope = field(default_factory=Scope)
 
     @property
-    def said(self) -> Selection:
+    def project_selection(self) -> Selection:
         """What the project file selects."""
         return self.file or self.selection
 

@@ -129,11 +129,11 @@ def settle(context: SyncContext) -> None:
 def _done(context: SyncContext, plan: StoredPlan) -> set[str]:
     """Return the steps whose table is as they leave it."""
     groups = plan_from_dict(plan.plan).groups()
-    done = (g for g in groups if carried_out(g, _there(context, refs_of(g))))
+    done = (g for g in groups if carried_out(g, _at_destination(context, refs_of(g))))
     return {s.id for g in done for s in g.steps}
 
 
-def _there(context: SyncContext, refs: Iterable[Ref]) -> Catalog:
+def _at_destination(context: SyncContext, refs: Iterable[Ref]) -> Catalog:
     try:
         return context.destination.schema.inspect(sorted(refs))
     except DestinationError:

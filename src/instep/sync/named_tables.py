@@ -12,10 +12,10 @@ from instep.suggest import did_you_mean
 from instep.sync.context import SyncContext
 
 
-def unknown_table(said: str, name: str, known: Collection[str]) -> InstepError:
-    """`said`: all of the message but the name."""
+def unknown_table(written: str, name: str, known: Collection[str]) -> InstepError:
+    """`written`: all of the message but the name."""
     hint = did_you_mean(name, known, "see `instep status` for the tables that are synced")
-    return InstepError(f"{said} {name}", hint=hint)
+    return InstepError(f"{written} {name}", hint=hint)
 
 
 def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -> None:
@@ -23,7 +23,9 @@ def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -
     if not names:
         return
     accepted = context.store.accepted.catalog(context.name)
-    chosen = sides(context.said, context.store.switches.of(context.name), seen.catalog, accepted, seen.identity)
+    chosen = sides(
+        context.project_selection, context.store.switches.of(context.name), seen.catalog, accepted, seen.identity
+    )
     known = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
     for name in sorted(set(names) - known):
         raise unknown_table(f"connection {context.name} syncs no table", name, known)

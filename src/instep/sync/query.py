@@ -30,7 +30,7 @@ T = TypeVar("T")
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
 
-HELD_BYTES = 256 << 20
+IN_MEMORY_BYTES = 256 << 20
 """The most bytes of one table that a query holds in memory; what is more goes through a temporary file."""
 _BATCH = 10_000
 """Rows that are written to a file at a time."""
@@ -155,7 +155,7 @@ def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.Duck
         connection.execute("set timezone = 'UTC'")
         try:
             views = _views_of(destination)
-            for number, (named, ref) in enumerate(_wanted(connection, destination, views, sql).items()):
+            for number, (named, ref) in enumerate(_tables_by_name(connection, destination, views, sql).items()):
                 rows = _read(destination, views, ref, Path(folder) / f"{number}.arrow")
                 _register(connection, rows, named, f"arrow_{number}")
             yield connection
@@ -182,7 +182,7 @@ def _views_of(destination: Destination) -> Mapping[Ref, View]:
     return destination.views.all() if destination.views else {}
 
 
-def _wanted(
+def _tables_by_name(
     connection: duckdb.DuckDBPyConnection, destination: Destination, views: Iterable[Ref], sql: str
 ) -> dict[Ref, Ref]:
     """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
@@ -223,7 +223,7 @@ def _tables(node: Any) -> Iterator[Ref]:
 def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: Path) -> pa.Table | Dataset:
     """Return the rows of a table, or of a view as it shows them."""
     if (view := views.get(ref)) is None:
-        return held_rows(destination.write.read(ref), file)
+        return rereadable_rows(destination.write.read(ref), file)
     rows = destination.write.read(view.table)
     shown = [(name, column) for name, column in view.columns if column in rows.schema.names]
     schema = pa.schema([rows.schema.field(column).with_name(name) for name, column in shown])
@@ -231,22 +231,22 @@ def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: P
     batches = (
         pa.RecordBatch.from_arrays([batch.column(column) for column in columns], schema=schema) for batch in rows
     )
-    return held_rows(pa.RecordBatchReader.from_batches(schema, batches), file)
+    return rereadable_rows(pa.RecordBatchReader.from_batches(schema, batches), file)
 
 
-def held_rows(rows: pa.RecordBatchReader, file: Path, most: int = HELD_BYTES) -> pa.Table | Dataset:
+def rereadable_rows(rows: pa.RecordBatchReader, file: Path, most: int = IN_MEMORY_BYTES) -> pa.Table | Dataset:
     """Return rows so that they may be read several times: in memory, or from this file if they are more bytes."""
-    held, size = list[pa.RecordBatch](), 0
+    batches, size = list[pa.RecordBatch](), 0
     for batch in rows:
-        held.append(batch)
+        batches.append(batch)
         size += batch.nbytes
         if size > most:
             break
     else:
-        return pa.Table.from_batches(held, rows.schema)
+        return pa.Table.from_batches(batches, rows.schema)
     with ipc.new_file(file, rows.schema) as writer:
-        while held:
-            writer.write_batch(held.pop(0))
+        while batches:
+            writer.write_batch(batches.pop(0))
         for batch in rows:
             writer.write_batch(batch)
     return dataset(file, format="ipc")

@@ -26,9 +26,9 @@ from instep.sync.aliases import troubles
 from instep.sync.claim import claimed, status_of
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import settle
-from instep.sync.detection.detect import DetectionResult, asked, detect, record
+from instep.sync.detection.detect import DetectionResult, detect, record, waiting_ids
 from instep.sync.detection.pause import hold, reconsider
-from instep.sync.detection.recent_discovery import seen_now
+from instep.sync.detection.recent_discovery import current_discovery
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import forget_dropped, forget_old_names
@@ -63,7 +63,7 @@ ALL = RunScope()
 
 def sync(
     context: SyncContext,
-    wanted: RunScope = ALL,
+    scope: RunScope = ALL,
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> SyncReport:
@@ -77,21 +77,21 @@ def sync(
     _check_log(context)
     reconsider(context)
     engine, progress = engine or on_spark(context), progress or Silent()
-    with claimed(context, wanted.kind) as run, context.tables_born():
+    with claimed(context, scope.kind) as run, context.tables_born():
         remove_abandoned()
         engine.begin()
         context, outcome = replace(context, run=run), RunOutcome()
         streams = isinstance(context.source, Streams)
-        anew = wanted.full or wanted.kind == "backfill"
+        anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)
         if streams:
-            follow = Streaming(context, run, wanted, outcome, progress, anew or sent_again(context, wanted, outcome))
-        work = _Sync(context, run, wanted, progress, engine, outcome, follow)
+            follow = Streaming(context, run, scope, outcome, progress, anew or sent_again(context, scope, outcome))
+        work = _Sync(context, run, scope, progress, engine, outcome, follow)
         try:
-            if not wanted.columns or streams:
+            if not scope.columns or streams:
                 work.run_passes()
             if not streams:
-                Filling(work.context, run, engine, work.progress, work.outcome, wanted).all()
+                Filling(work.context, run, engine, work.progress, work.outcome, scope).all()
             promote_rest(work.context, run, work.outcome)
         finally:
             tables = work.record()
@@ -135,7 +135,7 @@ def on_spark(context: SyncContext) -> OnSpark:
 class _Sync:
     context: SyncContext
     run: Run
-    wanted: RunScope
+    scope: RunScope
     progress: Progress
     engine: Engine
     outcome: RunOutcome
@@ -177,7 +177,7 @@ class _Sync:
                 pass_ = LoadPass(
                     self.context,
                     self.run,
-                    self.wanted,
+                    self.scope,
                     snapshot,
                     detection,
                     self.outcome,
@@ -189,7 +189,7 @@ class _Sync:
                 loads = pass_.loads()  # which may ask for backfills
                 waits = self.context.store.backfills.waiting(self.context.name)
                 now = frozenset((b.number, b.wanted_at) for b in waits)
-                loads = [replace(load, asked=now) for load in loads]
+                loads = [replace(load, backfills=now) for load in loads]
             crashpoint("sync.planned")
             self.progress.tables(rows_of(detection, loads))
             if not loads:
@@ -284,13 +284,15 @@ class _Sync:
         for text in resume_mappings(context, self.run):
             outcome.note(text)
         with span("discover"):
-            discovery, relied = seen_now(context, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
+            discovery, relied = current_discovery(
+                context, snapshot, rely=attempt == 0 and isinstance(self.follow, Following)
+            )
         if attempt == 0:
-            check_named(context, self.wanted.tables, discovery)
-            if self.wanted.drop_retained:
-                let_go(context, self.run, self.wanted.tables)
-            if self.wanted.drop_columns:
-                drop_named(context, self.run, self.wanted.drop_columns)
+            check_named(context, self.scope.tables, discovery)
+            if self.scope.drop_retained:
+                let_go(context, self.run, self.scope.tables)
+            if self.scope.drop_columns:
+                drop_named(context, self.run, self.scope.drop_columns)
         count = attempt == 0 and not relied
         with span("detect"):
             detection = detect(context, discovery, count=count, stored=relied, snapshot=snapshot)
@@ -318,7 +320,7 @@ class _Sync:
         )
         for text in texts:
             outcome.note(text)
-        outcome.waiting = asked(context, detection, reviews)
+        outcome.waiting = waiting_ids(context, detection, reviews)
         if paused := context.store.pauses.connection(context.name):
             raise Blocked(f"connection {context.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
@@ -336,7 +338,7 @@ class _Sync:
 
     def note_missing(self, detection: DetectionResult) -> None:
         """Record the patterns of the project file that fit nothing, each as a failed table; the last pass counts."""
-        if self.wanted.tables:
+        if self.scope.tables:
             return
         self.outcome.missing = {
             ref: TableRun(self.run.id, ref, "failed", PATTERN, error=why)

@@ -45,7 +45,7 @@ class TableStatus:
     old_names: tuple[OldName, ...] = ()
 
 
-def standing(context: SyncContext, path: str) -> TableStatus:
+def table_status(context: SyncContext, path: str) -> TableStatus:
     """Return the accepted table of this path; InstepError if there is none."""
     store, accepted = context.store, context.store.accepted.catalog(context.name)
     known = {t.path: t for t in accepted.tables}
@@ -63,7 +63,7 @@ def standing(context: SyncContext, path: str) -> TableStatus:
         _cursor_from(context, table),
         tuple(p for p in store.pauses.active(context.name) if p.table in (None, table.ref)),
         tuple(r for r in store.reviews.find(context.name, ("open",)) if r.table == table.ref and r.action != "apply"),
-        tuple(c for c in store.copies.standing(context.name) if c.table == table.ref),
+        tuple(c for c in store.copies.existing(context.name) if c.table == table.ref),
         tuple(n for n in store.old_names.of(context.name) if n.table == destination_ref(table, context.naming)),
     )
 
@@ -106,7 +106,7 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
     return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}{start}"
 
 
-__all__ = ["TableStatus", "standing"]
+__all__ = ["TableStatus", "table_status"]
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def statuses(
     is held there and for a budget of backfills, a source never. `trouble` is told why something could not be looked
     at."""
     runs, versions = store.pages.latest_runs(names), store.accepted.latest_of(names)
-    pauses, copies = store.pauses.active_of(names), store.copies.standing_of(names)
+    pauses, copies = store.pauses.active_of(names), store.copies.existing_of(names)
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
-    tables, that_held = store.runs.latest_tables_of(names), store.runs.that_held(names)
+    tables, quarantining = store.runs.latest_tables_of(names), store.runs.with_quarantined(names)
     backfills = store.backfills.waiting_of(names)
     found = []
     for name in names:
@@ -192,15 +192,15 @@ def statuses(
                 maintained=tuple(_maintained(event) for event in maintained[name]),
                 tables=tuple(_tables(catalog, tables[name], run)),
                 backfills=_waiting(project, store, name, context, backfills[name]),
-                quarantine=held(name, context, trouble) if name in that_held else {},
+                quarantine=quarantined_counts(name, context, trouble) if name in quarantining else {},
             )
         )
     return found
 
 
 def _maintained(event: LoggedEvent) -> LastMaintenance:
-    told = {one.name: event.data[one.name] for one in fields(LastMaintenance) if one.name != "at"}
-    return LastMaintenance(at=event.at, **told)
+    names = {one.name: event.data[one.name] for one in fields(LastMaintenance) if one.name != "at"}
+    return LastMaintenance(at=event.at, **names)
 
 
 def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
@@ -242,13 +242,13 @@ def _waiting(
     return tuple(WaitingBackfill(**vars(b), waits=why.get(b.number, "")) for b in found)
 
 
-def held(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
+def quarantined_counts(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
     """Return how many entries each table holds, for a connection of which a run has ever held something. A destination
     that cannot be reached is no reason to show nothing."""
     from instep.sync.quarantine.quarantine import holdings
 
     try:
-        found = {h.table.path: len(h.held) for h in holdings(context(name))}
+        found = {h.table.path: len(h.pending) for h in holdings(context(name))}
     except InstepError as error:
         trouble(f"quarantine of {name}: {error.message}")
         return {}

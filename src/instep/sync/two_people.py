@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Literal, Protocol
 
 from instep.errors import Blocked
-from instep.events import ActAskedFor, ActDone, ConnectionDeleted
+from instep.events import ActDone, ActRequested, ConnectionDeleted
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.store import Store
 
@@ -23,7 +23,7 @@ COUNTS = timedelta(days=7)
 DELETION = "connection delete"
 DROP = "drop columns"
 """The act of who names columns that may be dropped, or lets go of all that the source has dropped."""
-_TYPES = (ActAskedFor.type, ActDone.type, ConnectionDeleted.type)
+_TYPES = (ActRequested.type, ActDone.type, ConnectionDeleted.type)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Act:
     what: str
 
 
-class AskedOf(Protocol):
+class TwoPeopleContext(Protocol):
     """A connection, and who asks something of it, as `sync.context` has them."""
 
     @property
@@ -74,7 +74,7 @@ def let_go_of(connection: str, accepted: Catalog, only: Collection[str] = ()) ->
     return dropping(connection, paths) if paths else None
 
 
-def asked_alone(store: Store, act: Act, who: str) -> Blocked | None:
+def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
     """Return the refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None
     if `who` is the second."""
     with store.transaction():
@@ -82,22 +82,22 @@ def asked_alone(store: Store, act: Act, who: str) -> Blocked | None:
         if people - {who}:
             return None
         if who not in people:
-            store.events.add(ActAskedFor(act.connection, act.name, act.what, who))
-    said = f"{act.name}: {act.what}: with four_eyes this takes two people, and only {who} has asked for it"
-    return Blocked(said, hint=f"another person has to request the same within {COUNTS.days} days")
+            store.events.add(ActRequested(act.connection, act.name, act.what, who))
+    message = f"{act.name}: {act.what}: with four_eyes this takes two people, and only {who} has asked for it"
+    return Blocked(message, hint=f"another person has to request the same within {COUNTS.days} days")
 
 
 @contextmanager
 def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
     """Around what an act does. Raises Blocked before it for the first who asks; a request is used up by an act that
     came to its end, so that one that was interrupted goes on."""
-    if refused := asked_alone(store, act, who):
+    if refused := requested_alone(store, act, who):
         raise refused
     yield
     store.events.add(ActDone(act.connection, act.name, act.what, who))
 
 
-def two_people(context: AskedOf, name: str, what: str) -> AbstractContextManager[None]:
+def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractContextManager[None]:
     """Return the same for a connection, if four_eyes are on."""
     if not context.four_eyes:
         return nullcontext()

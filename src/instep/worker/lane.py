@@ -195,8 +195,8 @@ def _end_with(parent: int) -> None:
 class LaneProject:
     """The project as its file says it now. `said` hears of a text that is wrong: then what it said before holds on."""
 
-    def __init__(self, opener: Opener, said: Callable[[str], None] = lambda _: None) -> None:
-        self._opener, self._said = opener, said
+    def __init__(self, opener: Opener, notify: Callable[[str], None] = lambda _: None) -> None:
+        self._opener, self._notify = opener, notify
         self._app: App | None = None
 
     def current(self) -> App:
@@ -204,7 +204,7 @@ class LaneProject:
         if self._app is None:
             self._app = self._opener()
         elif wrong := self._app.refresh():
-            self._said(wrong)
+            self._notify(wrong)
         return self._app
 
     def close(self) -> None:

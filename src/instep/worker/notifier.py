@@ -26,8 +26,8 @@ AT_END = 5.0
 class NoticeThread:
     """Sends what is due until it is closed. Several may run, in this process and in others."""
 
-    def __init__(self, opener: Opener, said: Callable[[str], None]) -> None:
-        self._opener, self._said = opener, said
+    def __init__(self, opener: Opener, notify: Callable[[str], None]) -> None:
+        self._opener, self._notify = opener, notify
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="instep notices", daemon=True)
 
@@ -54,12 +54,12 @@ class NoticeThread:
             if app.store.outbox.due():
                 for one in app.sender().send(seconds=seconds, patience=timedelta(seconds=patience)):
                     if one.error:
-                        self._said(f"channel {one.delivery.channel} cannot be reached: {one.error}")
+                        self._notify(f"channel {one.delivery.channel} cannot be reached: {one.error}")
             self._lineage(app, seconds)
         except InstepError as error:
-            self._said(f"notifications were not sent: {error.message}")
+            self._notify(f"notifications were not sent: {error.message}")
         except Exception as error:  # the thread goes on: nobody else would send
-            self._said(f"notifications were not sent: {type(error).__name__}")
+            self._notify(f"notifications were not sent: {type(error).__name__}")
             _log.exception("notifications were not sent")
 
     def _lineage(self, app: App, seconds: float) -> None:
@@ -67,4 +67,4 @@ class NoticeThread:
             if lineage := app.lineage():
                 lineage.send(seconds)
         except InstepError as error:
-            self._said(f"lineage was not sent: {error.message}")
+            self._notify(f"lineage was not sent: {error.message}")

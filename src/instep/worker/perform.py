@@ -156,7 +156,7 @@ def _context(app: App, job: Job) -> SyncContext:
 
 def detect(app: App, job: Job) -> JobEnd:
     """Looks, decides, holds, and propagates if its `options` say `apply`."""
-    from instep.sync.detection.detect import asked, record
+    from instep.sync.detection.detect import record, waiting_ids
     from instep.sync.detection.pause import hold
 
     if why := detector.idle(app.store, app.project, job):
@@ -173,7 +173,7 @@ def detect(app: App, job: Job) -> JobEnd:
     counts = {level: dict(of) for level, of in found.counts.to_dict().items()}
     version = _propagate(context, job) if job.options.get("apply") and found.version and found.applied else 0
     detector.settle(app.store, job, counts)
-    waiting = list(asked(context, found, reviews))
+    waiting = list(waiting_ids(context, found, reviews))
     result = {"counts": counts, "waiting": waiting, "version": version, "shared": theirs}
     pending = bool(waiting) or any(d.applied or d.effect == "waiting" for d in found.decisions)
     missing = {"missing": [*found.missing.values()], "others": found.others}
@@ -227,9 +227,9 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     from instep.control.connectors import forget_operations
     from instep.sync.operations.delete_connection import leave
 
-    said, context = job.options, replace(app.sync_context(job.connection), who=job.who or "worker")
-    fate: Literal["keep", "drop"] = "drop" if said.get("tables") == "drop" else "keep"
-    named, abandon = str(said.get("named", "")), bool(said.get("abandon"))
+    options, context = job.options, replace(app.sync_context(job.connection), who=job.who or "worker")
+    fate: Literal["keep", "drop"] = "drop" if options.get("tables") == "drop" else "keep"
+    named, abandon = str(options.get("named", "")), bool(options.get("abandon"))
     left = leave(context, fate, named=named, abandon=abandon)
     forget_operations(app.project, app.store, job.connection)
     if app.store.objects.get("connection", job.connection):
@@ -279,8 +279,8 @@ def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) ->
         work.engine = app.engine(job.connection)
     if isinstance(work, DirectWork):
         return _ran(app, job, work, context, spec.request.of_options(job.options))
-    said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
-    request = spec.request.of_options(said)
+    options = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
+    request = spec.request.of_options(options)
     if job.options.get("preview"):
         return work.prepare(context, request).to_dict()
     if (done := work.already(context, request)) is not None:

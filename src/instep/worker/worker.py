@@ -50,12 +50,12 @@ class JobWorker:
     """Runs jobs until `stop` is called, from a signal or another thread. `said` hears what people may want to know."""
 
     def __init__(
-        self, opener: Opener, limits: WorkerLimits = WorkerLimits(), said: Callable[[str], None] = print
+        self, opener: Opener, limits: WorkerLimits = WorkerLimits(), notify: Callable[[str], None] = print
     ) -> None:
-        self._opener, self._limits, self._said = opener, limits, said
-        self._projects = LaneProject(opener, said)
+        self._opener, self._limits, self._notify = opener, limits, notify
+        self._projects = LaneProject(opener, notify)
         self._stopping, self._at_once = threading.Event(), threading.Event()
-        self._notices = NoticeThread(opener, said)
+        self._notices = NoticeThread(opener, notify)
         self._lanes: dict[int, Lane] = {}
         self._unsaved: dict[Lane, JobEnd] = {}
         self._beaten = self._scheduled = float("-inf")
@@ -77,7 +77,7 @@ class JobWorker:
         store from being opened at first."""
         store = self._store
         self._me = store.workers.register(self._limits.lanes)
-        self._said(f"worker {self._me.id}: {self._limits.lanes} lane(s)")
+        self._notify(f"worker {self._me.id}: {self._limits.lanes} lane(s)")
         self._notices.start()
         try:
             self._bury()
@@ -98,7 +98,7 @@ class JobWorker:
                 self._schedule(drain)
                 self._assign()
         except InstepError as error:
-            self._said(f"{error.message}; trying again")
+            self._notify(f"{error.message}; trying again")
             time.sleep(self._limits.poll)
         ready(self._busy, 0.05 if drain else self._limits.poll)
         self._collect()
@@ -127,7 +127,7 @@ class JobWorker:
             return
         self._scheduled = time.monotonic()
         if outgrown := self._store.outgrown():
-            self._said(outgrown)
+            self._notify(outgrown)
             self.stop()
             return
         self._bury()
@@ -135,7 +135,7 @@ class JobWorker:
             return
         project, now = self._projects.current().project, datetime.now(UTC)
         for wrong in self._timetable.follow(self._store, project, now):
-            self._said(wrong)
+            self._notify(wrong)
         if self._pruned != now.date() and not forget_some(self._store, project.model.retention, now):
             self._pruned = now.date()  # until then a slice each time, so that no lease waits for it
         if schedules.fire(self._store, now):
@@ -189,7 +189,7 @@ class JobWorker:
         try:
             lane.job = self._store.jobs.heartbeat(job)
         except Fenced:
-            self._said(f"job {job.id} was taken over: its lane is ended")
+            self._notify(f"job {job.id} was taken over: its lane is ended")
             self._unsaved.pop(lane, None)
             lane.job = None
             lane.kill()
@@ -212,9 +212,9 @@ class JobWorker:
             try:
                 self._save(lane, ended)
             except Fenced as error:
-                self._said(error.message)
+                self._notify(error.message)
             except InstepError as error:
-                self._said(f"{error.message}; trying again")
+                self._notify(f"{error.message}; trying again")
                 continue
             del self._unsaved[lane]
             lane.job, lane.kill_at = None, float("inf")
@@ -236,7 +236,7 @@ class JobWorker:
                 job = jobs.fail(job, ended.error, retryable=ended.transient, result=ended.result)
             else:
                 job = jobs.finish(job, result=ended.result)
-        self._said(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
+        self._notify(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
 
     def _unended(self, lane: Lane, job: Job, ended: JobEnd, by: str) -> str:
         """The run that a lane has left behind ends with its job; answers its id, "" if there is none."""

@@ -149,23 +149,23 @@ class Client:
         found = self._document(self._patiently("GET", "/healthz", {}, None))
         if not isinstance(found, dict) or not isinstance(found.get("version"), str):
             raise strange(200, self.base)
-        if said := compare(self._version, found["version"]):
-            self._note(said)
+        if mismatch := compare(self._version, found["version"]):
+            self._note(mismatch)
         self._met = True
 
     def _patiently(
         self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> ServerAnswer:
         """Send until there is an answer to go by. Every request may be sent again: writes have tokens."""
-        said = {"Accept": "application/json", "User-Agent": f"instep/{self._version}", **headers}
+        all_headers = {"Accept": "application/json", "User-Agent": f"instep/{self._version}", **headers}
         content = None if body is None else json.dumps(body).encode()
         if content is not None:
-            said["Content-Type"] = "application/json"
+            all_headers["Content-Type"] = "application/json"
         left = PATIENCE
         for attempt in range(1, TRIES + 1):
             wait: float | None
             try:
-                answer = self._send(method, target, said, content)
+                answer = self._send(method, target, all_headers, content)
             except Unreached:
                 if attempt == TRIES:
                     raise
@@ -194,9 +194,9 @@ def _again_in(answer: ServerAnswer, attempt: int) -> float | None:
     problem, which more asking does not change unless it names a time."""
     if answer.status not in (429, 502, 503, 504):
         return None
-    said = answer.header("Retry-After").strip()
-    if said.isascii() and said.isdigit() and len(said) < 6:
-        return max(float(said), 0.1)
+    seconds = answer.header("Retry-After").strip()
+    if seconds.isascii() and seconds.isdigit() and len(seconds) < 6:
+        return max(float(seconds), 0.1)
     if answer.status == 429:
         return float(attempt)
     return None if problem_of(answer.header("Content-Type"), answer.body) else 0.25 * 4 ** (attempt - 1)
@@ -205,8 +205,8 @@ def _again_in(answer: ServerAnswer, attempt: int) -> float | None:
 def _target(path: str, query: Mapping[str, Any]) -> str:
     given = [(k.rstrip("_"), v) for k, v in query.items() if v is not None and v is not False]
     pairs = [(k, one) for k, v in given for one in (v if isinstance(v, list | tuple) else (v,))]
-    said = urlencode([(k, "true" if v is True else v) for k, v in pairs])
-    return f"{path}?{said}" if said else path
+    query_text = urlencode([(k, "true" if v is True else v) for k, v in pairs])
+    return f"{path}?{query_text}" if query_text else path
 
 
 def part(name: str) -> str:

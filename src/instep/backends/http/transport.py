@@ -86,7 +86,7 @@ class Transport:
         request = urllib.request.Request(self.base + path, data=body, method=method)
         for name, value in headers.items():
             request.add_unredirected_header(name, value)
-        return _told(self.base, lambda: self._answer(request))
+        return _translate_errors(self.base, lambda: self._answer(request))
 
     def _answer(self, request: urllib.request.Request) -> ServerAnswer:
         try:
@@ -106,7 +106,7 @@ def _read(found: Any) -> ServerAnswer:
     return ServerAnswer(found.status, dict(found.headers.items()), body)
 
 
-def _told(base: str, ask: Callable[[], ServerAnswer]) -> ServerAnswer:
+def _translate_errors(base: str, ask: Callable[[], ServerAnswer]) -> ServerAnswer:
     """Errors of the network as ours: they name the server and nothing that was sent."""
     try:
         return ask()

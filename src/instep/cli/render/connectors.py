@@ -55,7 +55,7 @@ def _column(column: Column) -> str:
     return ", ".join([f"{column.name} {column.type}", *marks, *([] if column.nullable else ["not null"])])
 
 
-_SAID = logging.NullHandler()
+_NO_OUTPUT = logging.NullHandler()
 """The trial says its lines itself: without any handler Python would print them a second time."""
 _STYLES = {"debug": "dim", "warning": "yellow", "error": "red"}
 
@@ -75,7 +75,7 @@ class TrialBoard(Board):
         with self._counting:
             self.counts = counts
 
-    def said(self, line: LogLine) -> None:
+    def on_log_line(self, line: LogLine) -> None:
         origin = "" if line.origin == "connector" else f" ({line.origin})"
         say(f"{line.level:<8} {line.message}{origin}", _STYLES.get(line.level, ""))
 
@@ -87,7 +87,7 @@ class TrialBoard(Board):
 def followed() -> Iterator[TrialBoard]:
     """A trial that is drawn on stderr while the block runs. If it fails, what had been sent is told."""
     trial = TrialBoard()
-    logging.getLogger("instep").addHandler(_SAID)
+    logging.getLogger("instep").addHandler(_NO_OUTPUT)
     with drawn(trial):
         try:
             yield trial

@@ -55,9 +55,9 @@ class DetectorSetting(ImmediateWork):
         """Change them in the connection's settings; Conflict for a connection of the project file."""
         of_table = bool(request.table)
         options = {option(name, of_table=of_table): value for name, value in request.values.items()}
-        said = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         before = context.resources.get("connection", request.connection)
-        spec = merged(before.spec, patch(before.spec, said, request.table))
+        spec = merged(before.spec, patch(before.spec, values, request.table))
         made = context.resources.put(
             "connection",
             request.connection,

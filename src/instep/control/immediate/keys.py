@@ -26,7 +26,7 @@ class IssuedKey:
     secret: str | None = field(repr=False)
     """The secret; null if none was issued, or if it was shown before."""
 
-    def told(self) -> str:
+    def secret_once(self) -> str:
         """Return the secret; Blocked if the answer that had it was lost, and this one is to the same request again."""
         if self.secret is None:
             raise Blocked(

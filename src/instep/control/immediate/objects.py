@@ -182,8 +182,8 @@ def _check_ties(context: WriteContext, before: Managed, spec: Mapping[str, Any])
     if tied := [one for one in _TIED if spec.get(one) != before.spec.get(one)]:
         assert context.key is not None, "who is for some groups has a key"
         key, groups = context.key.id, ", ".join(context.key.groups)
-        said = f"{', '.join(tied)} of connection {before.name} cannot be set by API key {key}, which is for {groups}"
-        raise Forbidden(said, hint="use a key without groups")
+        message = f"{', '.join(tied)} of connection {before.name} cannot be set by API key {key}, which is for {groups}"
+        raise Forbidden(message, hint="use a key without groups")
 
 
 def _check_policy(context: WriteContext, before: Managed, spec: Mapping[str, Any], seen: Collection[str]) -> None:

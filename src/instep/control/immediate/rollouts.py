@@ -69,8 +69,8 @@ class RolloutCreation(ImmediateWork):
 
     def prepare(self, context: WriteContext, request: CreateRolloutRequest) -> RolloutDraft:
         """Look at all connections. What moves afterwards is no matter: a wave looks at each of its own again."""
-        said = request.group
-        group = ConnectionGroup(said.connections, said.destinations, said.tags, said.matching)
+        group_name = request.group
+        group = ConnectionGroup(group_name.connections, group_name.destinations, group_name.tags, group_name.matching)
         for one in group.names:
             context.connection(one)
         names = chosen(context.project, group, context.scope)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from instep.control.immediate.context import WriteContext
-from instep.control.selection.selections import place_of, switch, wanted
+from instep.control.selection.selections import place_of, switch, switch_steps
 from instep.operations.immediate.selections import SwitchSelectionRequest
 from instep.operations.kinds import Verb
 from instep.operations.spec import ImmediateWork
@@ -50,12 +50,12 @@ class SelectionSwitching(ImmediateWork):
     def execute(self, context: WriteContext, request: SwitchSelectionRequest, prepared: None) -> SwitchedSelection:
         """Switch all of them or none; Blocked where the project file says otherwise of one of them."""
         place = place_of(context.project, context.store, request.connection)
-        steps = wanted(place, request.verb, request.objects, request.matching)
+        steps = switch_steps(place, request.verb, request.objects, request.matching)
         switch(place, steps, context.who)
-        told = tuple(SelectionStep(one.target.path, not one.same, tuple(one.lines)) for one in steps)
-        return SwitchedSelection(request.verb, told)
+        steps_shown = tuple(SelectionStep(one.target.path, not one.same, tuple(one.lines)) for one in steps)
+        return SwitchedSelection(request.verb, steps_shown)
 
     def detail(self, request: SwitchSelectionRequest, result: SwitchedSelection) -> Mapping[str, Any]:
         """Return what was requested, and the objects that were switched by it."""
-        said = {"verb": request.verb, "objects": request.objects, "matching": request.matching}
-        return {**said, "turned": [one.object for one in result.objects if one.changed]}
+        detail = {"verb": request.verb, "objects": request.objects, "matching": request.matching}
+        return {**detail, "turned": [one.object for one in result.objects if one.changed]}

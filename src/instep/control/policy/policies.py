@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from instep.control.policy.sample_changes import OF_COLUMN, asked, sample
+from instep.control.policy.sample_changes import OF_COLUMN, question, sample
 from instep.control.policy.sample_changes import PolicyQuestion as Sample
 from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision, Simulation
 from instep.errors import SchemaError
@@ -45,7 +45,7 @@ from instep.schema.policy.policy import (
 )
 from instep.schema.policy.presets import KINDS, choice, effect_of
 from instep.schema.selection.selection import column_is_on, is_on
-from instep.store.catalogs.reviews import STANDING
+from instep.store.catalogs.reviews import EXISTING
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 
@@ -144,8 +144,8 @@ def shown(project: Project, connection: str) -> PolicyShown:
 
 def _kind(kind: str, policy: Policy) -> KindShown:
     cell = choice(kind, policy.preset)
-    said = {name: policy.modifiers.get(name, value) for name, value in cell.modifiers.items()}
-    return KindShown(kind, cell.action, cell.effect or effect_of(kind, cell.action), said)
+    modifiers = {name: policy.modifiers.get(name, value) for name, value in cell.modifiers.items()}
+    return KindShown(kind, cell.action, cell.effect or effect_of(kind, cell.action), modifiers)
 
 
 @dataclass(frozen=True)
@@ -172,12 +172,12 @@ def explain(
     is the recorded change of that kind, if one stands, with the answer that a person gave. InstepError if it is
     unclear."""
     accepted = store.accepted.catalog(connection)
-    wanted = asked(path, kind, accepted, before, after)
-    review = None if before or after else _standing(store, connection, wanted)
+    wanted = question(path, kind, accepted, before, after)
+    review = None if before or after else _existing_review(store, connection, wanted)
     change = change_from_dict(review.change) if review else sample(wanted, accepted)
     policy, tags = project.policy(connection), project.connection(connection).tags
     traced = trace(change, policy, explicit=_answer(review), tags=tags)
-    places = tuple(place_of(project, connection, voice) for voice in traced.asked)
+    places = tuple(place_of(project, connection, voice) for voice in traced.evaluations)
     notes = (
         *_left_out(project, store, connection, change, accepted),
         *_beside(change, traced.decision, policy, tags, accepted),
@@ -185,10 +185,10 @@ def explain(
     return Explanation(connection, change, traced, places, review, notes)
 
 
-def _standing(store: Store, connection: str, wanted: Sample) -> Review | None:
-    path = ".".join(filter(None, (wanted.table, wanted.column)))
-    for review in store.reviews.find(connection, STANDING):
-        if review.kind == wanted.kind and ".".join(filter(None, (*review.table, review.column))) == path:
+def _existing_review(store: Store, connection: str, sample: Sample) -> Review | None:
+    path = ".".join(filter(None, (sample.table, sample.column)))
+    for review in store.reviews.find(connection, EXISTING):
+        if review.kind == sample.kind and ".".join(filter(None, (*review.table, review.column))) == path:
             return review
     return None
 
@@ -268,13 +268,13 @@ def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) ->
 
 
 def _run(case: SampleCase, policy: Policy, tags: tuple[str, ...]) -> EvaluatedCase | str:
-    wanted = Sample(case.change, case.table, case.column, case.before, case.after)
+    case_sample = Sample(case.change, case.table, case.column, case.before, case.after)
     try:
-        change = sample(wanted)
+        change = sample(case_sample)
     except SchemaError as error:
         return f"{error.message}; {error.hint}".strip("; ")
     traced = trace(change, policy, tags=tags if case.tags is None else case.tags)
-    return EvaluatedCase(wanted, traced, tuple(_wrong(case, traced.decision)))
+    return EvaluatedCase(case_sample, traced, tuple(_wrong(case, traced.decision)))
 
 
 def _wrong(case: SampleCase, decision: Decision) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
     return {
         "decision": {"action": decision.action, "effect": decision.effect, "rule": decision.rule, "why": decision.why},
         "modifiers": {n: {"value": v, "by": trace.origins[n]} for n, v in asdict(decision.modifiers).items()},
-        "asked": [_voice(v, place) for v, place in zip(trace.asked, places, strict=True)],
+        "asked": [_voice(v, place) for v, place in zip(trace.evaluations, places, strict=True)],
     }
 
 
@@ -352,7 +352,7 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
     """Return a case with what was decided; `problem` says why it can be no such change, which has nothing else then."""
     if isinstance(result, str):
         return {"problem": result}
-    decision, asked = result.trace.decision, result.trace.asked
+    decision, evaluations = result.trace.decision, result.trace.evaluations
     return {
         **asdict(result.sample),
         "passed": not result.wrong,
@@ -362,7 +362,7 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
         "rule": decision.rule,
         "why": decision.why,
         "modifiers": asdict(decision.modifiers),
-        "asked": [_voice(voice, "") for voice in asked],
+        "asked": [_voice(voice, "") for voice in evaluations],
     }
 
 

@@ -45,7 +45,7 @@ class PolicyQuestion:
     after: str = ""
 
 
-def asked(path: str, kind: str, accepted: Catalog, before: str = "", after: str = "") -> PolicyQuestion:
+def question(path: str, kind: str, accepted: Catalog, before: str = "", after: str = "") -> PolicyQuestion:
     """Return the change that `TABLE[.COLUMN] KIND` means. Tables of `accepted` are known by their paths; of others the
     last part of three is the column. InstepError if it is not clear."""
     _check_kind(kind)
@@ -76,24 +76,24 @@ def _near(path: str, known: set[str]) -> str:
 NOTHING = Catalog()
 
 
-def sample(wanted: PolicyQuestion, accepted: Catalog = NOTHING) -> k.Change:
+def sample(question: PolicyQuestion, accepted: Catalog = NOTHING) -> k.Change:
     """Return the change as the diff would report it, about the accepted table and column where they are known.
 
     SchemaError if the kind does not exist, needs a column or has none, or if the types are of another kind.
     """
-    _check_kind(wanted.kind)
-    if wanted.kind in OF_COLUMN:
-        if not wanted.column:
-            raise SchemaError(f"{wanted.kind} needs a column", hint="name the column that changes")
-        table = _table(wanted.table, accepted)
-        known = table.by_name.get(wanted.column) if table in accepted.tables else None
-        return _of_column(wanted, table, known)
-    if wanted.column and wanted.kind != "access.lost":
-        raise SchemaError(f"{wanted.kind} is not about a column", hint="leave the column out")
-    _no_types(wanted)
-    if wanted.kind.startswith("schema."):
-        return {c.kind: c for c in (k.SchemaAdded, k.SchemaRemoved)}[wanted.kind](wanted.table)
-    return _of_table(wanted, _table(wanted.table, accepted))
+    _check_kind(question.kind)
+    if question.kind in OF_COLUMN:
+        if not question.column:
+            raise SchemaError(f"{question.kind} needs a column", hint="name the column that changes")
+        table = _table(question.table, accepted)
+        known = table.by_name.get(question.column) if table in accepted.tables else None
+        return _of_column(question, table, known)
+    if question.column and question.kind != "access.lost":
+        raise SchemaError(f"{question.kind} is not about a column", hint="leave the column out")
+    _no_types(question)
+    if question.kind.startswith("schema."):
+        return {c.kind: c for c in (k.SchemaAdded, k.SchemaRemoved)}[question.kind](question.table)
+    return _of_table(question, _table(question.table, accepted))
 
 
 def _check_kind(kind: str) -> None:
@@ -101,9 +101,9 @@ def _check_kind(kind: str) -> None:
         raise unknown("kind of change", kind, KINDS)
 
 
-def _no_types(wanted: PolicyQuestion) -> None:
-    if wanted.before or (wanted.after and wanted.kind not in RENAMES):
-        raise SchemaError(f"{wanted.kind} has no types", hint="leave `from` and `to` out")
+def _no_types(question: PolicyQuestion) -> None:
+    if question.before or (question.after and question.kind not in RENAMES):
+        raise SchemaError(f"{question.kind} has no types", hint="leave `from` and `to` out")
 
 
 def _table(path: str, accepted: Catalog) -> Table:
@@ -116,41 +116,41 @@ def _table(path: str, accepted: Catalog) -> Table:
     return Table(schema, name, (Column("id", Int(64), nullable=False, key=1), Column("a", String())))
 
 
-def _of_column(wanted: PolicyQuestion, table: Table, known: Column | None) -> k.Change:
-    if wanted.kind in RETYPES:
-        return _retype(wanted, table.ref, known)
-    if wanted.before and wanted.kind != "column.removed":
-        raise SchemaError(f"{wanted.kind} has no type to start from", hint="leave `from` out")
-    column = known or Column(wanted.column, String())
+def _of_column(question: PolicyQuestion, table: Table, known: Column | None) -> k.Change:
+    if question.kind in RETYPES:
+        return _retype(question, table.ref, known)
+    if question.before and question.kind != "column.removed":
+        raise SchemaError(f"{question.kind} has no type to start from", hint="leave `from` out")
+    column = known or Column(question.column, String())
     at = table.columns.index(known) if known else len(table.columns)
-    match wanted.kind:
+    match question.kind:
         case "column.added":
-            kind = parse(wanted.after) if wanted.after else String()
-            return k.ColumnAdded(table.ref, Column(wanted.column, kind), len(table.columns))
+            kind = parse(question.after) if question.after else String()
+            return k.ColumnAdded(table.ref, Column(question.column, kind), len(table.columns))
         case "column.removed":
-            gone = replace(column, key=0, type=parse(wanted.before) if wanted.before else column.type)
+            gone = replace(column, key=0, type=parse(question.before) if question.before else column.type)
             return k.ColumnRemoved(table.ref, gone, at)
         case "column.renamed":
-            return k.ColumnRenamed(table.ref, column, replace(column, name=wanted.after or f"{wanted.column}_new"))
-    _no_types(wanted)
-    if wanted.kind == "column.nullability":
+            return k.ColumnRenamed(table.ref, column, replace(column, name=question.after or f"{question.column}_new"))
+    _no_types(question)
+    if question.kind == "column.nullability":
         return k.ColumnNullability(table.ref, column, replace(column, nullable=not column.nullable))
-    if wanted.kind == "column.default":
+    if question.kind == "column.default":
         return k.ColumnDefault(table.ref, column, replace(column, default="0" if column.default != "0" else "1"))
     return k.ColumnComment(table.ref, column, replace(column, comment=f"{column.comment or ''} (new)".strip()))
 
 
-def _retype(wanted: PolicyQuestion, ref: k.Ref, known: Column | None) -> k.Change:
+def _retype(question: PolicyQuestion, ref: k.Ref, known: Column | None) -> k.Change:
     """The types must be of the kind that is asked about; those that nobody says are made up to fit."""
-    before = parse(wanted.before) if wanted.before else known.type if known else None
-    after = parse(wanted.after) if wanted.after else None
+    before = parse(question.before) if question.before else known.type if known else None
+    after = parse(question.after) if question.after else None
     befores = (before,) if before else _LIKELY
     pairs = [(a, b) for a in befores for b in ((after,) if after else _LIKELY) if a != b]
-    fitting = next(((a, b) for a, b in pairs if retyped(a, b) == wanted.kind), None)
+    fitting = next(((a, b) for a, b in pairs if retyped(a, b) == question.kind), None)
     if fitting is None:
-        raise SchemaError(_mismatch(wanted.kind, before, after), hint="name both types, or another kind of change")
-    column = replace(known or Column(wanted.column, fitting[0]), type=fitting[0])
-    return RETYPES[wanted.kind](ref, column, replace(column, type=fitting[1]))
+        raise SchemaError(_mismatch(question.kind, before, after), hint="name both types, or another kind of change")
+    column = replace(known or Column(question.column, fitting[0]), type=fitting[0])
+    return RETYPES[question.kind](ref, column, replace(column, type=fitting[1]))
 
 
 def _mismatch(kind: str, before: DataType | None, after: DataType | None) -> str:
@@ -164,15 +164,15 @@ def retyped(before: DataType, after: DataType) -> str:
     return type_change(before, after).kind
 
 
-def _of_table(wanted: PolicyQuestion, table: Table) -> k.Change:
+def _of_table(question: PolicyQuestion, table: Table) -> k.Change:
     names = tuple(c.name for c in table.live)
-    match wanted.kind:
+    match question.kind:
         case "table.added":
             return k.TableAdded(table)
         case "table.removed":
             return k.TableRemoved(table)
         case "table.renamed":
-            return k.TableRenamed(table, _renamed(table, wanted.after))
+            return k.TableRenamed(table, _renamed(table, question.after))
         case "table.replaced":
             return k.TableReplaced(table, replace(table, id=f"{table.id or ''}+"))
         case "table.comment":
@@ -192,8 +192,8 @@ def _of_table(wanted: PolicyQuestion, table: Table) -> k.Change:
         case "name.collided":
             return k.NameCollided(table.ref, names[:1], "they would be one name")
         case "access.lost":
-            return k.AccessLost(table.ref, wanted.column or None, "the grant is gone")
-    raise SchemaError(f"no sample of {wanted.kind} can be made", hint="ask about a change that is recorded")
+            return k.AccessLost(table.ref, question.column or None, "the grant is gone")
+    raise SchemaError(f"no sample of {question.kind} can be made", hint="ask about a change that is recorded")
 
 
 def _renamed(table: Table, to: str) -> Table:

@@ -87,8 +87,8 @@ def simulate(
     """Decide the recorded changes of a connection by `section`, under the connection's own tags and tables."""
     policy = to_policy(name, section, project.connection(connection).tables, project.option_rules(connection))
     tags = project.connection(connection).tags
-    asked = (r for r in reversed(store.reviews.find(connection)) if r.rule != PROPOSAL)
-    recorded = [r for r in asked if since is None or r.first_seen >= since]
+    reviews = (r for r in reversed(store.reviews.find(connection)) if r.rule != PROPOSAL)
+    recorded = [r for r in reviews if since is None or r.first_seen >= since]
     changes, unread = _changes(recorded)
     groups: dict[str, list[Review]] = {}
     for review in recorded:
@@ -128,20 +128,20 @@ def _explicit(review: Review) -> Explicit | None:
     """Return what a person had said before the decision stays so under any policy; later answers do not count."""
     if review.rule not in ("selection", "review"):
         return None
-    said: Mapping[str, Explicit] = {"apply": "approved", "ignore": "rejected"}
-    return said.get(review.action)
+    answers: Mapping[str, Explicit] = {"apply": "approved", "ignore": "rejected"}
+    return answers.get(review.action)
 
 
 def _compare(review: Review, decision: Decision) -> SimulatedDecision:
     then = DecisionOutcome(review.action, review.rule, review.why, _text(review.kind, review.action, review.modifiers))
-    if _held(review, decision):
+    if _newly_applied(review, decision):
         return SimulatedDecision(review, then, then)
     modifiers = asdict(decision.modifiers)
     now = DecisionOutcome(decision.action, decision.rule, decision.why, _text(review.kind, decision.action, modifiers))
     return SimulatedDecision(review, then, now)
 
 
-def _held(review: Review, decision: Decision) -> bool:
+def _newly_applied(review: Review, decision: Decision) -> bool:
     """Return whether what was done then was not the policy's word and would be the same under this one."""
     if review.rule == MASS_REMOVAL:
         return review.kind in REMOVALS
@@ -151,10 +151,10 @@ def _held(review: Review, decision: Decision) -> bool:
 
 def _text(kind: str, action: str, modifiers: Mapping[str, Any]) -> str:
     """Return the action with the modifiers that change what it does to this kind."""
-    said = {name: modifiers[name] for name in _MATTER.get(kind, ()) if name in modifiers}
+    shown = {name: modifiers[name] for name in _MATTER.get(kind, ()) if name in modifiers}
     if action == "ignore":
-        said = {name: value for name, value in said.items() if name == "on_invalid_value"}
-    return ", ".join([action, *(f"{name}: {value}" for name, value in said.items() if value != "none")])
+        shown = {name: value for name, value in shown.items() if name == "on_invalid_value"}
+    return ", ".join([action, *(f"{name}: {value}" for name, value in shown.items() if value != "none")])
 
 
 _MATTER: Mapping[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from instep.control.detector import State, standing
+from instep.control.detector import State, detector_status
 from instep.control.queries.context import QueryContext
 from instep.model import Job
 from instep.operations.queries.detectors import GetDetector
@@ -63,7 +63,7 @@ class DetectorLookup(QueryWork):
 
     def find(self, context: QueryContext, query: GetDetector) -> DetectorDetails:
         """Return its state, its last detections and its options."""
-        found = standing(context.store, context.project, context.connection(query.connection))
+        found = detector_status(context.store, context.project, context.connection(query.connection))
         return DetectorDetails(
             found.connection,
             found.state,
@@ -75,5 +75,5 @@ class DetectorLookup(QueryWork):
             DetectionSummary.of(found.job) if found.job else None,
             DetectionSummary.of(found.last) if found.last else None,
             dict(found.options),
-            {pattern: dict(said) for pattern, said in found.tables.items()},
+            {pattern: dict(options) for pattern, options in found.tables.items()},
         )

@@ -37,8 +37,8 @@ class ObjectDocument:
     @classmethod
     def of(cls, found: Managed) -> ObjectDocument:
         """Return the document of an object."""
-        said = {name: value for name, value in vars(found).items() if name != "by"}
-        return cls(**{**said, "tags": tuple(found.tags)}, managed_by=found.by)
+        fields = {name: value for name, value in vars(found).items() if name != "by"}
+        return cls(**{**fields, "tags": tuple(found.tags)}, managed_by=found.by)
 
 
 class ObjectList(QueryWork):

@@ -46,7 +46,7 @@ class SchemaAsOf(QueryWork):
         store, name = context.store, context.connection(query.connection)
         when = schema_history.moment(query.at) if query.at is not None else None
         version = schema_history.version_at(store, name, query.side, when)
-        copies = store.copies.standing(name) if query.at is None and query.side != "source" else ()
+        copies = store.copies.existing(name) if query.at is None and query.side != "source" else ()
         return SchemaDocument.of(store, version, copies)
 
 

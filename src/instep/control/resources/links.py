@@ -44,8 +44,10 @@ def check_links(
     if not isinstance(section, ConnectionSection):
         return
     names = {plural: dict.fromkeys(getattr(project.model, plural), True) for plural in _USED}
-    problems = [(path, said) for said, path in _required(document)]
-    problems += [(path, said) for said, path in connection_links(names, document) if (path, said) not in problems]
+    problems = [(path, message) for message, path in _required(document)]
+    problems += [
+        (path, message) for message, path in connection_links(names, document) if (path, message) not in problems
+    ]
     problems += [] if problems or not section.shard else list(_shard_problems(project, store, name, section))
     problems += [] if problems else list(log_problems(project, store, name, section.source, section))
     if problems:
@@ -67,9 +69,9 @@ def _shard_problems(
         yield ("shard",), "needs a `namespace`, which it has in common with the other shards"
         return
     place = _shard(project, section)
-    kept = [user for kind, user in store.objects.users("shard", place) if kind == "connection"]
+    connections = [user for kind, user in store.objects.users("shard", place) if kind == "connection"]
     own = [n for n, s in _of_file(project).items() if s.shard and _shard(project, s) == place]
-    if others := [user for user in (*own, *kept) if user != name]:
+    if others := [user for user in (*own, *connections) if user != name]:
         yield ("shard",), f"connection {others[0]} is shard {section.shard!r} of {namespace} already"
 
 

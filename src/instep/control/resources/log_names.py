@@ -28,13 +28,13 @@ def log_problems(
     project: Project, store: Store, name: str, source: str, section: ConnectionSection
 ) -> Iterator[tuple[Path, str]]:
     """Yield (place, why) of what a connection's section calls its log by, and another connection of the source has."""
-    said = {field: given for field in ("slot", "publication") if (given := getattr(section.log, field))}
-    others = sorted(_of_source(project, store, source) - {name}) if said else []
-    reading = reads_slot(project, store, name, source, said["slot"], others) if "slot" in said else ""
+    names = {field: given for field in ("slot", "publication") if (given := getattr(section.log, field))}
+    others = sorted(_of_source(project, store, source) - {name}) if names else []
+    reading = reads_slot(project, store, name, source, names["slot"], others) if "slot" in names else ""
     if reading:
-        yield ("log", "slot"), f"connection {reading} of source {source} reads the slot {said['slot']!r}"
+        yield ("log", "slot"), f"connection {reading} of source {source} reads the slot {names['slot']!r}"
     own, logs = store.installation.known(), _logs(project, store, others)
-    for field, given in said.items():
+    for field, given in names.items():
         for other in () if reading and field == "slot" else others:
             if given in _called(project, other, logs.get(other, {}), field, own):
                 yield ("log", field), f"connection {other} of source {source} has the {field} {given!r}"
@@ -67,12 +67,12 @@ def _of_file(project: Project) -> Mapping[str, ConnectionSection]:
 def _logs(project: Project, store: Store, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
     """Return what these connections say of their logs."""
     own = _of_file(project)
-    kept = store.objects.several("connection", [name for name in names if name not in own])
+    stored = store.objects.several("connection", [name for name in names if name not in own])
     found: dict[str, Mapping[str, Any]] = {name: vars(own[name].log) for name in names if name in own}
-    return found | {one.name: log for one in kept if isinstance(log := one.spec.get("log"), dict)}
+    return found | {one.name: log for one in stored if isinstance(log := one.spec.get("log"), dict)}
 
 
 def _called(project: Project, name: str, log: Mapping[str, Any], field: str, own: str) -> set[str]:
     """What a connection's slot or publication is called, or may be: its own name depends on when it was made."""
-    said = str(log.get(field) or "")
-    return {said} if said else {project.own_log_name(name), project.own_log_name(name, own)}
+    log_name = str(log.get(field) or "")
+    return {log_name} if log_name else {project.own_log_name(name), project.own_log_name(name, own)}

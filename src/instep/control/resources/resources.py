@@ -133,10 +133,10 @@ class Resources:
             named = self.project.model.destinations
             shared = tuple(n for n in named if self.project.common_namespace(n) == namespace)
             called = Called(namespace, ("namespace",), shared)
-        kept = self.store.objects.page(
+        stored = self.store.objects.page(
             kind, after=after, limit=limit, name=name, links=wanted, any_of=one, called=called
         )
-        theirs = map(_of_server, kept)
+        theirs = map(_of_server, stored)
         return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
 
     def names(self, kind: ObjectKind, any_of: Iterable[Link]) -> set[str]:
@@ -188,7 +188,7 @@ class Resources:
         with self.store.transaction():
             self.store.objects.check(kind, name, expected)
             before = self.store.objects.get(kind, name)
-            plain = self._kept(kind, name, spec, before)
+            plain = self._with_secrets(kind, name, spec, before)
             places = _to_seal(kind, name, plain, origins or {})
             _no_others(kind, name, plain, places, before)
             document = replaced(plain, {path: secret(_PENDING).text for path in places})
@@ -207,10 +207,10 @@ class Resources:
                 kind, name, document, who=who, tags=given, links=links, expected=expected, since=since
             )
             if since is None:
-                self.store.events.add(*self._told(kind, name, who, new=before is None))
+                self.store.events.add(*self._events(kind, name, who, new=before is None))
         return _of_server(made)
 
-    def _told(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:
+    def _events(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:
         """Return what happened to connections: what is written of a source is an edit of those that read it."""
         if kind == "connection":
             return [ConnectionCreated(name, who) if new else ConnectionEdited(name, who)]
@@ -251,23 +251,23 @@ class Resources:
         if name not in self._sections(kind):
             return
         plural, where = PLURALS[kind], self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
-        said = f"{kind} {name} is managed by {where}"
+        message = f"{kind} {name} is managed by {where}"
         if spec is None:
-            raise Conflict(said, hint="take it out of the file")
+            raise Conflict(message, hint="take it out of the file")
         secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, name, spec)}
         document = replaced(spec, secrets)
         section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
-        raise Conflict(said, hint=f"write it there:\n{yaml_tree.dump({plural: {name: document}})}")
+        raise Conflict(message, hint=f"write it there:\n{yaml_tree.dump({plural: {name: document}})}")
 
-    def _kept(
+    def _with_secrets(
         self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None
     ) -> dict[str, Any]:
         """Return the document with the references of secrets in the place of stars."""
         stars = [path for path, text in texts(spec) if text == MASK]
         known = secrets_in(before.spec) if before else {}
         if unknown := [path for path in stars if path not in known]:
-            said = f"{MASK} keeps the secret that is there, and there is none: write its value"
-            raise InvalidObject(kind, name, [(path, said) for path in unknown])
+            message = f"{MASK} keeps the secret that is there, and there is none: write its value"
+            raise InvalidObject(kind, name, [(path, message) for path in unknown])
         return replaced(spec, {path: secret(known[path]).text for path in stars})
 
     def _check_reach(self, kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any]) -> None:
@@ -326,15 +326,15 @@ def _check_addresses(
     """InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an object
     may not thereby read its secrets."""
     known = secrets_in(before.spec) if before else {}
-    kept = [path for path, id in secrets_in(plain).items() if known.get(path) == id]
-    if not before or not kept:
+    unchanged = [path for path, id in secrets_in(plain).items() if known.get(path) == id]
+    if not before or not unchanged:
         return
     try:
         former = dict(addresses(section_of(kind, name, before.spec)))
     except InvalidObject:  # of another version: what it named is not known
         former = {}
     if moved := sorted({path for path, _ in dict(addresses(section)).items() ^ former.items()}, key=str):
-        raise InvalidObject(kind, name, [(p, MOVED.format(dotted(moved[0]))) for p in kept if p not in moved])
+        raise InvalidObject(kind, name, [(p, MOVED.format(dotted(moved[0]))) for p in unchanged if p not in moved])
 
 
 def _fields(value: Any) -> Any:

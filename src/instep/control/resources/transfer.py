@@ -44,21 +44,21 @@ def exported(objects: Resources) -> dict[str, Any]:
     variables: set[str] = set()
     for kind, plural in PLURALS.items():
         names = objects.store.objects.names(kind)
-        kept = [one for name in names if (one := objects.store.objects.get(kind, name))]
-        if kept:
-            found[plural] = {one.name: _with_references(objects, one, variables) for one in kept}
+        stored = [one for name in names if (one := objects.store.objects.get(kind, name))]
+        if stored:
+            found[plural] = {one.name: _with_references(objects, one, variables) for one in stored}
     return found
 
 
-def _with_references(objects: Resources, kept: StoredObject, variables: set[str]) -> dict[str, Any]:
-    origins = {record.id: record.origin for record in objects.store.secrets.of(kept.kind, kept.name)}
-    sealed = secrets_in(kept.spec)
-    return replaced(kept.spec, {p: origins.get(id) or _variable(kept, p, variables) for p, id in sealed.items()})
+def _with_references(objects: Resources, stored: StoredObject, variables: set[str]) -> dict[str, Any]:
+    origins = {record.id: record.origin for record in objects.store.secrets.of(stored.kind, stored.name)}
+    sealed = secrets_in(stored.spec)
+    return replaced(stored.spec, {p: origins.get(id) or _variable(stored, p, variables) for p, id in sealed.items()})
 
 
-def _variable(kept: StoredObject, path: Path, taken: set[str]) -> str:
+def _variable(stored: StoredObject, path: Path, taken: set[str]) -> str:
     """Return one that no other secret has."""
-    parts = [str(part) for part in (kept.kind, kept.name, *path) if part != "properties"]
+    parts = [str(part) for part in (stored.kind, stored.name, *path) if part != "properties"]
     base = re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII).upper()
     name, number = base, 2
     while name in taken:
@@ -95,10 +95,10 @@ def _sections(given: Project) -> Iterator[tuple[ObjectKind, str, dict[str, Any],
     """(kind, name, document with its values, the references that these came from), in the order of their links."""
     for kind, plural in PLURALS.items():
         for name in getattr(given.model, plural):
-            said = value_at(given.tree.data, (plural, name)) or {}
-            origins = {p: text for p, text in texts(said) if isinstance(value_at(said, p), Reference)}
+            section = value_at(given.tree.data, (plural, name)) or {}
+            origins = {p: text for p, text in texts(section) if isinstance(value_at(section, p), Reference)}
             spec = replaced(
-                written(said), {p: _resolved(given, text, (plural, name, *p)) for p, text in origins.items()}
+                written(section), {p: _resolved(given, text, (plural, name, *p)) for p, text in origins.items()}
             )
             if kind == "connection":
                 spec = {"source": given.source_of(name), "destination": given.destination_of(name), **spec}

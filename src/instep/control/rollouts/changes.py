@@ -12,7 +12,7 @@ from instep.control.rollouts.patch import CompatibilityLine
 from instep.errors import ChangeNotFound, InstepError
 from instep.model import Review
 from instep.schema.changes.kinds import KINDS
-from instep.store.catalogs.reviews import STANDING
+from instep.store.catalogs.reviews import EXISTING
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 
@@ -36,17 +36,17 @@ class ChangePatch:
         return f"{self.summary or f'{self.kind} {self.path}'}: {self.verdict}"
 
     def to_dict(self) -> dict[str, Any]:
-        said = {"verdict": self.verdict, "kind": self.kind, "object": self.path, "summary": self.summary}
-        return {"change": said}
+        document = {"verdict": self.verdict, "kind": self.kind, "object": self.path, "summary": self.summary}
+        return {"change": document}
 
     def line(self, connection: str) -> CompatibilityLine:
-        standing = [r for r in self._found(connection, *STANDING) if r.summary == self.summary]
-        if standing:
-            return self._waiting(standing[0])
-        if other := self._found(connection, *STANDING):
+        existing = [r for r in self._found(connection, *EXISTING) if r.summary == self.summary]
+        if existing:
+            return self._waiting(existing[0])
+        if other := self._found(connection, *EXISTING):
             return CompatibilityLine("conflict", f"its change is another one: {other[0].summary}")
         done = self._found(connection, "applied")
-        if self._is_there(connection, done):
+        if self._exists(connection, done):
             return CompatibilityLine("already", "applied before" if done else "part of its first schema")
         return CompatibilityLine("conflict", "its source has no such change as of the last detection")
 
@@ -70,7 +70,7 @@ class ChangePatch:
         found = self.store.reviews.find(connection, statuses)
         return [r for r in found if r.kind == self.kind and path_of(r) == self.path]
 
-    def _is_there(self, connection: str, applied: Sequence[Review]) -> bool:
+    def _exists(self, connection: str, applied: Sequence[Review]) -> bool:
         """By what is accepted for what comes and goes; by what was applied last for everything else."""
         what = self.kind.partition(".")[2]
         if self.verdict == "rejected":
@@ -83,7 +83,7 @@ class ChangePatch:
         return here == (what == "added") and (what == "added" or bool(applied))
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:
-        review = next(r for r in self._found(connection, *STANDING) if r.summary == self.summary)
+        review = next(r for r in self._found(connection, *EXISTING) if r.summary == self.summary)
         if review.status == "open":
             answer(self.store, [review], self.verdict, who)
         return {"review": review.id, "was": review.status}
@@ -126,7 +126,7 @@ def change_patch(
     if kind not in KINDS:
         raise InstepError(f"{kind!r} is not a kind of change", hint=f"one of: {', '.join(KINDS)}")
     wanted = ChangePatch(store, verdict, kind, path)
-    found = Counter(r.summary for name in connections for r in wanted._found(name, *STANDING, "applied"))
+    found = Counter(r.summary for name in connections for r in wanted._found(name, *EXISTING, "applied"))
     if not found:
         raise ChangeNotFound(
             f"none of {len(connections)} connections has a change {kind} of {path}",

@@ -86,14 +86,16 @@ def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> d
 def patch_of(what: Mapping[str, Any], project: Project, store: Store, managed: ManagedPolicies | None = None) -> Patch:
     """Return the patch that `Patch.to_dict` or a program wrote; InstepError for what is none."""
     try:
-        [(sort, said)] = what.items()
+        [(sort, content)] = what.items()
         match sort:
-            case "selection" if said and all(verb in WORDS and path for verb, path in said):
-                return SelectionPatch(project, store, tuple((verb, str(path)) for verb, path in said))
-            case "change" if said["verdict"] in ("approved", "rejected") and said["kind"] in KINDS:
-                return ChangePatch(store, said["verdict"], said["kind"], str(said["object"]), str(said["summary"]))
+            case "selection" if content and all(verb in WORDS and path for verb, path in content):
+                return SelectionPatch(project, store, tuple((verb, str(path)) for verb, path in content))
+            case "change" if content["verdict"] in ("approved", "rejected") and content["kind"] in KINDS:
+                return ChangePatch(
+                    store, content["verdict"], content["kind"], str(content["object"]), str(content["summary"])
+                )
             case "policy":
-                return policy_patch(project, str(said["preset"]), managed)
+                return policy_patch(project, str(content["preset"]), managed)
     except (AttributeError, KeyError, TypeError, ValueError):
         pass  # told below, without repeating what was sent
     raise InstepError(

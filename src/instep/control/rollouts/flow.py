@@ -16,7 +16,7 @@ from typing import TypeVar
 from instep.control.rollouts.course import FREE, Course, to_advance, to_resume, to_roll_back, to_take_back
 from instep.control.rollouts.create import detect_all
 from instep.control.rollouts.gates import findings, gates_of
-from instep.control.rollouts.machine import UNDONE, Await, BeginConnection, Halt, Over, before, next_step, standing
+from instep.control.rollouts.machine import UNDONE, Await, BeginConnection, Halt, Over, before, next_step, status_of
 from instep.control.rollouts.patch import CompatibilityLine, Patch, RunsConnections
 from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
@@ -25,20 +25,20 @@ from instep.model import Member, Rollout, RunOutcome
 from instep.operations.kinds import MemberStatus, RolloutStatus
 from instep.store.store import Store
 
-Told = Callable[[Member], None]
+MemberCallback = Callable[[Member], None]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Rolling:
-    """One rollout in the hands of one process. `told` hears of each connection that has ended or was left out.
+    """One rollout in the hands of one process. `on_member` hears of each connection that has ended or was left out.
     `in_turns`: what interrupts this process is no end of the rollout, another one goes on."""
 
     store: Store
     patch: Patch
     runs: RunsConnections
     who: str
-    told: Told = field(default=lambda member: None)
+    on_member: MemberCallback = field(default=lambda member: None)
     in_turns: bool = False
 
     def advance(self, id: str, *, every: bool = False) -> Rollout:
@@ -62,119 +62,119 @@ class Rolling:
             return self._back(now, course, key)
         if now.status in ("halted", "partial", "done"):
             return now
-        with self._held(now.id, ("ready", "stopped"), as_is=now.status == "stopped") as held:
-            if held.status == "stopped":
-                return self._stopped(held)
-            detect_all(self.runs, course.look, key or f"{held.id}/{held.fence}")
-            return self._waves(held, course.upto)
+        with self._claimed(now.id, ("ready", "stopped"), as_is=now.status == "stopped") as claimed:
+            if claimed.status == "stopped":
+                return self._stopped(claimed)
+            detect_all(self.runs, course.look, key or f"{claimed.id}/{claimed.fence}")
+            return self._waves(claimed, course.upto)
 
     def _back(self, now: Rollout, course: Course, key: str) -> Rollout:
-        with self._held(now.id, FREE) as held:
-            dead = self.store.rollouts.members(held.id, statuses=("running",))
-            self._end_all(held, {m.connection: m for m in dead})
-            for member in reversed(to_take_back(self.store, held, course)):
-                self._take_back(held, member, key or f"{held.id}/{held.fence}")
-            return self._release(held, "stopped", f"{course.text.removesuffix(' back')} rolled back by {self.who}")
+        with self._claimed(now.id, FREE) as claimed:
+            dead = self.store.rollouts.members(claimed.id, statuses=("running",))
+            self._end_all(claimed, {m.connection: m for m in dead})
+            for member in reversed(to_take_back(self.store, claimed, course)):
+                self._take_back(claimed, member, key or f"{claimed.id}/{claimed.fence}")
+            return self._release(claimed, "stopped", f"{course.text.removesuffix(' back')} rolled back by {self.who}")
 
     @contextmanager
-    def _held(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Iterator[Rollout]:
+    def _claimed(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Iterator[Rollout]:
         """A process that is killed lets go of nothing: its lease ends, or it is seen to be gone."""
-        held = self.store.rollouts.claim(id, allowed, as_is=as_is)
+        claimed = self.store.rollouts.claim(id, allowed, as_is=as_is)
         try:
-            with _Beating(self.store, held):
-                yield held
+            with _Beating(self.store, claimed):
+                yield claimed
         except (Exception, KeyboardInterrupt) as error:
             with suppress(InstepError):
                 if self.in_turns:
-                    self.store.rollouts.let_go(held)
+                    self.store.rollouts.let_go(claimed)
                 else:
-                    self._release(held, "stopped", f"interrupted: {error or type(error).__name__}")
+                    self._release(claimed, "stopped", f"interrupted: {error or type(error).__name__}")
             raise
 
-    def _release(self, held: Rollout, status: RolloutStatus, why: str = "") -> Rollout:
+    def _release(self, rollout: Rollout, status: RolloutStatus, why: str = "") -> Rollout:
         crashpoint("rollout.released")
         with self.store.transaction():
-            now = self.store.rollouts.release(held, status, why)
+            now = self.store.rollouts.release(rollout, status, why)
             self.store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, self.who))
         return now
 
-    def _stopped(self, held: Rollout) -> Rollout:
+    def _stopped(self, rollout: Rollout) -> Rollout:
         """Runs that were under way end, and it stays stopped."""
-        under_way = self.store.rollouts.members(held.id, statuses=("running",))
-        self._end_all(held, {m.connection: m for m in under_way})
-        return self._release(held, "stopped")
+        under_way = self.store.rollouts.members(rollout.id, statuses=("running",))
+        self._end_all(rollout, {m.connection: m for m in under_way})
+        return self._release(rollout, "stopped")
 
-    def _waves(self, held: Rollout, upto: int) -> Rollout:
+    def _waves(self, rollout: Rollout, upto: int) -> Rollout:
         """Return one after the other, what is left of each."""
         for number in range(1, upto + 1):
-            if not self.store.rollouts.members(held.id, wave=number, statuses=("waiting", "running"), limit=1):
+            if not self.store.rollouts.members(rollout.id, wave=number, statuses=("waiting", "running"), limit=1):
                 continue
-            if (ended := self._wave(held, number)) is not None:
+            if (ended := self._wave(rollout, number)) is not None:
                 return ended
-        return self._end(held)
+        return self._end(rollout)
 
-    def _wave(self, held: Rollout, number: int) -> Rollout | None:
+    def _wave(self, rollout: Rollout, number: int) -> Rollout | None:
         """None once it is through; else what stopped it."""
-        if number > held.wave:
-            self.store.rollouts.wave(held, number)
-        limits = gates_of(held.gates)
-        members = {m.connection: m for m in self.store.rollouts.members(held.id, wave=number)}
+        if number > rollout.wave:
+            self.store.rollouts.wave(rollout, number)
+        limits = gates_of(rollout.gates)
+        members = {m.connection: m for m in self.store.rollouts.members(rollout.id, wave=number)}
         while True:
             match next_step(list(members.values()), limits, self.runs.lanes):
                 case BeginConnection(member):
-                    now = self._begin(held, member)
+                    now = self._begin(rollout, member)
                     if now is None:
-                        self._end_all(held, members)
-                        return self._release(held, "stopped")
+                        self._end_all(rollout, members)
+                        return self._release(rollout, "stopped")
                     crashpoint("rollout.begun")
                     members[now.connection] = now
                     if now.status != "running":
-                        self.told(now)
+                        self.on_member(now)
                 case Await(under_way):
-                    self._await(held, members, under_way)
+                    self._await(rollout, members, under_way)
                 case Halt(why):
-                    return self._release(held, "halted", why[0])
+                    return self._release(rollout, "halted", why[0])
                 case Over():
                     return None
 
-    def _end_all(self, held: Rollout, members: dict[str, Member]) -> None:
+    def _end_all(self, rollout: Rollout, members: dict[str, Member]) -> None:
         """Runs that are under way end, nothing new begins."""
         while under_way := tuple(m for m in members.values() if m.status == "running"):
-            self._await(held, members, under_way)
+            self._await(rollout, members, under_way)
 
-    def _await(self, held: Rollout, members: dict[str, Member], under_way: Sequence[Member]) -> None:
+    def _await(self, rollout: Rollout, members: dict[str, Member], under_way: Sequence[Member]) -> None:
         ended = False
         for member in under_way:
-            key = f"{held.id}/{member.attempt}"
-            measured = gates_of(held.gates).nulls is not None
+            key = f"{rollout.id}/{member.attempt}"
+            measured = gates_of(rollout.gates).nulls is not None
             outcome = self.runs.sync(member.connection, key, measured=measured)
             if outcome is not None:
                 ended = True
-                members[member.connection] = self._ended(held, member, outcome)
+                members[member.connection] = self._ended(rollout, member, outcome)
         if not ended:
             self.runs.wait()
 
-    def _begin(self, held: Rollout, member: Member) -> Member | None:
+    def _begin(self, rollout: Rollout, member: Member) -> Member | None:
         """Return the connection's turn, as far as it fits now; None once the rollout was stopped."""
         return _own(
-            lambda: self._applied(held, member.connection),
-            lambda why: self._unfit(held, member, why),
+            lambda: self._applied(rollout, member.connection),
+            lambda why: self._unfit(rollout, member, why),
         )
 
-    def _applied(self, held: Rollout, name: str) -> Member | None:
+    def _applied(self, rollout: Rollout, name: str) -> Member | None:
         was = before("running")
         with self.store.transaction():
-            if not self.store.rollouts.goes_on(held):
+            if not self.store.rollouts.goes_on(rollout):
                 return None
-            now = self.store.rollouts.member(held.id, name)
+            now = self.store.rollouts.member(rollout.id, name)
             if now.status not in was:
                 return now
             line = self.patch.line(name)
             if line.fit != "applies" and not (now.before and line.fit == "already"):
-                return self._left(held, now, line)
+                return self._left(rollout, now, line)
             back = self.patch.apply(name, self.who) if line.fit == "applies" else {}
             return self.store.rollouts.move(
-                held.id,
+                rollout.id,
                 name,
                 was,
                 "running",
@@ -188,75 +188,79 @@ class Rolling:
                 accepted="",
             )
 
-    def _left(self, held: Rollout, member: Member, line: CompatibilityLine) -> Member:
+    def _left(self, rollout: Rollout, member: Member, line: CompatibilityLine) -> Member:
         """It does not fit any more, or has it meanwhile."""
         status: MemberStatus = "already" if line.fit == "already" else "blocked"
-        return self._move(held, member, status, fit=line.fit, why=line.why)
+        return self._move(rollout, member, status, fit=line.fit, why=line.why)
 
-    def _unfit(self, held: Rollout, member: Member, why: str) -> Member:
+    def _unfit(self, rollout: Rollout, member: Member, why: str) -> Member:
         with self.store.transaction():
-            self.store.rollouts.check(held)
-            return self._left(held, member, CompatibilityLine("conflict", why))
+            self.store.rollouts.check(rollout)
+            return self._left(rollout, member, CompatibilityLine("conflict", why))
 
-    def _ended(self, held: Rollout, member: Member, outcome: RunOutcome) -> Member:
+    def _ended(self, rollout: Rollout, member: Member, outcome: RunOutcome) -> Member:
         """Done is what went through and has what was rolled out; anything else has failed."""
         crashpoint("rollout.ran")
         missing = _own(lambda: self._missing(member), str) if outcome.ok else ""
         good = outcome.ok and not missing
         error = "" if good else missing or outcome.error or f"its run ended {outcome.status}"
-        found = list(findings(outcome, gates_of(held.gates))) if good else []
+        found = list(findings(outcome, gates_of(rollout.gates))) if good else []
         with self.store.transaction():
-            self.store.rollouts.check(held)
-            now = self._move(held, member, "done" if good else "failed", run=outcome.run, error=error, findings=found)
+            self.store.rollouts.check(rollout)
+            now = self._move(
+                rollout, member, "done" if good else "failed", run=outcome.run, error=error, findings=found
+            )
             if good:
                 self.store.events.add(
-                    RolloutApplied(member.connection, held.id, self.patch.text, member.wave, self.who)
+                    RolloutApplied(member.connection, rollout.id, self.patch.text, member.wave, self.who)
                 )
         crashpoint("rollout.ended")
-        self.told(now)
+        self.on_member(now)
         return now
 
     def _missing(self, member: Member) -> str:
         line = self.patch.line(member.connection)
         return "" if line.fit == "already" else f"the sync went through without it: {line.why}"
 
-    def _move(self, held: Rollout, member: Member, status: MemberStatus, **values: object) -> Member:
-        return self.store.rollouts.move(held.id, member.connection, before(status), status, **values)
+    def _move(self, rollout: Rollout, member: Member, status: MemberStatus, **values: object) -> Member:
+        return self.store.rollouts.move(rollout.id, member.connection, before(status), status, **values)
 
-    def _end(self, held: Rollout) -> Rollout:
+    def _end(self, rollout: Rollout) -> Rollout:
         totals: dict[MemberStatus, int] = {}
-        for (_, status), number in self.store.rollouts.counts(held.id).items():
+        for (_, status), number in self.store.rollouts.counts(rollout.id).items():
             totals[status] = totals.get(status, 0) + number
-        now = standing(totals)
+        now = status_of(totals)
         left = ", ".join(f"{totals[s]} {_WORDS[s]}" for s in UNDONE if totals.get(s))
-        return self._release(held, now, left if now == "partial" else "")
+        return self._release(rollout, now, left if now == "partial" else "")
 
-    def _take_back(self, held: Rollout, member: Member, key: str) -> None:
+    def _take_back(self, rollout: Rollout, member: Member, key: str) -> None:
         """Its own turn: what stands against it keeps no other connection from being taken back."""
-        now = _own(lambda: self._taken_back(held, member, key), lambda why: self._refused(held, member, why))
-        self.told(now)
+        now = _own(lambda: self._taken_back(rollout, member, key), lambda why: self._refused(rollout, member, why))
+        self.on_member(now)
 
-    def _taken_back(self, held: Rollout, member: Member, key: str) -> Member:
+    def _taken_back(self, rollout: Rollout, member: Member, key: str) -> Member:
         name = member.connection
         if change := self.patch.undone_by(name, member.before):
             outcome = self._undone(name, change, f"{key}/back")
             if not outcome.ok:
-                return self._refused(held, member, outcome.error)
+                return self._refused(rollout, member, outcome.error)
         with self.store.transaction():
-            self.store.rollouts.check(held)
+            self.store.rollouts.check(rollout)
             self.patch.take_back(name, member.before, self.who)
-            now = self._move(held, member, "rolled_back", error="", who=self.who)
-            taken = RolloutTakenBack(name, held.id, self.patch.text, member.wave, self.who)
+            now = self._move(rollout, member, "rolled_back", error="", who=self.who)
+            taken = RolloutTakenBack(name, rollout.id, self.patch.text, member.wave, self.who)
             self.store.events.add(taken)
         crashpoint("rollout.back")
         return now
 
-    def _refused(self, held: Rollout, member: Member, error: str) -> Member:
+    def _refused(self, rollout: Rollout, member: Member, error: str) -> Member:
         """Its status is as it was."""
         was = member.status
         with self.store.transaction():
-            self.store.rollouts.check(held)
-            return self.store.rollouts.move(held.id, member.connection, (was,), was, error=f"not rolled back: {error}")
+            self.store.rollouts.check(rollout)
+            return self.store.rollouts.move(
+                rollout.id, member.connection, (was,), was, error=f"not rolled back: {error}"
+            )
 
     def _undone(self, name: str, change: str, key: str) -> RunOutcome:
         while (outcome := self.runs.undo(name, change, key)) is None:
@@ -307,10 +311,10 @@ def _text(error: InstepError) -> str:
 class _Beating:
     """Keeps the rollout in this process's hands while runs take their time."""
 
-    def __init__(self, store: Store, held: Rollout) -> None:
-        self._store, self._held = store, held
+    def __init__(self, store: Store, rollout: Rollout) -> None:
+        self._store, self._rollout = store, rollout
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"rollout {held.id}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"rollout {rollout.id}", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -322,7 +326,7 @@ class _Beating:
     def _beat(self) -> None:
         while not self._stop.wait(self._store.rollouts.lease.total_seconds() / 3):
             try:
-                self._store.rollouts.heartbeat(self._held)
+                self._store.rollouts.heartbeat(self._rollout)
             except Fenced:
                 return
             except InstepError:

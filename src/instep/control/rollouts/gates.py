@@ -28,13 +28,13 @@ class Gates:
     def lines(self) -> tuple[str, ...]:
         """Return the text for people."""
         failed = "any run fails" if self.failed == 0 else f"more than {_amount(self.failed or 0)} of a wave's runs fail"
-        said = {
+        texts = {
             "failed": failed,
             "quarantined": f"values of more than {_percent(self.quarantined or 0)} of a table's rows are quarantined",
             "nulls": f"the share of NULL in a column rises by more than {self.nulls or 0:g} points",
             "rows": f"the rows of a table differ by more than {_percent(self.rows or 0)}",
         }
-        return tuple(text for name, text in said.items() if getattr(self, name) is not None)
+        return tuple(text for name, text in texts.items() if getattr(self, name) is not None)
 
 
 DEFAULT = Gates()
@@ -45,11 +45,11 @@ def gates_of(data: Mapping[str, Any]) -> Gates:
     return Gates(**data)
 
 
-def gates(said: Sequence[str]) -> Gates:
+def gates(texts: Sequence[str]) -> Gates:
     """Parse gates such as `failed=10%`, `quarantined=0.5%`, `nulls=3`, `rows=off`; others keep their defaults.
     InstepError for anything else."""
     found = DEFAULT
-    for text in said:
+    for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if name not in {f.name for f in fields(Gates)} or not value:
             raise InstepError(

@@ -76,7 +76,7 @@ def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
     return Halt(why) if why else Over()
 
 
-def standing(counts: Mapping[MemberStatus, int]) -> RolloutStatus:
+def status_of(counts: Mapping[MemberStatus, int]) -> RolloutStatus:
     """Return the number of connections by status of a rollout whose wave is over."""
     if counts.get("waiting") or counts.get("running"):
         return "ready"

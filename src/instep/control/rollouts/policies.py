@@ -18,11 +18,11 @@ class ManagedPolicies(Protocol):
 
     def manages(self, connection: str) -> bool: ...
 
-    def said(self, connection: str) -> Mapping[str, Any]:
+    def policy_values(self, connection: str) -> Mapping[str, Any]:
         """Return what the connection's own document says of its policy, by key: empty for the default."""
         ...
 
-    def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
+    def put(self, connection: str, values: Mapping[str, Any], who: str) -> None:
         """Set these keys and remove the other keys that choose a policy, within the caller's transaction."""
         ...
 
@@ -36,15 +36,15 @@ class ServedPolicies:
     def manages(self, connection: str) -> bool:
         return self.objects.get("connection", connection).by == "server"
 
-    def said(self, connection: str) -> Mapping[str, Any]:
+    def policy_values(self, connection: str) -> Mapping[str, Any]:
         spec = self.objects.get("connection", connection).spec
         return {key: spec[key] for key in CHOOSERS if key in spec}
 
-    def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
+    def put(self, connection: str, values: Mapping[str, Any], who: str) -> None:
         """Secrets stay: the document comes and goes with stars in their place."""
         spec = self.objects.get("connection", connection).spec
-        kept = {key: value for key, value in spec.items() if key not in CHOOSERS}
-        self.objects.put("connection", connection, {**kept, **said}, who=who)
+        others = {key: value for key, value in spec.items() if key not in CHOOSERS}
+        self.objects.put("connection", connection, {**others, **values}, who=who)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class PolicyPatch:
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:
         assert self.managed is not None
-        before = dict(self.managed.said(connection))
+        before = dict(self.managed.policy_values(connection))
         self.managed.put(connection, {"policy": self.preset}, who)
         return {"policy": before}
 

@@ -13,7 +13,7 @@ from instep.errors import Conflict, ProjectError
 from instep.model import Job, JobKind, Measure, RunOutcome, TableHealth
 from instep.operations.registry import policy_of
 from instep.store.store import Store
-from instep.store.work.jobs import ASKED, WAITED_FOR
+from instep.store.work.jobs import REQUESTED, WAITED_FOR
 
 ATTEMPTS = 3
 """A run whose worker dies is carried out anew; one that fails has failed."""
@@ -57,7 +57,7 @@ class QueuedRuns:
                     kind,
                     key=key,
                     options=options,
-                    priority=ASKED,
+                    priority=REQUESTED,
                     attempts=ATTEMPTS,
                     why=f"rollout {self.rollout}",
                     who=self.who,
@@ -76,14 +76,14 @@ def outcome_of(job: Job) -> RunOutcome | None:
         return None
     if job.result.get("tables") is None or job.status not in ("done", "failed", "dead"):
         return RunOutcome(job.run, "done" if job.status == "done" else "failed", job.error)
-    said = job.result
-    tables = {path: _health(of) for path, of in said["tables"].items()}
-    return RunOutcome(said["run"], said["status"], said["error"], tables)
+    result = job.result
+    tables = {path: _health(of) for path, of in result["tables"].items()}
+    return RunOutcome(result["run"], result["status"], result["error"], tables)
 
 
-def _health(said: Mapping[str, Any]) -> TableHealth:
-    before, after = (Measure(**said[when]) if said[when] else None for when in ("before", "after"))
-    return TableHealth(said["read"], said["held"], before, after)
+def _health(result: Mapping[str, Any]) -> TableHealth:
+    before, after = (Measure(**result[when]) if result[when] else None for when in ("before", "after"))
+    return TableHealth(result["read"], result["held"], before, after)
 
 
 def advance(store: Store, id: str, who: str, *, every: bool = False) -> tuple[Job, bool]:
@@ -93,7 +93,7 @@ def advance(store: Store, id: str, who: str, *, every: bool = False) -> tuple[Jo
         if (found := under_way(store, id)) and not found.options["back"]:
             return found, False
         _check_idle(found)
-        return _asked(store, id, to_advance(store, id, every=every), who), True
+        return _enqueue(store, id, to_advance(store, id, every=every), who), True
 
 
 def resume(store: Store, id: str, who: str, *, every: bool = False, accept: str = "") -> Job:
@@ -101,7 +101,7 @@ def resume(store: Store, id: str, who: str, *, every: bool = False, accept: str 
     with store.transaction():
         id = store.rollouts.get(id).id
         _check_idle(under_way(store, id))
-        return _asked(store, id, to_resume(store, id, who, every=every, accept=accept), who)
+        return _enqueue(store, id, to_resume(store, id, who, every=every, accept=accept), who)
 
 
 def roll_back(store: Store, id: str, who: str, *, wave: int = 0, connections: Sequence[str] = ()) -> Job:
@@ -109,7 +109,7 @@ def roll_back(store: Store, id: str, who: str, *, wave: int = 0, connections: Se
     with store.transaction():
         id = store.rollouts.get(id).id
         _check_idle(under_way(store, id))
-        return _asked(store, id, to_roll_back(store, id, wave=wave, connections=connections), who)
+        return _enqueue(store, id, to_roll_back(store, id, wave=wave, connections=connections), who)
 
 
 def under_way(store: Store, id: str) -> Job | None:
@@ -122,10 +122,10 @@ def withdraw(store: Store, id: str, who: str) -> None:
     """No worker is there, and this process carries the rollout on: what waits for one does so no more. A run that it
     has begun is begun anew."""
     with store.transaction():
-        asked = under_way(store, id)
+        running = under_way(store, id)
         members = store.rollouts.members(id, statuses=("running",))
         runs = [store.jobs.newest(m.connection, "sync", f"{id}/{m.attempt}") for m in members]
-        for job in (asked, *runs):
+        for job in (running, *runs):
             if job and not job.over:
                 store.jobs.cancel(job.id, who)
 
@@ -138,7 +138,7 @@ def _check_idle(found: Job | None) -> None:
         )
 
 
-def _asked(store: Store, id: str, course: Course, who: str) -> Job:
+def _enqueue(store: Store, id: str, course: Course, who: str) -> Job:
     job, _ = store.jobs.enqueue(
         "", "rollout", key=id, options=course.to_dict(), priority=WAITED_FOR, why=course.text, who=who
     )

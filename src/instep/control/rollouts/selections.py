@@ -68,9 +68,10 @@ class SelectionPatch:
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:
         place = place_of(self.project, self.store, connection)
         turned = self._steps(place)
-        kept = {s.path: s for s in self.store.switches.of(connection)}
+        switches = {s.path: s for s in self.store.switches.of(connection)}
         before = [
-            [step.verb, step.target.path, _data(kept.get(step.target.path)), _stands(place, step)] for step in turned
+            [step.verb, step.target.path, _data(switches.get(step.target.path)), _stands(place, step)]
+            for step in turned
         ]
         switch(place, turned, who)
         return {"switches": before}
@@ -82,8 +83,8 @@ class SelectionPatch:
         """What was switched before the patch is switched so again, and what was not read is not read; nothing that was
         loaded goes. By now it is accepted: without a switch it would be read on."""
         place = place_of(self.project, self.store, connection)
-        for verb, path, was, stood in reversed(before["switches"]):
-            self._put_back(connection, path, was, off=verb == "on" and not stood, who=who)
+        for verb, path, was, existed in reversed(before["switches"]):
+            self._put_back(connection, path, was, off=verb == "on" and not existed, who=who)
             self.store.events.add(SelectionChanged(connection, path, "as before", who))
             if verb in ("hash", "unhash"):
                 self._read_again(place, path)

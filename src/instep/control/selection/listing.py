@@ -101,11 +101,11 @@ class _Listing:
         return self._one((*table.ref, ""), on, why, None, TableAdded(table))
 
     def columns(self, table: Table) -> Iterator[Listed]:
-        said = self.named.get(table.ref, ())
-        if not (said or self.every or self.place.now.covers_columns or self._is_unread(table)):
+        names = self.named.get(table.ref, ())
+        if not (names or self.every or self.place.now.covers_columns or self._is_unread(table)):
             return
         named = {c.name: c for c in table.live}
-        gone = {c for c in said if c not in named and self._is_chosen((*table.ref, c))}
+        gone = {c for c in names if c not in named and self._is_chosen((*table.ref, c))}
         for name in (*named, *sorted(gone)):
             column = named.get(name)
             if column is None:
@@ -123,9 +123,9 @@ class _Listing:
     def touched(self, table: Table, column: Column) -> bool:
         """Return True if a person or the file switched it, or the policy blocks it."""
         place = (*table.ref, column.name)
-        held = bool(self.coming.left_out(place, _added(table, column)))
+        left_out = bool(self.coming.left_out(place, _added(table, column)))
         off = not column_is_on(self.place.now, table, column)[0]
-        return place in self.switches or held or off or hashed(self.place.now, table.ref, column.name)
+        return place in self.switches or left_out or off or hashed(self.place.now, table.ref, column.name)
 
     def _is_unread(self, table: Table) -> bool:
         """Return whether columns may have come to it that nobody has been told of."""

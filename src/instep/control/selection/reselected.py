@@ -107,13 +107,13 @@ def _partial(store: Store, names: Sequence[str]) -> dict[str, list[tuple[Table, 
     loaded = ((name, ref, c) for name in names for ref, columns in known[name].items() for c in columns)
     some = by_connection(names, ((name, (ref, c.name)) for name, ref, c in loaded if c.partial))
     accepted = store.accepted.latest_of([name for name, found in some.items() if found])
-    asked = {name: {(b.table, b.column) for b in waiting[name] if b.scope != "since"} for name in names}
+    requested = {name: {(b.table, b.column) for b in waiting[name] if b.scope != "since"} for name in names}
     found: dict[str, list[tuple[Table, str]]] = {name: [] for name in names}
     for name, (_, catalog) in accepted.items():
         for ref, column in some[name]:
             table = catalog.get(ref)
             is_live = table is not None and not table.retained and column in {c.name for c in table.live}
-            if table is not None and is_live and not asked[name] & {(ref, column), (ref, "")}:
+            if table is not None and is_live and not requested[name] & {(ref, column), (ref, "")}:
                 found[name].append((table, column))
     return found
 

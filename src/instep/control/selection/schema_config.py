@@ -139,8 +139,8 @@ class _View:
     def key(self, ref: Ref) -> tuple[str, ...]:
         """Return what tells the table's rows apart: as accepted, as the settings say, as the source has it."""
         known, accepted = self.place.known.get(ref), self.place.accepted.get(ref)
-        said = self.place.settings(known).key if known else ()
-        return said or (accepted.key if accepted else ()) or (known.key if known else ())
+        key = self.place.settings(known).key if known else ()
+        return key or (accepted.key if accepted else ()) or (known.key if known else ())
 
     def table_lock(self, one: Listed, table: Table | None) -> Lock | None:
         ref = one.schema, one.table

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from instep.control.selection.listing import Listed, listed
 from instep.control.selection.schema_config import SchemaConfig, SyncMode, TableConfig
-from instep.control.selection.selections import SwitchedConnection, SwitchStep, SwitchTarget, kept_switches, turning
+from instep.control.selection.selections import SwitchedConnection, SwitchStep, SwitchTarget, existing_switches, turning
 from instep.errors import Blocked, InstepError
 from instep.operations.kinds import Verb
 from instep.schema.catalog.catalog import Table
@@ -81,19 +81,19 @@ def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch)
 def switched(place: SwitchedConnection, on: bool) -> tuple[SwitchStep, ...]:
     """Return all schemas and tables switched on or off, where that may be; columns stay as they are."""
     verb: Verb = "on" if on else "off"
-    kept = kept_switches(place)
-    return tuple(_all(place, verb, [o for o in listed(place) if not o.column and o.enabled != on], kept))
+    switches = existing_switches(place)
+    return tuple(_all(place, verb, [o for o in listed(place) if not o.column and o.enabled != on], switches))
 
 
 def _all(
-    place: SwitchedConnection, verb: Verb, found: list[Listed], kept: Mapping[str, Switch]
+    place: SwitchedConnection, verb: Verb, found: list[Listed], switches: Mapping[str, Switch]
 ) -> Iterator[SwitchStep]:
     for one in found:
         table = place.known.get((one.schema, one.table)) if one.table else None
         if one.table and table is None:
             continue
         try:
-            yield turning(place, verb, SwitchTarget(one.schema, table), kept.get(one.path))
+            yield turning(place, verb, SwitchTarget(one.schema, table), switches.get(one.path))
         except Blocked:
             continue
 
@@ -102,7 +102,7 @@ class _Patching:
     def __init__(self, place: SwitchedConnection, config: SchemaConfig) -> None:
         self.place = place
         self.schemas = {s.name: s for s in config.schemas}
-        self.kept = kept_switches(place)
+        self.switches = existing_switches(place)
         self.steps: list[SwitchStep] = []
         self.settings: dict[str, Any] = {}
 
@@ -140,8 +140,8 @@ class _Patching:
     def is_open(self, table: Table | None, now: TableConfig) -> bool:
         """Return whether a policy would still decide about the table: what is said of it is a choice then."""
         accepted = self.place.accepted.get(table.ref) if table else None
-        kept = self.kept.get(table.path) if table else None
-        chosen = kept is not None and kept.enabled is not None
+        switch = self.switches.get(table.path) if table else None
+        chosen = switch is not None and switch.enabled is not None
         return table is not None and not now.lock and not chosen and (accepted is None or accepted.retained)
 
     def sync_mode(self, schema: str, now: TableConfig, mode: SyncMode | None) -> None:
@@ -177,8 +177,8 @@ class _Patching:
             )
 
     def turn(self, verb: Verb, target: SwitchTarget) -> None:
-        made = turning(self.place, verb, target, self.kept.get(target.path))
-        self.kept[target.path] = made.switch
+        made = turning(self.place, verb, target, self.switches.get(target.path))
+        self.switches[target.path] = made.switch
         self.steps.append(made)
 
     def handling(self, wanted: Handling | None) -> None:

@@ -124,8 +124,8 @@ def targets(place: SwitchedConnection, objects: Sequence[str], matching: Sequenc
         raise InstepError(
             f"nothing of connection {place.connection} is listed yet", hint="run `instep detect` first, then switch"
         )
-    kept = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
-    every |= {s.path: _gone(s) for s in kept if s.path not in every}
+    chosen = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
+    every |= {s.path: _gone(s) for s in chosen if s.path not in every}
     found = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
     for text in matching:
         fits = {path: t for path, t in every.items() if t.table is not None and Pattern(text).matches(path)}
@@ -166,11 +166,13 @@ def _missing(place: SwitchedConnection, path: str, every: Collection[str]) -> Sw
 def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget]) -> list[SwitchStep]:
     """Return what turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise,
     for keys and cursors, and where there is no salt to hash with."""
-    kept = kept_switches(place)
-    return [turning(place, verb, t, kept.get(t.path)) for t in chosen]
+    switches = existing_switches(place)
+    return [turning(place, verb, t, switches.get(t.path)) for t in chosen]
 
 
-def wanted(place: SwitchedConnection, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> list[SwitchStep]:
+def switch_steps(
+    place: SwitchedConnection, verb: Verb, objects: Sequence[str], matching: Sequence[str]
+) -> list[SwitchStep]:
     """`steps` for these paths and patterns. A pattern such as `*.email*` may fit tables, too, which are not hashed."""
     chosen = targets(place, objects, matching)
     if matching and verb in ("hash", "unhash"):
@@ -189,14 +191,14 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
         _check_hash(place, target)
 
 
-def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, kept: Switch | None) -> SwitchStep:
-    """Return what turning one switch does; `kept` is what was switched about the object before."""
+def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, existing: Switch | None) -> SwitchStep:
+    """Return what turning one switch does; `existing` is what was switched about the object before."""
     check(place, verb, target)
-    base = kept or bind(_switch(target), place.known, place.identity)
+    base = existing or bind(_switch(target), place.known, place.identity)
     on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
     switch = replace(base, enabled=plain) if on_off else replace(base, hashed=plain)
     lines, backfill = _follows(place, verb, target)
-    return SwitchStep(target, verb, switch, lines, backfill, same=kept == switch)
+    return SwitchStep(target, verb, switch, lines, backfill, same=existing == switch)
 
 
 def _switch(target: SwitchTarget) -> Switch:
@@ -206,13 +208,13 @@ def _switch(target: SwitchTarget) -> Switch:
 
 def _check_file(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
     """The file is the truth about what it names itself."""
-    found = _said(place.file, verb, target)
+    found = _conflict(place.file, verb, target)
     if found:
         section, entry, change = found
         raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
 
 
-def _said(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, str, str] | None:
+def _conflict(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, str, str] | None:
     """(section, entry, what to write) of what the file says against it."""
     path = target.path
     if verb == "unhash":
@@ -342,7 +344,7 @@ def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[Switch
                 hint="approve it without --hash, or hash columns with `instep selection hash`",
             )
         for target in columns:
-            step = turning(place, "hash", target, kept_switches(place).get(target.path))
+            step = turning(place, "hash", target, existing_switches(place).get(target.path))
             out.append(replace(step, switch=replace(step.switch, enabled=True), same=False))
     return out
 
@@ -371,7 +373,7 @@ def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]
     ]
 
 
-def kept_switches(place: SwitchedConnection) -> dict[str, Switch]:
+def existing_switches(place: SwitchedConnection) -> dict[str, Switch]:
     """Return what people have switched, by path."""
     return {s.path: s for s in place.store.switches.of(place.connection)}
 

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.delta.held import DOMAIN, HIGHEST, PART, DeltaTableState, held_at, named
 from instep.destinations.delta.log import EVERY, WRITABLE, Action, DeltaSnapshot
 from instep.destinations.delta.shape import DeltaField, features, fields_of, from_json, schema_string
+from instep.destinations.delta.table_state import DOMAIN, HIGHEST, PART, DeltaTableState, named, state_at
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.sql.records import Parked, Record, dump
 from instep.errors import Conflict, DestinationError, InstepError
@@ -27,16 +27,16 @@ TOMBSTONE_DAYS = 30
 """How much longer than what can be undone checkpoints name files that were removed."""
 
 
-def check_writable(held: DeltaTableState) -> None:
+def check_writable(state: DeltaTableState) -> None:
     """DestinationError if another program has asked writers for what this one does not do."""
-    odd = sorted(set(held.snapshot.protocol.get("writerFeatures") or ()) - WRITABLE)
-    if held.configuration.get("delta.appendOnly", "").casefold() == "true":
+    odd = sorted(set(state.snapshot.protocol.get("writerFeatures") or ()) - WRITABLE)
+    if state.configuration.get("delta.appendOnly", "").casefold() == "true":
         odd.append("appendOnly")
-    if "delta.invariants" in held.snapshot.metadata["schemaString"]:
+    if "delta.invariants" in state.snapshot.metadata["schemaString"]:
         odd.append("invariants")
     if odd:
         raise DestinationError(
-            f"table {named(held.ref)} asks its writers for {', '.join(odd)}, which this version does not do",
+            f"table {named(state.ref)} asks its writers for {', '.join(odd)}, which this version does not do",
             hint="another program has switched it on: switch it off there, then run this again",
         )
 
@@ -47,7 +47,7 @@ class DeltaCommit:
     `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
     they become other ones."""
 
-    held: DeltaTableState
+    state: DeltaTableState
     record: Record
     fields: Sequence[DeltaField] | None = None
     add: list[Action] = field(default_factory=list)
@@ -66,18 +66,18 @@ class DeltaCommit:
             raise
 
     def _undone(self) -> None:
-        known = self.held.snapshot
+        known = self.state.snapshot
         for file in self.add:
             path = unquote(file["path"])
             if OWN_FILES in path and path not in known.files and path not in known.gone:
                 with suppress(OSError, InstepError):
-                    (self.held.folder / path).unlink(missing_ok=True)
+                    (self.state.folder / path).unlink(missing_ok=True)
 
     def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
-        self.held.record.check(commit.fence)
-        check_writable(self.held)
+        self.state.record.check(commit.fence)
+        check_writable(self.state)
         crashpoint("delta.commit.before")
-        while not self.held.log.put(version := self.held.snapshot.version + 1, [*self._actions(operation, commit)]):
+        while not self.state.log.put(version := self.state.snapshot.version + 1, [*self._actions(operation, commit)]):
             self._behind(commit)
         if version and version % EVERY == 0:
             self._checkpoint(version, warehouse)
@@ -85,16 +85,16 @@ class DeltaCommit:
 
     def _behind(self, commit: Commit) -> None:
         """What others have committed meanwhile comes first, if it leaves this shard as it was; else Conflict."""
-        was, log = self.held, self.held.log
-        now = held_at(log, was.ref, log.snapshot(), was.record.within)
+        was, log = self.state, self.state.log
+        now = state_at(log, was.ref, log.snapshot(), was.record.within)
         if now is not None:
             now.record.check(commit.fence)
         if now is None or not _is_beside(was, now):
             raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
-        self.held, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
+        self.state, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
 
     def _actions(self, operation: str, commit: Commit) -> Iterator[Action]:
-        at, before = now_ms(), self.held.snapshot
+        at, before = now_ms(), self.state.snapshot
         yield {"commitInfo": self._info(operation, commit, at)}
         metadata = next_metadata(before.metadata, self.record, self.fields, self.by)
         protocol = next_protocol(before.protocol, fields_of(metadata))
@@ -102,9 +102,9 @@ class DeltaCommit:
             yield {"protocol": protocol}
         if metadata != before.metadata:
             yield {"metaData": metadata}
-        for name, said in {**self._recorded(), **self.domains}.items():
-            if before.domains.get(name) != said:
-                yield domain(name, said)
+        for name, content in {**self._recorded(), **self.domains}.items():
+            if before.domains.get(name) != content:
+                yield domain(name, content)
         if (self.add or self.remove) and not self.keeps_rows:
             yield {"txn": {"appId": f"instep-{self.record.place}", "version": commit.fence, "lastUpdated": at}}
         for path in self.remove:
@@ -123,29 +123,29 @@ class DeltaCommit:
             yield {"add": file}
 
     def _recorded(self) -> dict[str, str]:
-        whole = self.held.whole
+        whole = self.state.whole
         if whole is None:
             return recorded(self.record)
         return recorded(replace(whole.together(self.record), version=whole.version))
 
     def _info(self, operation: str, commit: Commit, at: int) -> Action:
-        said: dict[str, object] = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor}
-        said |= {"accepted": commit.accepted, "data": bool(self.add or self.remove) and not self.keeps_rows}
+        info: dict[str, object] = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor}
+        info |= {"accepted": commit.accepted, "data": bool(self.add or self.remove) and not self.keeps_rows}
         return {
             "timestamp": at,
             "operation": operation,
             "operationParameters": {},
             "engineInfo": ENGINE,
             "isBlindAppend": bool(self.add) and not self.remove,
-            "userMetadata": json.dumps(said),
+            "userMetadata": json.dumps(info),
         }
 
     def _checkpoint(self, version: int, warehouse: Warehouse) -> None:
         """Readers begin there; a table without it is as right."""
-        snapshot = self.held.log.snapshot(version)
+        snapshot = self.state.log.snapshot(version)
         assert snapshot is not None, "the version was written"
         with suppress(OSError, InstepError):  # the commit is there, whatever the disk says to this
-            self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
+            self.state.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
 
 
 def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
@@ -168,8 +168,8 @@ def recorded(record: Record) -> dict[str, str]:
     return {DOMAIN: f'{{"fence":{record.fence},"record":{dump(replace(record, parts={}))}}}', **texts}
 
 
-def domain(name: str, said: str) -> Action:
-    return {"domainMetadata": {"domain": name, "configuration": said, "removed": False}}
+def domain(name: str, content: str) -> Action:
+    return {"domainMetadata": {"domain": name, "configuration": content, "removed": False}}
 
 
 def next_metadata(
@@ -239,7 +239,7 @@ def begin(
     empty = DeltaSnapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
     log = warehouse.make(record.ref)
     change = DeltaCommit(DeltaTableState(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
-    change.domains |= warehouse.said(record.ref)
+    change.domains |= warehouse.name_domain(record.ref)
     if log.snapshot() is not None:
         return False
     try:

@@ -10,21 +10,21 @@ from itertools import count
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
 from instep.destinations.delta.change import DeltaCommit, begin
-from instep.destinations.delta.held import (
-    DeltaTableState,
-    ParkedField,
-    find,
-    held_in,
-    missing,
-    named,
-    not_ours,
-    require,
-    with_stored,
-)
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.partition import fault, guards, terms
 from instep.destinations.delta.rewrite import again
 from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
+from instep.destinations.delta.table_state import (
+    DeltaTableState,
+    ParkedField,
+    find,
+    missing,
+    named,
+    not_ours,
+    require,
+    state_in,
+    with_stored,
+)
 from instep.destinations.delta.warehouse import DeltaFacet, Folders, Warehouse, now_ms
 from instep.destinations.iceberg.evolve import spark_sql
 from instep.destinations.shared import Reshaped, landed
@@ -51,11 +51,11 @@ CAPABILITIES = Capabilities(
 
 
 def _execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-    held = find(warehouse, ref)
-    if held is not None and after is not None and held.table() == after and _is_laid_out(held, steps):
+    state = find(warehouse, ref)
+    if state is not None and after is not None and state.table() == after and _is_laid_out(state, steps):
         if commit.part:
-            change = DeltaCommit(held, held.record.after_changes(commit, [s.id for s in steps]))
-            again(change, held.layout, {}, commit)
+            change = DeltaCommit(state, state.record.after_changes(commit, [s.id for s in steps]))
+            again(change, state.layout, {}, commit)
             change.land("CHANGE COLUMNS", commit, warehouse)
         return
     match steps[0].change:
@@ -91,10 +91,10 @@ def _wanted_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
     return tuple(term.column for term in found[-1]) if found else None
 
 
-def _is_laid_out(held: DeltaTableState, steps: Sequence[Step]) -> bool:
+def _is_laid_out(state: DeltaTableState, steps: Sequence[Step]) -> bool:
     """Return whether the table has the partitions of the steps, or gets them with the next whole load."""
     wanted = _wanted_by(steps)
-    return wanted is None or wanted == tuple(f.name for f in held.next_by)
+    return wanted is None or wanted == tuple(f.name for f in state.next_by)
 
 
 def _plain(table: Table) -> Table:
@@ -104,38 +104,38 @@ def _plain(table: Table) -> Table:
 def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
     """A dropped table moves out of sight, to be deleted when its time for undoing is over."""
     with warehouse.moving():
-        held = find(warehouse, ref)
-        if held is None:
+        state = find(warehouse, ref)
+        if state is None:
             if warehouse.is_taken(ref):
                 raise not_ours(ref)
             return
-        held.record.check(commit.fence)
+        state.record.check(commit.fence)
         crashpoint("delta.moved.before")
         if isinstance(warehouse, ObjectWarehouse):
-            drop(warehouse, held, commit)
+            drop(warehouse, state, commit)
         elif isinstance(warehouse, Folders):
-            warehouse.park(ref, held.record.table.id)
+            warehouse.park(ref, state.record.table.id)
 
 
-def drop(warehouse: ObjectWarehouse, held: DeltaTableState, commit: Commit) -> None:
+def drop(warehouse: ObjectWarehouse, state: DeltaTableState, commit: Commit) -> None:
     """Drop a table by a commit of its own log; the place where it is kept is recorded first."""
-    at, source_id = now_ms(), held.record.table.id
-    warehouse.wait(held.ref, source_id, held.folder, at)
-    DeltaCommit(held, held.record, domains=warehouse.said(held.ref, at, source_id)).land(
+    at, source_id = now_ms(), state.record.table.id
+    warehouse.wait(state.ref, source_id, state.folder, at)
+    DeltaCommit(state, state.record, domains=warehouse.name_domain(state.ref, at, source_id)).land(
         "DROP TABLE", commit, warehouse
     )
 
 
-def _replace(warehouse: Warehouse, held: DeltaTableState, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     schema_string(first_fields(table, count(1)))
     wanted = _wanted_by(steps)
-    by = [f.name for f in held.next_by] if wanted is None else wanted
+    by = [f.name for f in state.next_by] if wanted is None else wanted
     known = {c.name: c for c in table.columns}
     by = tuple(n for n in by if n in known and not fault(terms([n])[0], known[n].type))
-    made = replace(held.record, pending=_plain(table), by=by)
+    made = replace(state.record, pending=_plain(table), by=by)
     record = made.after_changes(commit, [s.id for s in steps])
-    DeltaCommit(held, record).land("REPLACE TABLE", commit, warehouse)
+    DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
 
 
 def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -143,49 +143,49 @@ def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table |
     if moved is not None and moved.ref != ref:
         _move(warehouse, ref, moved.ref, commit)
         ref = moved.ref
-    held = find(warehouse, ref)
-    if held is None or held.record.copy:
-        raise not_ours(ref) if held or warehouse.is_taken(ref) else missing(ref)
+    state = find(warehouse, ref)
+    if state is None or state.record.copy:
+        raise not_ours(ref) if state or warehouse.is_taken(ref) else missing(ref)
     wanted = after or moved
     if wanted is None:
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
-    if held.table() == wanted and _is_laid_out(held, steps):
+    if state.table() == wanted and _is_laid_out(state, steps):
         return
-    held.record.check(commit.fence)
+    state.record.check(commit.fence)
     changes = [s.id for s in steps]
-    if held.record.pending is not None:
-        made = replace(held.record, pending=_plain(wanted), by=_next_by(held, steps))
+    if state.record.pending is not None:
+        made = replace(state.record, pending=_plain(wanted), by=_next_by(state, steps))
         record = made.after_changes(commit, changes)
-        DeltaCommit(held, record).land("REPLACE TABLE", commit, warehouse)
+        DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
     else:
-        _columns(held, steps, wanted, changes, commit).land("CHANGE COLUMNS", commit, warehouse)
+        _columns(state, steps, wanted, changes, commit).land("CHANGE COLUMNS", commit, warehouse)
 
 
 def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
     """The folder gets its new name first: a run that dies then finds it there and goes on."""
     with warehouse.moving():
-        held = find(warehouse, ref)
-        if held is None and find(warehouse, new) is not None:
+        state = find(warehouse, ref)
+        if state is None and find(warehouse, new) is not None:
             return
-        if held is None or held.record.copy:
-            raise not_ours(ref) if held or warehouse.is_taken(ref) else missing(ref)
-        held.record.check(commit.fence)
+        if state is None or state.record.copy:
+            raise not_ours(ref) if state or warehouse.is_taken(ref) else missing(ref)
+        state.record.check(commit.fence)
         if warehouse.is_taken(new):
             raise Conflict(f"table {named(ref)} cannot be renamed: {named(new)} exists", hint="plan again")
         crashpoint("delta.moved.before")
         if isinstance(warehouse, ObjectWarehouse):
-            _called(warehouse, held, new, commit)
+            _called(warehouse, state, new, commit)
         elif isinstance(warehouse, Folders):
             warehouse.move(ref, new)
     crashpoint("delta.moved.after")
 
 
-def _called(warehouse: ObjectWarehouse, held: DeltaTableState, ref: Ref, commit: Commit) -> None:
+def _called(warehouse: ObjectWarehouse, state: DeltaTableState, ref: Ref, commit: Commit) -> None:
     """The table where it lies, under that name from the next commit of its log on."""
-    warehouse.point(ref, held.folder)
-    table = replace(held.record.table, schema=ref[0], name=ref[1])
-    record = replace(held.record, table=table, fence=max(commit.fence, held.record.fence))
-    DeltaCommit(held, record, domains=warehouse.said(ref)).land("RENAME TABLE", commit, warehouse)
+    warehouse.point(ref, state.folder)
+    table = replace(state.record.table, schema=ref[0], name=ref[1])
+    record = replace(state.record, table=table, fence=max(commit.fence, state.record.fence))
+    DeltaCommit(state, record, domains=warehouse.name_domain(ref)).land("RENAME TABLE", commit, warehouse)
 
 
 @dataclass(frozen=True)
@@ -197,49 +197,49 @@ class _Next:
 
 
 def _columns(
-    held: DeltaTableState, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit
+    state: DeltaTableState, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit
 ) -> DeltaCommit:
     """Return the table with its next columns; its rows stay."""
-    now = held.table()
-    if why := offence(held.ref, [s.change for s in steps], guards((*held.by, *held.next_by))):
+    now = state.table()
+    if why := offence(state.ref, [s.change for s in steps], guards((*state.by, *state.next_by))):
         raise IllegalChange(why, hint="nothing was changed")
-    evolution = evolve(now, held.record.parked, steps, wanted)
-    by_name = {f.name: f for f in held.fields}
-    new = _next(held, evolution, by_name)
-    gone = dict(_parking(held, evolution, by_name))
+    evolution = evolve(now, state.record.parked, steps, wanted)
+    by_name = {f.name: f for f in state.fields}
+    new = _next(state, evolution, by_name)
+    gone = dict(_parking(state, evolution, by_name))
     back = {s.parked.place for s in evolution.columns if s.parked}
     at = now_ms()
-    waits = {p: f for p, f in held.parked.items() if p not in back} | gone
+    waits = {p: f for p, f in state.parked.items() if p not in back} | gone
     parked = (
-        *(p for p in held.record.parked if p.place not in back),
+        *(p for p in state.record.parked if p.place not in back),
         *(Parked(p.field.name, place, p.field.id, at) for place, p in gone.items()),
     )
     table = replace(_plain(wanted), columns=tuple(s.column for s in evolution.columns))
-    record = with_stored(replace(held.record, table=table, parked=parked), new.fields, waits)
-    record = replace(record, by=_next_by(held, steps)).after_changes(commit, changes)
-    change = DeltaCommit(held, record, new.fields)
+    record = with_stored(replace(state.record, table=table, parked=parked), new.fields, waits)
+    record = replace(record, by=_next_by(state, steps)).after_changes(commit, changes)
+    change = DeltaCommit(state, record, new.fields)
     again(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
     return change
 
 
-def _next_by(held: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] | None:
+def _next_by(state: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] | None:
     """Return the partition columns of the next whole load, by their names after the steps; None if they are those of
     today."""
     new = {s.change.before.name: s.change.after.name for s in steps if isinstance(s.change, ColumnRenamed)}
-    wanted, said = _wanted_by(steps), held.record.by
+    wanted, next_by = _wanted_by(steps), state.record.by
     if wanted is None:
-        wanted = None if said is None else tuple(new.get(name, name) for name in said)
-    today = tuple(new.get(f.name, f.name) for f in held.by)
-    return None if held.record.pending is None and wanted == today else wanted
+        wanted = None if next_by is None else tuple(new.get(name, name) for name in next_by)
+    today = tuple(new.get(f.name, f.name) for f in state.by)
+    return None if state.record.pending is None and wanted == today else wanted
 
 
-def _next(held: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
-    ids, used = count(held.highest + 1), {*held.record.numbers, *(f.physical for f in held.layout)}
+def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
+    ids, used = count(state.highest + 1), {*state.record.numbers, *(f.physical for f in state.layout)}
     fields, casts = list[DeltaField](), dict[str, tuple[DeltaField, ColumnOrigin]]()
     for source in evolution.columns:
         column, before = source.column, by_name.get(source.before.name) if source.before else None
         if source.parked is not None:
-            waits = held.parked[source.parked.place]
+            waits = state.parked[source.parked.place]
             made = _fitting(waits.field, source)
             made = replace(made, facts={**made.facts, BEFORE: waits.version})
         elif before is None or source.rewrite is not None:
@@ -267,13 +267,13 @@ def _fitting(before: DeltaField, source: ColumnOrigin) -> DeltaField:
 
 
 def _parking(
-    held: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]
+    state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]
 ) -> Iterator[tuple[str, ParkedField]]:
     """Dropped columns, and the old values of rewritten ones, wait in the files under their physical names."""
     lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
     for column in lost:
         field = by_name[column.name]
-        yield field.physical, ParkedField(field, held.snapshot.version)
+        yield field.physical, ParkedField(field, state.snapshot.version)
 
 
 def statements(steps: Sequence[Step]) -> list[str]:
@@ -288,8 +288,8 @@ def statements(steps: Sequence[Step]) -> list[str]:
             made = isinstance(one.change, TableAdded | TableReplaced) and by.get(one.table)
             out += [line.replace("\n) USING delta", f"\n) USING delta\nPARTITIONED BY ({made})") for line in found]
         elif one.table not in anew:
-            said = f"partitioned by ({by[one.table]})" if by[one.table] else "not partitioned"
-            out.append(f"-- the next whole load leaves {'.'.join(one.table)} {said}")
+            clause = f"partitioned by ({by[one.table]})" if by[one.table] else "not partitioned"
+            out.append(f"-- the next whole load leaves {'.'.join(one.table)} {clause}")
     return out
 
 
@@ -323,9 +323,11 @@ class DeltaDdl(DeltaFacet):
             if self.warehouse.is_taken(ref):
                 raise not_ours(ref)
             if isinstance(self.warehouse, ObjectWarehouse):
-                _called(self.warehouse, held_in(old.folder, ref), ref, commit)
+                _called(self.warehouse, state_in(old.folder, ref), ref, commit)
             elif isinstance(self.warehouse, Folders):
                 self.warehouse.undrop(old)
-        held = require(self.warehouse, ref)
-        if held.record.fence < commit.fence:
-            DeltaCommit(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, self.warehouse)
+        table_state = require(self.warehouse, ref)
+        if table_state.record.fence < commit.fence:
+            DeltaCommit(table_state, replace(table_state.record, fence=commit.fence)).land(
+                "CLAIM", commit, self.warehouse
+            )

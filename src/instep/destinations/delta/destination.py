@@ -12,8 +12,7 @@ from instep.destinations.delta import partition
 from instep.destinations.delta.ddl import CAPABILITIES, DeltaDdl, statements
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.fill import DeltaFills
-from instep.destinations.delta.held import DeltaTableState, find, not_ours, require
-from instep.destinations.delta.keep import DeltaClones, DeltaKept
+from instep.destinations.delta.keep import DeltaClones, DeltaRetention
 from instep.destinations.delta.maintain import DeltaMaintenance
 from instep.destinations.delta.merge import DeltaMerges
 from instep.destinations.delta.objects import ObjectWarehouse
@@ -21,6 +20,7 @@ from instep.destinations.delta.promote import DeltaRestoredValues
 from instep.destinations.delta.restore import DeltaSavepoints
 from instep.destinations.delta.rows import DeltaRows
 from instep.destinations.delta.shape import arrow_schema
+from instep.destinations.delta.table_state import DeltaTableState, find, not_ours, require
 from instep.destinations.delta.warehouse import DeltaFacet, Folders, Warehouse, local_root
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.writable import check_writable
@@ -82,9 +82,9 @@ class DeltaSchema(DeltaDdl):
         return Catalog.of(table for table in self.warehouse.each(self._table, refs) if table is not None)
 
     def _table(self, ref: Ref) -> Table | None:
-        if (why := self._why_foreign(held := find(self.warehouse, ref), ref)) is not None:
+        if (why := self._why_foreign(table_state := find(self.warehouse, ref), ref)) is not None:
             raise why
-        return held.table() if held is not None else None
+        return table_state.table() if table_state is not None else None
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""
@@ -92,27 +92,33 @@ class DeltaSchema(DeltaDdl):
         found = self.warehouse.each(lambda ref: self._why_foreign(find(self.warehouse, ref), ref), wanted)
         return {ref: str(why) for ref, why in zip(wanted, found, strict=True) if why is not None}
 
-    def _why_foreign(self, held: DeltaTableState | None, ref: Ref) -> DestinationError | None:
-        if (held is None or held.record.copy) and self.warehouse.is_taken(ref):
+    def _why_foreign(self, table_state: DeltaTableState | None, ref: Ref) -> DestinationError | None:
+        if (table_state is None or table_state.record.copy) and self.warehouse.is_taken(ref):
             return not_ours(ref)
-        return is_shared(ref) if held is not None and held.record.parts else None
+        return is_shared(ref) if table_state is not None and table_state.record.parts else None
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
         """Return the columns that tables are partitioned by."""
         found = ((ref, find(self.warehouse, ref)) for ref in refs)
-        made = {ref: partition.guards((*held.by, *held.next_by)) for ref, held in found if held is not None}
+        made = {
+            ref: partition.guards((*table_state.by, *table_state.next_by))
+            for ref, table_state in found
+            if table_state is not None
+        }
         return {ref: guards for ref, guards in made.items() if guards}
 
     def state(self, ref: Ref) -> LoadState | None:
         """Return what the last load recorded."""
-        held = find(self.warehouse, ref)
-        return held.state() if held else None
+        table_state = find(self.warehouse, ref)
+        return table_state.state() if table_state else None
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
         """Return the sizes by the statistics of the log."""
         wanted = list(refs)
         found = zip(wanted, self.warehouse.each(lambda ref: find(self.warehouse, ref), wanted), strict=True)
-        ours = ((ref, held) for ref, held in found if held is not None and not held.record.copy)
+        ours = (
+            (ref, table_state) for ref, table_state in found if table_state is not None and not table_state.record.copy
+        )
         return {ref: TableSize(h.rows, h.bytes) if h.record.loaded else TableSize() for ref, h in ours}
 
     def render_ddl(self, steps: Sequence[Step]) -> list[str]:
@@ -128,8 +134,15 @@ class DeltaLayouts(DeltaFacet):
     def recorded(self, refs: Iterable[Ref]) -> dict[Ref, TableLayout]:
         """Return the partitions of tables that wait for no new generation."""
         found = ((ref, find(self.warehouse, ref)) for ref in refs)
-        there = ((ref, held) for ref, held in found if held is not None and held.record.pending is None)
-        return {ref: TableLayout(partition=partition.terms(f.name for f in held.next_by)) for ref, held in there}
+        there = (
+            (ref, table_state)
+            for ref, table_state in found
+            if table_state is not None and table_state.record.pending is None
+        )
+        return {
+            ref: TableLayout(partition=partition.terms(f.name for f in table_state.next_by))
+            for ref, table_state in there
+        }
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""
@@ -145,18 +158,18 @@ class DeltaWrite(DeltaMerges, DeltaRows, DeltaFills, DeltaRestoredValues):
 
     def target(self, ref: Ref) -> StagingTarget:
         """Return where tasks write a table's files."""
-        held = require(self.warehouse, ref)
-        by = held.next_by
-        fields = held.waiting if held.record.pending is not None else held.fields
-        within, shape = held.record.within, with_shard(arrow_schema(fields), held.record.within)
-        schema = partition.limited(shape, (f.name for f in (*held.by, *by)))
-        apart = None if held.only_partition else partition.partitioning(by, [f.name for f in by])
-        types = {c.name: c.type for c in held.record.table.columns} if within else {}
-        data, aside = ((held.folder / below).as_uri() for below in (held.area, held.aside))
-        return StagingTarget(schema, data, aside, io_of(held), types, apart)
+        table_state = require(self.warehouse, ref)
+        by = table_state.next_by
+        fields = table_state.waiting if table_state.record.pending is not None else table_state.fields
+        within, shape = table_state.record.within, with_shard(arrow_schema(fields), table_state.record.within)
+        schema = partition.limited(shape, (f.name for f in (*table_state.by, *by)))
+        apart = None if table_state.only_partition else partition.partitioning(by, [f.name for f in by])
+        types = {c.name: c.type for c in table_state.record.table.columns} if within else {}
+        data, aside = ((table_state.folder / below).as_uri() for below in (table_state.area, table_state.aside))
+        return StagingTarget(schema, data, aside, io_of(table_state), types, apart)
 
 
-class DeltaLifecycle(DeltaKept):
+class DeltaLifecycle(DeltaRetention):
     """The warehouse itself."""
 
     session = vacuum = None
@@ -208,8 +221,12 @@ class DeltaSharing:
 
     def whole(self, ref: Ref) -> SharedTable | None:
         """Return a table with its shards."""
-        held = find(self.destination.warehouse, ref)
-        return held.record.whole(held.table()) if held is not None and not held.record.copy else None
+        table_state = find(self.destination.warehouse, ref)
+        return (
+            table_state.record.whole(table_state.table())
+            if table_state is not None and not table_state.record.copy
+            else None
+        )
 
 
 class DeltaDestination:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from instep.destinations.delta.files import batches, rows_of_files, staged_path
-from instep.destinations.delta.held import DeltaTableState
 from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
+from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.digests import brief
 from instep.errors import DestinationError
 from instep.stage.duckdb_memory import in_duckdb
@@ -29,23 +29,23 @@ def engine() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
     return in_duckdb(MEMORY, lossless=True, wrong=_incomparable)
 
 
-def _incomparable(said: str) -> DestinationError:
-    return DestinationError(f"the rows could not be compared: {said}", hint="run `instep verify`")
+def _incomparable(name: str) -> DestinationError:
+    return DestinationError(f"the rows could not be compared: {name}", hint="run `instep verify`")
 
 
-def fields_by_name(held: DeltaTableState, names: Sequence[str]) -> list[DeltaField]:
-    known = {f.name: f for f in held.columns}
+def fields_by_name(state: DeltaTableState, names: Sequence[str]) -> list[DeltaField]:
+    known = {f.name: f for f in state.columns}
     return [known[n] for n in names]
 
 
-def table_rows(held: DeltaTableState, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
+def table_rows(state: DeltaTableState, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
     """Return the columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it).
     Long values of columns that are only `compared` are digests."""
-    fields = fields_by_name(held, names)
+    fields = fields_by_name(state, names)
     schema = _numbered(fields, f=pa.int32(), p=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for number, start, batch in rows_of_files(held, fields):
+        for number, start, batch in rows_of_files(state, fields):
             place = [pa.repeat(pa.scalar(number, pa.int32()), len(batch)), _range(start, len(batch))]
             yield pa.RecordBatch.from_arrays([*_brief(batch, names, compared), *place], schema=schema)
 
@@ -53,17 +53,17 @@ def table_rows(held: DeltaTableState, names: Sequence[str], compared: Collection
 
 
 def staged_rows(
-    held: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], compared: Collection[str] = ()
+    state: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], compared: Collection[str] = ()
 ) -> pa.RecordBatchReader:
     """Return the columns of staged files as c0, c1, ..., and n, their number in the order in which they came. Long
     values of columns that are only `compared` are digests."""
-    fields = fields_by_name(held, names)
+    fields = fields_by_name(state, names)
     schema = _numbered(fields, n=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
         start = 0
         for file in _in_order(files):
-            for batch in batches(staged_path(held, file), fields, by_id=True):
+            for batch in batches(staged_path(state, file), fields, by_id=True):
                 columns = [*_brief(batch, names, compared), _range(start, len(batch))]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 start += len(batch)
@@ -72,15 +72,15 @@ def staged_rows(
 
 
 def staged_at(
-    held: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], numbers: Numbers | None = None
+    state: DeltaTableState, names: Sequence[str], files: Sequence[StagedFile], numbers: Numbers | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of staged rows by name: those with these numbers, in ascending order; None: all of them."""
-    fields, start = fields_by_name(held, names), 0
+    fields, start = fields_by_name(state, names), 0
     for file in _in_order(files):
         if numbers is not None and not len(_between(numbers, start, file.rows)):
             start += file.rows
             continue
-        for batch in batches(staged_path(held, file), fields, by_id=True):
+        for batch in batches(staged_path(state, file), fields, by_id=True):
             here = None if numbers is None else _between(numbers, start, len(batch)) - start
             start += len(batch)
             if here is None or len(here):

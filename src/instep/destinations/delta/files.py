@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.held import DeltaTableState
 from instep.destinations.delta.log import Action, encoded, place_of
 from instep.destinations.delta.partition import is_one_of, partitioning, texts, values_of
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
+from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.files.object_store import AnyPath, ObjectPath, opened
@@ -30,27 +30,32 @@ _TEXT = 32
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
 
 
-def path_of(held: DeltaTableState, file: Action) -> AnyPath:
+def path_of(state: DeltaTableState, file: Action) -> AnyPath:
     """Return where a data file of a table lies."""
     if "deletionVector" in file:
         raise DestinationError(
-            f"table {'.'.join(held.ref)} has deletion vectors, which another program has written",
+            f"table {'.'.join(state.ref)} has deletion vectors, which another program has written",
             hint="rewrite them there: REORG TABLE ... APPLY (PURGE), with delta.enableDeletionVectors=false",
         )
-    return place_of(held.folder, file)
+    return place_of(state.folder, file)
 
 
-def rows_in(held: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
+def rows_in(state: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
     """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
     columns."""
-    return batches(path_of(held, file), fields, told=values_of(file, held.by))
+    return batches(path_of(state, file), fields, partition_values=values_of(file, state.by))
 
 
 def batches(
-    path: AnyPath, fields: Sequence[DeltaField], *, by_id: bool = False, told: Mapping[str, pa.Scalar] | None = None
+    path: AnyPath,
+    fields: Sequence[DeltaField],
+    *,
+    by_id: bool = False,
+    partition_values: Mapping[str, pa.Scalar] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order, as the table has these columns, under their physical names; what the file lacks is
-    NULL, or what is `told` by physical name. `by_id`: columns are found by field id, whatever they are called there."""
+    NULL, or what is `partition_values` by physical name. `by_id`: columns are found by field id, whatever they are
+    called there."""
     schema = file_schema(fields)
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
@@ -59,7 +64,7 @@ def batches(
             columns = [n for n in names if n is not None]
             for group in range(file.num_row_groups):  # a batch over several could be as large as the file
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
-                    yield _as(batch, names, schema, told or {})
+                    yield _as(batch, names, schema, partition_values or {})
     except FileNotFoundError as error:
         hint = "the table has lost it: load it whole with `instep sync --full`"
         raise DestinationError(f"the file {path} is not there", hint=hint) from error
@@ -70,10 +75,10 @@ def _known_by(there: pa.Field, *, by_id: bool) -> str:
 
 
 def _as(
-    batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema, told: Mapping[str, pa.Scalar]
+    batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema, partition_values: Mapping[str, pa.Scalar]
 ) -> pa.RecordBatch:
     columns = [
-        pa.repeat(told.get(wanted.name, pa.scalar(None, wanted.type)), len(batch))
+        pa.repeat(partition_values.get(wanted.name, pa.scalar(None, wanted.type)), len(batch))
         if name is None
         else as_type(batch.column(name), wanted.type)
         for name, wanted in zip(names, schema, strict=True)
@@ -85,33 +90,33 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def rows_of_files(held: DeltaTableState, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+def rows_of_files(state: DeltaTableState, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """(number of the file, place of the first row in it, rows) of the whole table."""
-    for number, file in enumerate(held.files):
+    for number, file in enumerate(state.files):
         start = 0
-        for batch in rows_in(held, file, fields):
+        for batch in rows_in(state, file, fields):
             yield number, start, batch
             start += len(batch)
 
 
-def spec(held: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
+def spec(state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
     """Return how files of a table are written by ourselves; each holds rows of one partition."""
     return StageSpec(
-        table=".".join(held.ref),
+        table=".".join(state.ref),
         columns=(),
         system=SystemColumns(),
         schema=file_schema(fields),
-        location=(held.folder / held.area).as_uri(),
+        location=(state.folder / state.area).as_uri(),
         quarantine="",
         run=f"{run}-rewrite",
         synced=0,
-        io=io_of(held),
-        partition=None if held.only_partition else partitioning(by, [f.physical for f in by]),
+        io=io_of(state),
+        partition=None if state.only_partition else partitioning(by, [f.physical for f in by]),
     )
 
 
 def write(
-    held: DeltaTableState,
+    state: DeltaTableState,
     fields: Sequence[DeltaField],
     run: str,
     rows: Iterable[pa.RecordBatch],
@@ -119,36 +124,36 @@ def write(
 ) -> list[Action]:
     """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
     they become other ones."""
-    by = held.by if by is None else by
-    writer = writer_for(spec(held, fields, run, by), 0, 0)
+    by = state.by if by is None else by
+    writer = writer_for(spec(state, fields, run, by), 0, 0)
     try:
         for batch in rows:
             writer.write(batch)
-        return [action(held, fields, file, by) for file in writer.close()]
+        return [action(state, fields, file, by) for file in writer.close()]
     except BaseException:
         writer.abort()
-        remove_files(held, writer.files)
+        remove_files(state, writer.files)
         raise
 
 
-def io_of(held: DeltaTableState) -> Mapping[str, str]:
+def io_of(state: DeltaTableState) -> Mapping[str, str]:
     """Return what reaches the files of a table."""
-    return held.folder.io if isinstance(held.folder, ObjectPath) else {}
+    return state.folder.io if isinstance(state.folder, ObjectPath) else {}
 
 
-def staged_path(held: DeltaTableState, file: StagedFile) -> AnyPath:
+def staged_path(state: DeltaTableState, file: StagedFile) -> AnyPath:
     """Return where a staged file of a table lies."""
-    return ObjectPath(file.path, held.folder.io) if isinstance(held.folder, ObjectPath) else local(file.path)
+    return ObjectPath(file.path, state.folder.io) if isinstance(state.folder, ObjectPath) else local(file.path)
 
 
-def remove_files(held: DeltaTableState, files: Iterable[StagedFile]) -> None:
+def remove_files(state: DeltaTableState, files: Iterable[StagedFile]) -> None:
     for file in files:
         with suppress(OSError, InstepError):
-            staged_path(held, file).unlink(missing_ok=True)
+            staged_path(state, file).unlink(missing_ok=True)
 
 
 def adopted(
-    held: DeltaTableState,
+    state: DeltaTableState,
     fields: Sequence[DeltaField],
     files: Sequence[StagedFile],
     run: str,
@@ -163,17 +168,17 @@ def adopted(
             continue
         footer = read_footer(file)
         names = [f.name for f in footer.schema.to_arrow_schema()]
-        same = names == [f.physical for f in fields] and not _widened(held, footer, fields)
-        if same and is_one_of(held.only_partition or file.partition, by):
-            assert_written(footer, spec(held, fields, run))
-            out.append(action(held, fields, file, by, footer))
+        same = names == [f.physical for f in fields] and not _widened(state, footer, fields)
+        if same and is_one_of(state.only_partition or file.partition, by):
+            assert_written(footer, spec(state, fields, run))
+            out.append(action(state, fields, file, by, footer))
         else:
-            out += copied(held, fields, [file], run, by)
+            out += copied(state, fields, [file], run, by)
     return out
 
 
 def copied(
-    held: DeltaTableState,
+    state: DeltaTableState,
     fields: Sequence[DeltaField],
     files: Sequence[StagedFile],
     run: str,
@@ -183,8 +188,8 @@ def copied(
     out = []
     for file in files:
         if file.rows:
-            check_ids(held, file, read_footer(file), fields)
-            out += write(held, fields, run, batches(staged_path(held, file), fields, by_id=True), by)
+            check_ids(state, file, read_footer(file), fields)
+            out += write(state, fields, run, batches(staged_path(state, file), fields, by_id=True), by)
     return out
 
 
@@ -198,19 +203,19 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
     return footer
 
 
-def _widened(held: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
+def _widened(state: DeltaTableState, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
     """Return whether another shard has widened a column since the file was staged."""
-    if held.record.within is None:
+    if state.record.within is None:
         return False
     found = {f.name: f.type for f in footer.schema.to_arrow_schema()}
     return any(f.physical in found and _grows(found[f.physical], arrow_type(f.type)) for f in fields)
 
 
-def check_ids(held: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
+def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
     """StageError unless the file has these columns, by id, in these types; of a shard narrower ones will do, for others
     may have widened them since."""
     found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
-    shared = held.record.within is not None
+    shared = state.record.within is not None
     for wanted in fields:
         kind, own = found.get(str(wanted.id)), arrow_type(wanted.type)
         if kind is None or not (_alike(kind, own) or (shared and _grows(kind, own))):
@@ -236,17 +241,17 @@ def _alike(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def action(
-    held: DeltaTableState,
+    state: DeltaTableState,
     fields: Sequence[DeltaField],
     file: StagedFile,
     by: Sequence[DeltaField],
     footer: pq.FileMetaData | None = None,
 ) -> Action:
     """Return the `add` action of a file that lies below the table. Nobody looks for partition columns in statistics."""
-    place = texts(held.only_partition or file.partition, by)
-    path = staged_path(held, file)
+    place = texts(state.only_partition or file.partition, by)
+    path = staged_path(state, file)
     try:
-        below = path.relative_to(str(held.folder))
+        below = path.relative_to(str(state.folder))
     except ValueError:
         raise StageError(f"staged file {file.path} is not in the folder of its table") from None
     return {
@@ -282,7 +287,7 @@ def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[st
         if any(check(kinds[name]) for check in _COUNTED) and all(p.has_min_max for p in parts):
             ends = [v for p in parts for v in (p.min, p.max)]
             if ends and not any(isinstance(v, str) and len(v) > _TEXT for v in ends):
-                least, most = _told(min(ends)), _told(max(ends), up=True)
+                least, most = _stat_value(min(ends)), _stat_value(max(ends), up=True)
                 if least is not None and most is not None:
                     low[name], high[name] = least, most
     return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
@@ -303,7 +308,7 @@ def _leaves(kind: pa.DataType) -> int:
     return max(sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)), int(kind.num_fields == 0))
 
 
-def _told(value: Any, *, up: bool = False) -> Any:
+def _stat_value(value: Any, *, up: bool = False) -> Any:
     """As the log spells a value; times are told in milliseconds, the greatest rounded up. None for a number that JSON
     has no exact form for, and for a time after which there is no millisecond."""
     match value:

@@ -15,9 +15,9 @@ from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import io_of, path_of
-from instep.destinations.delta.held import DeltaTableState, find, held_at, named, require, with_stored
 from instep.destinations.delta.log import Action, DeltaLog
 from instep.destinations.delta.objects import ObjectWarehouse
+from instep.destinations.delta.table_state import DeltaTableState, find, named, require, state_at, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
 from instep.destinations.shared import landed
 from instep.destinations.sql.evolve import latest
@@ -26,34 +26,34 @@ from instep.stage.files.object_store import ObjectPath
 from instep.stage.files.place import children, clear_errors, keep_only
 
 
-def version_before(held: DeltaTableState, version: int) -> DeltaTableState | None:
+def version_before(state: DeltaTableState, version: int) -> DeltaTableState | None:
     """Return the table at an earlier version, if all of it is still there."""
     with suppress(InstepError, OSError):
-        snapshot = held.log.snapshot(version)
-        before = held_at(held.log, held.ref, snapshot, held.record.within)
+        snapshot = state.log.snapshot(version)
+        before = state_at(state.log, state.ref, snapshot, state.record.within)
         if before is not None and all(path_of(before, f).exists() for f in before.files):
             return before
     return None
 
 
 def _columns(warehouse: Warehouse, ref: Ref, fence: int) -> list[str]:
-    held = find(warehouse, ref)
-    if held is None or held.record.copy:
+    state = find(warehouse, ref)
+    if state is None or state.record.copy:
         return []
-    held.record.check(fence)
-    old = [p for p in held.record.parked if warehouse.old(p.at)]
+    state.record.check(fence)
+    old = [p for p in state.record.parked if warehouse.old(p.at)]
     if old:
-        left = tuple(p for p in held.record.parked if p not in old)
-        waits = {p: f for p, f in held.parked.items() if p in {x.place for x in left}}
-        record = with_stored(replace(held.record, parked=left, version=held.record.version + 1), held.fields, waits)
-        DeltaCommit(held, record).land("FORGET", Commit("", fence), warehouse)
-    return [f"{named(held.ref)}.{p.name}" for p in old]
+        left = tuple(p for p in state.record.parked if p not in old)
+        waits = {p: f for p, f in state.parked.items() if p in {x.place for x in left}}
+        record = with_stored(replace(state.record, parked=left, version=state.record.version + 1), state.fields, waits)
+        DeltaCommit(state, record).land("FORGET", Commit("", fence), warehouse)
+    return [f"{named(state.ref)}.{p.name}" for p in old]
 
 
-def _linked(held: DeltaTableState, log: DeltaLog, file: Action) -> Action:
+def _linked(state: DeltaTableState, log: DeltaLog, file: Action) -> Action:
     """Return the file below the copy's folder, so that neither table needs the other: a link, or a copy that the object
     store makes."""
-    source = path_of(held, file)
+    source = path_of(state, file)
     target = log.table / "data" / source.name
     if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
         source.copy_to(target)
@@ -71,7 +71,7 @@ ALIVE = 3_600
 """Seconds: no commit takes longer, and other shards may be at one."""
 
 
-class DeltaKept(DeltaFacet):
+class DeltaRetention(DeltaFacet):
     """What runs left behind, and what was dropped."""
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
@@ -81,15 +81,15 @@ class DeltaKept(DeltaFacet):
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
         """A dropped column waits in the files: rows that came since have no value in it, but the version before the
         drop is kept, too."""
-        held = find(self.warehouse, ref)
-        if held is None:
+        table_state = find(self.warehouse, ref)
+        if table_state is None:
             return UndropReport(f"table {named(ref)} is not there")
-        old = latest(held.record.parked, column)
+        old = latest(table_state.record.parked, column)
         if old is None:
-            back = column in held.record.table.by_name.keys() & {f.name for f in held.fields}
+            back = column in table_state.record.table.by_name.keys() & {f.name for f in table_state.fields}
             return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
         return UndropReport(
-            written=old.written, snapshot=version_before(held, held.parked[old.place].version) is not None
+            written=old.written, snapshot=version_before(table_state, table_state.parked[old.place].version) is not None
         )
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
@@ -107,14 +107,14 @@ class DeltaKept(DeltaFacet):
     def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
         """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never
         will."""
-        held = find(self.warehouse, ref)
-        if held is None:
+        table_state = find(self.warehouse, ref)
+        if table_state is None:
             return
-        held.log.tidy(ALIVE if held.record.within else 0)
-        place, area = held.folder / held.area, held.area
-        data, held_back = place.as_uri(), (held.folder / held.aside).as_uri()
-        known = {unquote(p) for p in (*held.snapshot.files, *held.snapshot.gone)}
-        io = io_of(held)
+        table_state.log.tidy(ALIVE if table_state.record.within else 0)
+        place, area = table_state.folder / table_state.area, table_state.area
+        data, quarantine = place.as_uri(), (table_state.folder / table_state.aside).as_uri()
+        known = {unquote(p) for p in (*table_state.snapshot.files, *table_state.snapshot.gone)}
+        io = io_of(table_state)
         names = children(data, io)
         mine = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
         for folder in (n for n in mine if (place / n).is_dir()):
@@ -122,9 +122,9 @@ class DeltaKept(DeltaFacet):
         lost = {n for n in mine if not (place / n).is_dir() and f"{area}/{n}" not in known}
         if lost:
             keep_only(data, io, [f"{data}/{n}" for n in names if n not in lost])
-        gone, kept = tuple(f"{run}-" for run in runs if run not in held.record.runs), children(held_back, io)
-        if gone and any(n.startswith(gone) for n in kept):
-            keep_only(held_back, io, [f"{held_back}/{n}" for n in kept if not n.startswith(gone)])
+        gone, present = tuple(f"{run}-" for run in runs if run not in table_state.record.runs), children(quarantine, io)
+        if gone and any(n.startswith(gone) for n in present):
+            keep_only(quarantine, io, [f"{quarantine}/{n}" for n in present if not n.startswith(gone)])
 
 
 class DeltaClones(DeltaFacet):
@@ -133,33 +133,37 @@ class DeltaClones(DeltaFacet):
     def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
         """Return the rows at `place` as they are now, in the same files under further names; how many. None, and no
         copy, for a table without rows."""
-        held = require(self.warehouse, ref)
-        held.record.check(commit.fence)
-        count = held.rows
-        if held.record.state is None or not count:
+        table_state = require(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        count = table_state.rows
+        if table_state.record.state is None or not count:
             return None
-        origin = json.dumps([held.record.place, held.record.version])
+        origin = json.dumps([table_state.record.place, table_state.record.version])
         if (there := find(self.warehouse, place)) is not None and there.record.copy == origin:
             return count
         if there is not None or self.warehouse.is_taken(place):
             raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
-        table = replace(held.record.table, schema=place[0], name=place[1])
-        own = replace(held.record, table=table, place=f"copy of {held.record.place}", parked=(), copy=origin)
+        table = replace(table_state.record.table, schema=place[0], name=place[1])
+        own = replace(
+            table_state.record, table=table, place=f"copy of {table_state.record.place}", parked=(), copy=origin
+        )
         log = self.warehouse.make(place)
-        files = [_linked(held, log, file) for file in held.files]
-        if not begin(self.warehouse, with_stored(own, held.fields, {}), held.fields, commit, held.by, files):
+        files = [_linked(table_state, log, file) for file in table_state.files]
+        if not begin(
+            self.warehouse, with_stored(own, table_state.fields, {}), table_state.fields, commit, table_state.by, files
+        ):
             raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
         return count
 
     def purge_clone(self, place: Ref, fence: int) -> None:
         """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
-        held = find(self.warehouse, place)
-        if held is None:
+        table_state = find(self.warehouse, place)
+        if table_state is None:
             return
-        if not held.record.copy:
+        if not table_state.record.copy:
             raise DestinationError(
                 f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first"
             )
         if isinstance(self.warehouse, ObjectWarehouse):
-            drop(self.warehouse, held, Commit("", held.record.fence))
-        self.warehouse.delete(held.folder)
+            drop(self.warehouse, table_state, Commit("", table_state.record.fence))
+        self.warehouse.delete(table_state.folder)

@@ -9,8 +9,8 @@ from typing import TypeVar
 from instep.destinations.base import Commit, LoadOutcome, Ref
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
-from instep.destinations.delta.held import DeltaTableState, find, named, require, with_stored
 from instep.destinations.delta.log import Action, rows_of
+from instep.destinations.delta.table_state import DeltaTableState, find, named, require, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.stage.spec import StagedFile
@@ -33,11 +33,11 @@ def again(attempt: Callable[[], T]) -> T:
 
 
 def _claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
-    held = find(warehouse, ref)
-    if held is None or held.record.fence == fence:
+    state = find(warehouse, ref)
+    if state is None or state.record.fence == fence:
         return
-    held.record.check(fence)
-    DeltaCommit(held, replace(held.record, fence=fence)).land("CLAIM", Commit("", fence), warehouse)
+    state.record.check(fence)
+    DeltaCommit(state, replace(state.record, fence=fence)).land("CLAIM", Commit("", fence), warehouse)
 
 
 def replaced(ref: Ref) -> DestinationError:
@@ -45,46 +45,46 @@ def replaced(ref: Ref) -> DestinationError:
 
 
 def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-    held = require(warehouse, ref)
-    held.record.check(commit.fence)
-    if held.record.pending is not None:
+    state = require(warehouse, ref)
+    state.record.check(commit.fence)
+    if state.record.pending is not None:
         raise replaced(ref)
-    loaded = held.record.loaded
+    loaded = state.record.loaded
     if files and loaded and loaded.last == tuple(sorted(f.path for f in files)):
         return LoadOutcome()
-    added = adopted(held, held.fields, files, commit.run, held.by)
+    added = adopted(state, state.fields, files, commit.run, state.by)
     count = sum(rows_of(a) for a in added)
-    record = held.record.after_load(commit, held.rows + count, files, new=count)
-    DeltaCommit(held, record, add=added).land("WRITE", commit, warehouse)
-    _clear(held, files, added)
+    record = state.record.after_load(commit, state.rows + count, files, new=count)
+    DeltaCommit(state, record, add=added).land("WRITE", commit, warehouse)
+    _clear(state, files, added)
     return LoadOutcome(inserted=count)
 
 
-def _clear(held: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
+def _clear(state: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
     """Staged files whose rows were rewritten have served."""
-    kept = {path_of(held, a) for a in added}
-    remove_files(held, (f for f in files if staged_path(held, f) not in kept))
+    new_paths = {path_of(state, a) for a in added}
+    remove_files(state, (f for f in files if staged_path(state, f) not in new_paths))
 
 
 def _overwrite(
     warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool
 ) -> LoadOutcome:
-    held = require(warehouse, ref)
-    held.record.check(commit.fence)
-    before = held.record.loaded.rows if held.record.loaded else 0
-    pending = held.record.pending is not None
-    fields, by, record = held.fields, held.next_by, replace(held.record, by=None)
+    state = require(warehouse, ref)
+    state.record.check(commit.fence)
+    before = state.record.loaded.rows if state.record.loaded else 0
+    pending = state.record.pending is not None
+    fields, by, record = state.fields, state.next_by, replace(state.record, by=None)
     if record.pending is not None:
-        fields = held.waiting
+        fields = state.waiting
         fresh = replace(record, table=record.pending, pending=None, loaded=None, parked=(), numbers={}, fills=())
         record = with_stored(fresh, fields, {})
-    added = (copied if copy else adopted)(held, fields, files, commit.run, by)
+    added = (copied if copy else adopted)(state, fields, files, commit.run, by)
     rows = sum(rows_of(a) for a in added)
     record = record.after_load(commit, rows, files, new=rows, anew=True)
-    change = DeltaCommit(held, record, fields if pending else None, added, [*held.paths], by=by)
+    change = DeltaCommit(state, record, fields if pending else None, added, [*state.paths], by=by)
     change.land("WRITE", commit, warehouse)
     if not copy:
-        _clear(held, files, added)
+        _clear(state, files, added)
     return LoadOutcome(inserted=rows, deleted=before)
 
 

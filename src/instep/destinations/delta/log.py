@@ -199,8 +199,8 @@ class DeltaLog:
         ]
         lines += [{"add": a} for a in snapshot.files.values()] + [{"remove": a} for a in gone]
         _replace(self.folder / f"{snapshot.version:020}.checkpoint.parquet", checkpoint.content(lines))
-        said = json.dumps({"version": snapshot.version, "size": len(lines)})
-        _replace(self.folder / "_last_checkpoint", said.encode())
+        pointer = json.dumps({"version": snapshot.version, "size": len(lines)})
+        _replace(self.folder / "_last_checkpoint", pointer.encode())
 
     def clean(self, first: int) -> None:
         """Delete commits and checkpoints that only versions before `first` need."""

@@ -26,10 +26,10 @@ from instep.destinations.delta.engine import (
     table_rows,
 )
 from instep.destinations.delta.files import check_ids, read_footer
-from instep.destinations.delta.held import DeltaTableState, named, require
 from instep.destinations.delta.load import DeltaLoads, replaced
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.shape import arrow_type
+from instep.destinations.delta.table_state import DeltaTableState, named, require
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError, StageError
 from instep.schema.catalog.catalog import Table
@@ -125,28 +125,28 @@ def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit:
     """Return the staged rows in the place of those from a value on."""
     assert how.since is not None, "asked for by the caller"
     column, low = how.since
-    held = change.held
-    kind = held.record.table.by_name[column].type
+    state = change.state
+    kind = state.record.table.by_name[column].type
     spelled = "VARCHAR" if isinstance(kind, Uuid) else duckdb_primitive(kind)
-    names = [f.name for f in held.fields]
+    names = [f.name for f in state.fields]
     with engine() as db:
-        db.register("t", table_rows(held, [column]))
+        db.register("t", table_rows(state, [column]))
         found = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
         gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-    edited(change, [RowEdit(gone)], staged_at(held, names, files), commit)
+    edited(change, [RowEdit(gone)], staged_at(state, names, files), commit)
     return LoadOutcome(inserted=sum(f.rows for f in files), deleted=len(gone))
 
 
 def _upsert(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> LoadOutcome:
-    held = change.held
-    work = _DeltaMerge(held.record.table, how, SystemColumns.of(held.record.table, prefix))
+    state = change.state
+    work = _DeltaMerge(state.record.table, how, SystemColumns.of(state.record.table, prefix))
     with engine() as db:
-        _meet(db, held, work, files)
+        _meet(db, state, work, files)
         found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
         absent, returned = count(db, work.absent) if how.keys else 0, found.pop("returned", 0)
-        by = held.next_by if how.complete and held.record.by is not None else None
+        by = state.next_by if how.complete and state.record.by is not None else None
         if found or by is not None:
-            edits, new = _edits(db, held, work, found, files)
+            edits, new = _edits(db, state, work, found, files)
             edited(change, edits, new, commit, by)
     return LoadOutcome(
         found.get("inserted", 0),
@@ -157,23 +157,25 @@ def _upsert(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit
     )
 
 
-def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerge, files: Sequence[StagedFile]) -> None:
+def _meet(
+    db: duckdb.DuckDBPyConnection, state: DeltaTableState, work: _DeltaMerge, files: Sequence[StagedFile]
+) -> None:
     """Make the tables s (one staged row a key) and met (every row, and what becomes of it)."""
-    db.register("staged", staged_rows(held, work.names, files, work.brief))
+    db.register("staged", staged_rows(state, work.names, files, work.brief))
     run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
     lacks = " OR ".join(f"c{i} IS NULL" for i in range(len(work.how.key)))
     nulls = count(db, f"SELECT count(*) FROM r WHERE {lacks}")
     if work.how.keys:
-        db.register("bare", staged_rows(held, work.how.key, work.how.keys))
+        db.register("bare", staged_rows(state, work.how.key, work.how.keys))
         run(db, "CREATE TEMP TABLE k AS SELECT * FROM bare")
         nulls += count(db, f"SELECT count(*) FROM k WHERE {lacks}")
     if nulls:
         raise StageError(
-            f"table {named(held.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
+            f"table {named(state.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
         )
     run(db, f"CREATE TEMP TABLE s AS {work.latest}")
     run(db, "DROP TABLE r")
-    db.register("t", table_rows(held, work.compared, work.brief))
+    db.register("t", table_rows(state, work.compared, work.brief))
     run(db, f"CREATE TEMP TABLE met AS {work.met}")
     db.unregister("t")
     if twins := count(
@@ -181,14 +183,14 @@ def _meet(db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerg
         "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL GROUP BY n HAVING count(*) > 1)",
     ):
         raise StageError(
-            f"table {named(held.ref)} holds {twins} keys more than once: nothing was written",
+            f"table {named(state.ref)} holds {twins} keys more than once: nothing was written",
             hint="`instep sync --full` rebuilds it",
         )
 
 
 def _edits(
     db: duckdb.DuckDBPyConnection,
-    held: DeltaTableState,
+    state: DeltaTableState,
     work: _DeltaMerge,
     found: dict[str, int],
     files: Sequence[StagedFile],
@@ -198,30 +200,30 @@ def _edits(
     stamps = [c for c in (work.system.synced, work.system.deleted) if c]
     if "updated" in found:
         at = places(db, "SELECT f, p, n FROM met WHERE what = 'updated' ORDER BY n")
-        rows = pa.Table.from_batches(staged_at(held, [*work.values, *stamps], files, at[:, 2]))
+        rows = pa.Table.from_batches(staged_at(state, [*work.values, *stamps], files, at[:, 2]))
         edits.append(RowEdit(at[:, :2], rows))
     if "marked" in found:
         at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
-        edits.append(RowEdit(at, _marks(db, held, work, stamps, len(at))))
+        edits.append(RowEdit(at, _marks(db, state, work, stamps, len(at))))
     if "removed" in found:
         edits.append(RowEdit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
     if "inserted" in found:
         [numbers] = places(db, "SELECT n FROM met WHERE what = 'inserted' ORDER BY n").T
-        new = staged_at(held, [c.name for c in work.table.columns], files, numbers)
+        new = staged_at(state, [c.name for c in work.table.columns], files, numbers)
     return edits, new
 
 
 def _marks(
-    db: duckdb.DuckDBPyConnection, held: DeltaTableState, work: _DeltaMerge, stamps: Sequence[str], rows: int
+    db: duckdb.DuckDBPyConnection, state: DeltaTableState, work: _DeltaMerge, stamps: Sequence[str], rows: int
 ) -> pa.Table:
     """Return the system columns of rows that leave: the time is that of the staged rows."""
     at: Any = None
     if work.system.synced:
         [(at,)] = db.execute(f"SELECT epoch_us(max(c{work.names.index(work.system.synced)})) FROM s").fetchall()
     now = int(at) if at is not None else time.time_ns() // 1000
-    said = {work.system.synced: now, work.system.deleted: True}
-    kinds = {f.name: arrow_type(f.type) for f in fields_by_name(held, stamps)}
-    return pa.table({n: pa.repeat(pa.scalar(said[n], kinds[n]), rows) for n in stamps})
+    values = {work.system.synced: now, work.system.deleted: True}
+    kinds = {f.name: arrow_type(f.type) for f in fields_by_name(state, stamps)}
+    return pa.table({n: pa.repeat(pa.scalar(values[n], kinds[n]), rows) for n in stamps})
 
 
 class DeltaMerges(DeltaLoads):
@@ -231,24 +233,24 @@ class DeltaMerges(DeltaLoads):
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
-        held = require(self.warehouse, ref)
-        held.record.check(commit.fence)
-        if held.record.pending is not None:
+        table_state = require(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        if table_state.record.pending is not None:
             if not how.complete:
                 raise replaced(ref)
             return self.overwrite(ref, files, commit, copy=True)
         if not how.key and how.since is None:
             raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-        change = DeltaCommit(held, held.record)
+        change = DeltaCommit(table_state, table_state.record)
         for file in files:
-            check_ids(held, file, read_footer(file), held.fields)
+            check_ids(table_state, file, read_footer(file), table_state.fields)
         outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, self.prefix)
         marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
-        deleted = marks and bool(SystemColumns.of(held.record.table, self.prefix).deleted)
-        before = held.rows
+        deleted = marks and bool(SystemColumns.of(table_state.record.table, self.prefix).deleted)
+        before = table_state.rows
         gone = 0 if marks and deleted else outcome.deleted
         rows = before + outcome.inserted - gone
-        record = held.record if change.by is None else replace(held.record, by=None)
+        record = table_state.record if change.by is None else replace(table_state.record, by=None)
         change.record = record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)
         change.land("MERGE", commit, self.warehouse)
         return outcome

@@ -53,8 +53,8 @@ class ObjectWarehouse(Warehouse):
         """Return where the name leads to, and the number of its last pointer; 0 without one."""
         pointers = self._pointers(ref)
         if names := sorted(pointers.names()):
-            said = json.loads((pointers / names[-1]).read_once())
-            return self.root / said["folder"], int(names[-1].partition(".")[0])
+            pointer = json.loads((pointers / names[-1]).read_once())
+            return self.root / pointer["folder"], int(names[-1].partition(".")[0])
         return self.root / folder_name(ref[0]) / folder_name(ref[1]), 0
 
     def room(self) -> StorageFolder:
@@ -99,10 +99,10 @@ class ObjectWarehouse(Warehouse):
         return snapshot is not None and not self.is_at(snapshot, ref)
 
     def is_at(self, snapshot: DeltaSnapshot, ref: Ref) -> bool:
-        said = _said(snapshot)
-        return not said or (said["name"] == list(ref) and not said["dropped"])
+        domain = _name_domain(snapshot)
+        return not domain or (domain["name"] == list(ref) and not domain["dropped"])
 
-    def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
+    def name_domain(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
         """Return what the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
@@ -148,8 +148,8 @@ class ObjectWarehouse(Warehouse):
         return nullcontext()
 
     def wait(self, ref: Ref, source_id: str | None, folder: AnyPath, at: int) -> None:
-        said = {"table": list(ref), "id": source_id, "at": at, "folder": str(folder)[len(str(self.root)) + 1 :]}
-        (self._dropped / f"{uuid.uuid4().hex}.json").write_bytes(json.dumps(said).encode())
+        entry = {"table": list(ref), "id": source_id, "at": at, "folder": str(folder)[len(str(self.root)) + 1 :]}
+        (self._dropped / f"{uuid.uuid4().hex}.json").write_bytes(json.dumps(entry).encode())
 
     def _entries(self) -> Iterator[tuple[ObjectPath, Mapping[str, Any]]]:
         for name in self._dropped.names():
@@ -157,12 +157,12 @@ class ObjectWarehouse(Warehouse):
                 yield self._dropped / name, json.loads((self._dropped / name).read_bytes())
 
     def waiting(self) -> list[Waiting]:
-        found, entries = [], [said for _, said in self._entries()]
-        going = {said["folder"] for said in entries if said.get("deleting")}
-        for said in entries:
-            folder = self.root / str(said["folder"])
-            snapshot = DeltaLog(folder).snapshot() if said["folder"] not in going else None
-            if snapshot is not None and (place := _said(snapshot)) and place["dropped"] == said["at"]:
+        found, entries = [], [entry for _, entry in self._entries()]
+        going = {entry["folder"] for entry in entries if entry.get("deleting")}
+        for entry in entries:
+            folder = self.root / str(entry["folder"])
+            snapshot = DeltaLog(folder).snapshot() if entry["folder"] not in going else None
+            if snapshot is not None and (place := _name_domain(snapshot)) and place["dropped"] == entry["at"]:
                 ref = (place["name"][0], place["name"][1])
                 found.append(Waiting(folder, ref, place["id"], int(place["dropped"])))
         return sorted(found, key=lambda w: w.at, reverse=True)
@@ -171,8 +171,8 @@ class ObjectWarehouse(Warehouse):
         """A table that was dropped: its name leads elsewhere first, so that nobody meets half of it."""
         assert isinstance(folder, ObjectPath)
         snapshot = DeltaLog(folder).snapshot()
-        if snapshot is not None and (said := _said(snapshot)):
-            ref = (said["name"][0], said["name"][1])
+        if snapshot is not None and (domain := _name_domain(snapshot)):
+            ref = (domain["name"][0], domain["name"][1])
             there, number = self._found(ref)
             if there == folder:
                 self._next(ref, number)
@@ -184,16 +184,16 @@ class ObjectWarehouse(Warehouse):
     def _empty(self, own: str) -> None:
         for path, _ in (self.root / own).below():
             path.unlink(missing_ok=True)
-        for entry, said in self._entries():
-            if said["folder"] == own:
+        for entry, record in self._entries():
+            if record["folder"] == own:
                 entry.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        for own in {str(said["folder"]) for _, said in self._entries() if said.get("deleting")}:
+        for own in {str(entry["folder"]) for _, entry in self._entries() if entry.get("deleting")}:
             self._empty(own)
 
 
-def _said(snapshot: DeltaSnapshot) -> dict[str, Any] | None:
+def _name_domain(snapshot: DeltaSnapshot) -> dict[str, Any] | None:
     text = snapshot.domains.get(PLACE)
     found: dict[str, Any] | None = json.loads(text) if text else None
     return found

@@ -101,8 +101,8 @@ def _time(made: DeltaField, value: int) -> str:
 
 def values_of(file: Action, fields: Sequence[DeltaField]) -> dict[str, pa.Scalar]:
     """Return the values that the log has of a file's partition columns, by physical name."""
-    said: Mapping[str, str | None] = file.get("partitionValues") or {}
-    return {f.physical: _value(f, said[f.physical]) for f in fields if f.physical in said}
+    texts: Mapping[str, str | None] = file.get("partitionValues") or {}
+    return {f.physical: _value(f, texts[f.physical]) for f in fields if f.physical in texts}
 
 
 def _value(made: DeltaField, text: str | None) -> pa.Scalar:
@@ -124,8 +124,8 @@ def _value(made: DeltaField, text: str | None) -> pa.Scalar:
 
 def place(file: Action) -> tuple[tuple[str, str | None], ...]:
     """Equal for files of one partition."""
-    said: Mapping[str, str | None] = file.get("partitionValues") or {}
-    return tuple(sorted((name, text or None) for name, text in said.items()))
+    texts: Mapping[str, str | None] = file.get("partitionValues") or {}
+    return tuple(sorted((name, text or None) for name, text in texts.items()))
 
 
 def limited(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:

@@ -16,8 +16,8 @@ from instep.destinations.base import Commit, PartChange
 from instep.destinations.casts import cast_all
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import as_type, rows_in, write
-from instep.destinations.delta.held import DeltaTableState
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
+from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.sql.evolve import ColumnOrigin, latest
 from instep.errors import IllegalChange
 from instep.stage.casts.cast import cast
@@ -44,38 +44,38 @@ def edited(
     """Put files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
     NULL), into the change, in the place of those that had the rows; all files if the table gets other partition columns
     (`by`)."""
-    held = change.held
-    fields = held.layout
+    state = change.state
+    fields = state.layout
     touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
     if by is not None:
-        touched, change.by = list(range(len(held.files))), by
-    change.remove += [held.paths[n] for n in touched]
-    rows = _rows(held, fields, touched, [_sorted(e) for e in edits], inserted)
-    change.add += write(held, fields, commit.run, rows, by)
+        touched, change.by = list(range(len(state.files))), by
+    change.remove += [state.paths[n] for n in touched]
+    rows = _rows(state, fields, touched, [_sorted(e) for e in edits], inserted)
+    change.add += write(state, fields, commit.run, rows, by)
 
 
 def _rows(
-    held: DeltaTableState,
+    state: DeltaTableState,
     fields: Sequence[DeltaField],
     touched: Sequence[int],
     edits: Sequence[_Sorted],
     inserted: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    physical = {f.name: f.physical for f in held.columns}
+    physical = {f.name: f.physical for f in state.columns}
     for number in touched:
         own = [_of_file(e, number) for e in edits]
         start = 0
-        for batch in rows_in(held, held.files[number], fields):
+        for batch in rows_in(state, state.files[number], fields):
             yield _apply(batch, start, own, physical)
             start += len(batch)
-    yield from _new_rows(held, fields, inserted)
+    yield from _new_rows(state, fields, inserted)
 
 
 def _new_rows(
-    held: DeltaTableState, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]
+    state: DeltaTableState, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows with columns by name as batches of a file."""
-    names = {f.physical: f.name for f in held.columns}
+    names = {f.physical: f.name for f in state.columns}
     schema = file_schema(fields)
     for batch in rows:
         there = set(batch.schema.names)
@@ -148,16 +148,16 @@ def again(
 ) -> None:
     """Yield files again whose columns (by physical name) get the values of another one in their own type: in `casts`
     those of the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
-    held, own, moves = change.held, set[str](), dict[str, _ValueMove]()
+    state, own, moves = change.state, set[str](), dict[str, _ValueMove]()
     if commit.part and commit.part.moves:
         moves = _moves(change, commit.part, {f.physical: f for f in layout})
         within = commit.part.column, commit.part.shard
-        own |= set(replace(held, record=replace(held.record, within=within)).paths)
+        own |= set(replace(state, record=replace(state.record, within=within)).paths)
     schema = file_schema(layout)
     old = [f for f in layout if f.physical not in casts]
 
     def rows(path: str) -> Iterator[pa.RecordBatch]:
-        for batch in rows_in(held, held.snapshot.files[path], old):
+        for batch in rows_in(state, state.snapshot.files[path], old):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for physical, (before, source) in casts.items():
                 was, column = source.before, source.column
@@ -168,10 +168,10 @@ def again(
                 columns |= {name: move.values(columns, len(batch)) for name, move in moves.items()}
             yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
 
-    touched = held.paths if casts else sorted(own)
+    touched = state.paths if casts else sorted(own)
     if touched:
         change.remove += touched
-        change.add += write(held, layout, commit.run, (batch for path in touched for batch in rows(path)))
+        change.add += write(state, layout, commit.run, (batch for path in touched for batch in rows(path)))
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class _ValueMove:
 
 def _moves(change: DeltaCommit, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _ValueMove]:
     """By physical name, with the columns as they are after the change; what was dropped with it still has values."""
-    there, found = {f.name: f for f in change.fields or change.held.columns}, dict[str, _ValueMove]()
+    there, found = {f.name: f for f in change.fields or change.state.columns}, dict[str, _ValueMove]()
     for old, new in part.moves:
         waits = None if old in there else latest(change.record.parked, old)
         found[there[new].physical] = _ValueMove(layout[waits.place] if waits else there[old], there[new])

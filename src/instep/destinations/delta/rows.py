@@ -14,9 +14,9 @@ from instep.destinations.casts import invalid_values_in, tried
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.engine import engine, fields_by_name, table_rows
 from instep.destinations.delta.files import rows_in
-from instep.destinations.delta.held import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.rewrite import Places, RowEdit, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
+from instep.destinations.delta.table_state import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.first_rows import first_rows
 from instep.errors import Conflict, DestinationError
@@ -28,28 +28,28 @@ def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
 
 
-def read_held(held: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-    known = {f.name for f in held.fields}
+def read_state(state: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    known = {f.name for f in state.fields}
     if odd := next((n for n in names if n not in known), None):
-        raise DestinationError(f"table {named(held.ref)} has no column {odd!r}", hint="see `instep schema show`")
-    fields = fields_by_name(held, names) if names else list(held.fields)
+        raise DestinationError(f"table {named(state.ref)} has no column {odd!r}", hint="see `instep schema show`")
+    fields = fields_by_name(state, names) if names else list(state.fields)
     schema = _plain(fields)
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for file in held.files:
-            for batch in rows_in(held, file, fields):
+        for file in state.files:
+            for batch in rows_in(state, file, fields):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def take(held: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
+def take(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
     """Return the rows at these lines of (file number, place), in this order."""
     parts = [pa.Table.from_batches([], file_schema(fields))]
     order = np.lexsort((at[:, 1], at[:, 0]))
     for number in np.unique(at[:, 0]):
         wanted, start = np.sort(at[at[:, 0] == number, 1]), 0
-        for batch in rows_in(held, held.files[int(number)], fields):
+        for batch in rows_in(state, state.files[int(number)], fields):
             low, high = np.searchsorted(wanted, [start, start + len(batch)])
             if low < high:
                 parts.append(pa.Table.from_batches([batch.take(pa.array(wanted[low:high] - start))]))
@@ -72,33 +72,35 @@ class DeltaRows(DeltaFacet):
 
     def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
         """Return the rows of the newest version; DestinationError for a column that is not there."""
-        return read_held(readable(self.warehouse, ref), names)
+        return read_state(readable(self.warehouse, ref), names)
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """Return the rows that have one of the keys (columns by name; no two alike)."""
-        held, _ = loaded(self.warehouse, ref)
-        fields = fields_by_name(held, keys.column_names)
+        table_state, _ = loaded(self.warehouse, ref)
+        fields = fields_by_name(table_state, keys.column_names)
         wanted = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
         names = [*(f"c{i}" for i in range(len(fields))), "n"]
         same = " AND ".join(f"t.{name} = k.{name}" for name in names[:-1])
         with engine() as db:
             db.register("k", pa.table([*wanted, pa.array(range(len(keys)), pa.int64())], names=names))
-            db.register("t", table_rows(held, keys.column_names))
+            db.register("t", table_rows(table_state, keys.column_names))
             found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
         at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-        rows = take(held, at, held.fields).cast(_plain(held.fields))
-        return RowLookup(rows, [int(n) for n in found["n"]], _FoundRows(held.record.version, frozenset(held.paths), at))
+        rows = take(table_state, at, table_state.fields).cast(_plain(table_state.fields))
+        return RowLookup(
+            rows, [int(n) for n in found["n"]], _FoundRows(table_state.record.version, frozenset(table_state.paths), at)
+        )
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
         """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
         seen = met.places
         assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
-        held, _ = loaded(self.warehouse, ref)
-        held.record.check(commit.fence)
-        if held.record.version != seen.version or frozenset(held.paths) != seen.files:
+        table_state, _ = loaded(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        if table_state.record.version != seen.version or frozenset(table_state.paths) != seen.files:
             raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
-        rows = held.rows + len(change.inserted)
-        work = DeltaCommit(held, held.record.after_load(commit, rows, new=len(change.inserted)))
+        rows = table_state.rows + len(change.inserted)
+        work = DeltaCommit(table_state, table_state.record.after_load(commit, rows, new=len(change.inserted)))
         at = seen.at[np.array(change.rows, dtype=np.int64)]
         edits = [RowEdit(at, change.updated)] if len(at) else []
         edited(work, edits, change.inserted.to_batches(), commit)
@@ -107,24 +109,24 @@ class DeltaRows(DeltaFacet):
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         """Casts the values of the first rows there and back."""
-        held = readable(self.warehouse, ref)
+        table_state = readable(self.warehouse, ref)
         names = [column, *(k for k in key if k != column)]
-        reader, parts, rows = read_held(held, names), list[pa.RecordBatch](), 0
+        reader, parts, rows = read_state(table_state, names), list[pa.RecordBatch](), 0
         for batch in reader:
             parts.append(batch)
             rows += len(batch)
             if rows >= limit:
                 break
         sample = pa.Table.from_batches(parts, reader.schema).slice(0, limit).combine_chunks()
-        return tried(sample, column, key, held.table().by_name[column].type, kind, arrow_of(kind))
+        return tried(sample, column, key, table_state.table().by_name[column].type, kind, arrow_of(kind))
 
     def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
         """Return how many values of a column do not fit a type, and one of them; reads that column only."""
-        held = find(self.warehouse, ref)
-        if held is None:
+        table_state = find(self.warehouse, ref)
+        if table_state is None:
             return InvalidValueCount()
-        parts = (batch.column(0) for batch in read_held(held, [column]))
-        return invalid_values_in(parts, held.table().by_name[column].type, kind, arrow_of(kind))
+        parts = (batch.column(0) for batch in read_state(table_state, [column]))
+        return invalid_values_in(parts, table_state.table().by_name[column].type, kind, arrow_of(kind))
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
         """Return at most so many rows, all columns of them."""

@@ -42,10 +42,10 @@ class DeltaField:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        said = {**self.facts, ID: self.id, PHYSICAL: self.physical}
+        metadata = {**self.facts, ID: self.id, PHYSICAL: self.physical}
         if self.comment:
-            said["comment"] = self.comment
-        return {"name": self.name, "type": self.type, "nullable": self.nullable, "metadata": said}
+            metadata["comment"] = self.comment
+        return {"name": self.name, "type": self.type, "nullable": self.nullable, "metadata": metadata}
 
 
 def from_json(data: Mapping[str, Any]) -> DeltaField:
@@ -156,8 +156,8 @@ def arrow_of(kind: DataType) -> pa.DataType:
 def arrow_field(made: DeltaField) -> pa.Field:
     """Return a column as tasks write it: under its own name, with its id and, if that is not the one it has in files,
     that."""
-    said = {FIELD_ID: str(made.id)} | ({STORED: made.physical} if made.physical != made.name else {})
-    return pa.field(made.name, arrow_type(made.type), made.nullable, said)
+    metadata = {FIELD_ID: str(made.id)} | ({STORED: made.physical} if made.physical != made.name else {})
+    return pa.field(made.name, arrow_type(made.type), made.nullable, metadata)
 
 
 def arrow_schema(fields: Sequence[DeltaField]) -> pa.Schema:
@@ -202,8 +202,8 @@ def promoted(made: DeltaField, kind: DataType) -> DeltaField:
             f"column {made.name!r}: Delta cannot turn {data_type(made.type)} into {kind} in place",
             hint="the column has to be rewritten: add a new column, fill it, drop the old one",
         )
-    said = [*made.facts.get(CHANGES, ()), {"fromType": made.type, "toType": wanted}]
-    return replace(made, type=wanted, facts={**made.facts, CHANGES: said})
+    changes = [*made.facts.get(CHANGES, ()), {"fromType": made.type, "toType": wanted}]
+    return replace(made, type=wanted, facts={**made.facts, CHANGES: changes})
 
 
 def _widens(before: str, after: str) -> bool:

@@ -131,7 +131,7 @@ class Warehouse(ABC):
         """Return whether the table whose log says so is the one of that name."""
         return True
 
-    def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
+    def name_domain(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
         """Return what a log has to say of the table's name, or since when it waits (milliseconds since 1970), by
         domain."""
         return {}
@@ -238,10 +238,10 @@ class Folders(Warehouse):
     def park(self, ref: Ref, source_id: str | None) -> None:
         """The table out of sight; everything of it stays as it is."""
         folder, place = self.folder(ref), self.root / OWN / "dropped" / uuid.uuid4().hex[:12]
-        said = json.dumps({"table": list(ref), "id": source_id, "at": now_ms()})
+        record = json.dumps({"table": list(ref), "id": source_id, "at": now_ms()})
         with clear_errors(str(place)):
             place.parent.mkdir(parents=True, exist_ok=True)
-            (folder / _WAITS).write_text(said, encoding="utf-8")
+            (folder / _WAITS).write_text(record, encoding="utf-8")
             folder.rename(place)
             _drop_empty(folder.parent)
 
@@ -252,8 +252,8 @@ class Folders(Warehouse):
             if place.name.startswith("."):
                 continue
             with suppress(FileNotFoundError):
-                said = json.loads((place / _WAITS).read_text(encoding="utf-8"))
-                found.append(Waiting(place, (said["table"][0], said["table"][1]), said["id"], said["at"]))
+                record = json.loads((place / _WAITS).read_text(encoding="utf-8"))
+                found.append(Waiting(place, (record["table"][0], record["table"][1]), record["id"], record["at"]))
         return sorted(found, key=lambda w: w.at, reverse=True)
 
     def undrop(self, one: Waiting) -> None:

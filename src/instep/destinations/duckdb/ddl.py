@@ -86,7 +86,7 @@ CAPABILITIES = Capabilities(
     comments=True,
     keys=True,
     views=True,
-    merges_asked=True,
+    merges_requested=True,
 )
 
 
@@ -127,8 +127,8 @@ def with_types(session: DuckDbSession, record: Record) -> Record:
 
 
 def _comment(session: DuckDbSession, what: str, text: str | None) -> None:
-    said = "NULL" if not text else "'" + text.replace("'", "''") + "'"
-    session.run(f"COMMENT ON {what} IS {said}")
+    literal = "NULL" if not text else "'" + text.replace("'", "''") + "'"
+    session.run(f"COMMENT ON {what} IS {literal}")
 
 
 def _park(session: DuckDbSession, ref: Ref, commit: Commit) -> None:

@@ -11,7 +11,7 @@ from instep.destinations.connection_test import COMMIT, checks_of, scratch, scra
 from instep.destinations.duckdb import ddl
 from instep.destinations.duckdb.ddl import CAPABILITIES, DuckDbDdl
 from instep.destinations.duckdb.file import DatabaseFile, DuckDbConfig
-from instep.destinations.duckdb.keep import DuckDbClones, DuckDbKept
+from instep.destinations.duckdb.keep import DuckDbClones, DuckDbRetention
 from instep.destinations.duckdb.load import DuckDbLoads
 from instep.destinations.duckdb.promote import DuckDbFills
 from instep.destinations.duckdb.records import dropped, every, find, not_ours, remove_dropped, require, twin
@@ -50,7 +50,7 @@ class DuckDbSchema(DuckDbDdl):
         with self.file.reading() as session:
             if session is None:
                 return Catalog()
-            records, there, said = every(session), not_views(session), comments(session)
+            records, there, recorded = every(session), not_views(session), comments(session)
         found = []
         for ref in wanted:
             record = records.get(ref)
@@ -59,7 +59,7 @@ class DuckDbSchema(DuckDbDdl):
             if record is not None and record.parts:
                 raise is_shared(ref)
             if record is not None and ref in there:
-                found.append(as_it_is(record, there[ref], said.get(ref)))
+                found.append(as_it_is(record, there[ref], recorded.get(ref)))
         return Catalog.of(found)
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
@@ -110,7 +110,7 @@ class DuckDbWrite(DuckDbLoads, DuckDbRows, DuckDbFills):
         return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", self.area.io, types=types)
 
 
-class DuckDbLifecycle(DuckDbKept):
+class DuckDbLifecycle(DuckDbRetention):
     """The file itself."""
 
     savepoints = None
@@ -125,7 +125,7 @@ class DuckDbLifecycle(DuckDbKept):
 
     def session(self) -> AbstractContextManager[None]:
         """Open the file once for all that is done until the end; others may have to wait for it."""
-        return self.file.kept_open()
+        return self.file.session()
 
     def vacuum(self, dry_run: bool) -> tuple[int, int]:
         """Give back the space of what was deleted."""

@@ -215,7 +215,7 @@ class DatabaseFile:
             self._close_unused()
 
     @contextmanager
-    def kept_open(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Opened once for all that is done until the end, from the first use on and for writing, so that no thread
         waits for another one's read: opening costs more than a small table's rows."""
         it = self._instance
@@ -325,4 +325,4 @@ class DuckDbFacet:
 
     def here(self, commit: Commit, *groups: Sequence[StagedFile]) -> AbstractContextManager[list[Files]]:
         """Staged files where DuckDB reads them without an extension."""
-        return self.area.here(self.beside / f"staged-{commit.fence}", *groups)
+        return self.area.local_files(self.beside / f"staged-{commit.fence}", *groups)

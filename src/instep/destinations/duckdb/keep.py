@@ -27,7 +27,7 @@ def _forget(session: DuckDbSession, record: Record, limit: float) -> list[str]:
     return [f"{named(record.ref)}.{p.name}" for p in old]
 
 
-class DuckDbKept(DuckDbFacet):
+class DuckDbRetention(DuckDbFacet):
     """What was dropped."""
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:

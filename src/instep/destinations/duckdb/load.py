@@ -47,8 +47,8 @@ def _exchange(session: DuckDbSession, record: Record, files: Sequence[StagedFile
     name, key = session.name(*record.ref), record.table.key
     waiting = [p.place for p in record.parked] if key else []
     if waiting:
-        kept = columns((*key, *waiting))
-        session.run(f"CREATE TEMP TABLE {OLD} AS SELECT {kept} FROM {name} WHERE {within(record.within)}")
+        stored = columns((*key, *waiting))
+        session.run(f"CREATE TEMP TABLE {OLD} AS SELECT {stored} FROM {name} WHERE {within(record.within)}")
     session.run(f"DELETE FROM {name} WHERE {within(record.within)}")
     added = insert(session, record, files)
     met = 0
@@ -108,9 +108,9 @@ def _upsert(
 def _met(session: DuckDbSession, record: Record, how: Merge, prefix: str, wide: WideRows | None) -> LoadOutcome:
     """Let the staged rows meet those of the table."""
     system = SystemColumns.of(record.table, prefix)
-    if known := how.keys or how.asked:
+    if known := how.keys or how.requested:
         stage(session, record, KEYS, how.key, known)
-    keys, asked = KEYS if how.keys else "", KEYS if how.asked else ""
+    keys, requested = KEYS if how.keys else "", KEYS if how.requested else ""
     now, others = _now(session, system.synced), STAGED if wide else ""
     sql = MergeSql(
         record.table,
@@ -120,7 +120,7 @@ def _met(session: DuckDbSession, record: Record, how: Merge, prefix: str, wide: 
         ROWS,
         keys,
         now,
-        asked,
+        requested,
         within=record.within,
         others=others,
     )
@@ -223,8 +223,8 @@ class DuckDbLoads(DuckDbFacet):
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
-        with self.here(commit, files, how.keys, how.asked) as (here, keys, asked):
-            return self._merge(ref, here, replace(how, keys=tuple(keys), asked=tuple(asked)), commit)
+        with self.here(commit, files, how.keys, how.requested) as (here, keys, requested):
+            return self._merge(ref, here, replace(how, keys=tuple(keys), requested=tuple(requested)), commit)
 
     def _merge(self, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
         prefix = self.config.prefix

@@ -46,7 +46,7 @@ def _look(
     session: DuckDbSession, record: Record, columns: Mapping[str, OverflowColumn], extra: str
 ) -> _DuckDbPromotedRows:
     """Only rows without a value that have an object are read."""
-    kinds = [pa.field(f"v{i}", arrow_type(kept.type)) for i, kept in enumerate(columns.values())]
+    kinds = [pa.field(f"v{i}", arrow_type(column.type)) for i, column in enumerate(columns.values())]
     found = _DuckDbPromotedRows(pa.schema([pa.field("n", pa.int64()), pa.field("o", pa.string()), *kinds]))
     lacks = [f"{q(c)} IS NULL" for c in columns]
     some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
@@ -62,14 +62,14 @@ def _of(
     objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(1).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
     values: list[pa.Array] = []
-    for place, kept in enumerate(columns.values()):
+    for place, overflow in enumerate(columns.values()):
         lacks = batch.column(place + 2).to_pylist()
-        texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
-        done = from_texts(texts, kept.type, found.schema.field(place + 2).type)
+        texts = overflow.texts([o.get(overflow.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
+        done = from_texts(texts, overflow.type, found.schema.field(place + 2).type)
         found.invalid_values += len(done.invalid_values)
         values.append(done.values)
         for at, valid in enumerate(done.values.is_valid().to_pylist()):
-            got[at] |= {kept.name} if valid else set()
+            got[at] |= {overflow.name} if valid else set()
     left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
     texts = [compact_json(o) if o else None for o in left]
     made = pa.record_batch([batch.column(0), pa.array(texts, pa.string()), *values], schema=found.schema)
@@ -134,14 +134,14 @@ class DuckDbFills(DuckDbFacet):
         ref: Ref,
         work: Fill,
         commit: Commit,
-        told: Callable[[int, int], None],
+        on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
         """Rows with NULL in a column get its value; a value that is there is never replaced. In one
         transaction, so that nothing is asked in between. Cursor and accepted fingerprint stay."""
         with self.here(commit, work.values) as (here,):
             done = self._fill(ref, replace(work, values=tuple(here)), commit)
-        told(done.rows, done.bytes)
+        on_progress(done.rows, done.bytes)
         return done
 
     def _fill(self, ref: Ref, work: Fill, commit: Commit) -> Filled:

@@ -39,8 +39,8 @@ def _present(session: DuckDbSession | None, ref: Ref) -> Record:
     return record
 
 
-def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, kept: ExitStack) -> Iterator[pa.RecordBatch]:
-    with kept:
+def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, cleanup: ExitStack) -> Iterator[pa.RecordBatch]:
+    with cleanup:
         for batch in reader:
             yield as_read(batch, schema)
 
@@ -70,8 +70,8 @@ class DuckDbRows(DuckDbFacet):
             sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t WHERE {within(record.within, 't')}"
             reader = session.batches(sql if limit is None else f"{sql} LIMIT {limit:d}", BATCH)
             schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
-            kept = stack.pop_all()
-        return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, kept))
+            closing = stack.pop_all()
+        return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, closing))
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """Return the rows that have one of the keys (columns by name; no two alike)."""

@@ -22,7 +22,7 @@ _TEXTS = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _RecordedView:
     """A view on record: the types of its columns when it was made, and what the file told of it then."""
 
     view: View
@@ -34,32 +34,32 @@ def _table(session: DuckDbSession) -> str:
     return session.name(SCHEMA, "views")
 
 
-def _kept(session: DuckDbSession) -> dict[Ref, _Kept]:
+def _recorded_views(session: DuckDbSession) -> dict[Ref, _RecordedView]:
     """Return the views on record that stand as they were made."""
     if not begun(session, "views"):
         return {}
-    kept = session.run(f"SELECT namespace, name, record FROM {_table(session)}")
-    if not kept:
+    rows = session.run(f"SELECT namespace, name, record FROM {_table(session)}")
+    if not rows:
         return {}
     texts = {(schema, name): text for schema, name, text in session.run(_TEXTS, [session.catalog])}
     found = {}
-    for schema, name, record in kept:
-        said = json.loads(record)
-        columns = tuple((a, b) for a, b in said["columns"])
-        view = View((schema, name), (said["table"][0], said["table"][1]), columns, said["owner"])
-        if texts.get(view.ref) == said["text"]:
-            found[view.ref] = _Kept(view, tuple(said["types"]), said["text"])
+    for schema, name, record in rows:
+        document = json.loads(record)
+        columns = tuple((a, b) for a, b in document["columns"])
+        view = View((schema, name), (document["table"][0], document["table"][1]), columns, document["owner"])
+        if texts.get(view.ref) == document["text"]:
+            found[view.ref] = _RecordedView(view, tuple(document["types"]), document["text"])
     return found
 
 
 def views(session: DuckDbSession) -> dict[Ref, View]:
     """Return all that are ours."""
-    return {ref: kept.view for ref, kept in _kept(session).items()}
+    return {ref: recorded.view for ref, recorded in _recorded_views(session).items()}
 
 
 def not_views(session: DuckDbSession) -> dict[Ref, tuple[Physical, ...]]:
     """Return what there is beside our views: the columns of tables, and of views that others have made."""
-    hidden = _kept(session)
+    hidden = _recorded_views(session)
     return {ref: columns for ref, columns in physical(session).items() if ref not in hidden}
 
 
@@ -74,7 +74,7 @@ def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
         session.run(f"DELETE FROM {_table(session)} WHERE namespace = ? AND name = ?", ref)
 
 
-def _write(session: DuckDbSession, view: View, before: _Kept | None) -> None:
+def _write(session: DuckDbSession, view: View, before: _RecordedView | None) -> None:
     """By the table's columns as they are; nothing that is already so."""
     there = {p.name: p.type for p in physical(session).get(view.table, ())}
     columns = tuple((name, column) for name, column in view.columns if column in there)
@@ -88,8 +88,8 @@ def _write(session: DuckDbSession, view: View, before: _Kept | None) -> None:
     # DuckDB looks for the table beside the view; with its schema it would be ambiguous in a file of the schema's name
     session.run(f"CREATE VIEW {session.name(*view.ref)} AS SELECT {shown} FROM {q(view.table[1])}")
     [text] = [t for s, n, t in session.run(_TEXTS, [session.catalog]) if (s, n) == view.ref]
-    said = {"table": view.table, "columns": columns, "owner": view.owner, "types": types, "text": text}
-    session.run(f"INSERT INTO {_table(session)} VALUES (?, ?, ?)", [*view.ref, json.dumps(said)])
+    document = {"table": view.table, "columns": columns, "owner": view.owner, "types": types, "text": text}
+    session.run(f"INSERT INTO {_table(session)} VALUES (?, ?, ?)", [*view.ref, json.dumps(document)])
 
 
 def apart(session: DuckDbSession, table: Ref) -> Callable[[Sequence[Step]], None]:
@@ -124,14 +124,14 @@ class DuckDbViews(DuckDbFacet):
             if record is None:
                 return
             record.check(fence)
-            kept = _kept(session)
-            if view.ref not in kept and _is_taken(session, view.ref):
+            recorded = _recorded_views(session)
+            if view.ref not in recorded and _is_taken(session, view.ref):
                 raise Conflict(
                     f"{named(view.ref)} exists and is not ours", hint="rename it, or do without the old name"
                 )
-            _write(session, view, kept.get(view.ref))
+            _write(session, view, recorded.get(view.ref))
 
     def drop(self, ref: Ref) -> None:
         """Nothing if there is no view of ours of this name."""
         with self.file.writing() as session:
-            _drop(session, [ref] if ref in _kept(session) else [])
+            _drop(session, [ref] if ref in _recorded_views(session) else [])

@@ -61,7 +61,7 @@ CAPABILITIES = Capabilities(
     comments=True,
     keys=True,
     max_name_bytes=63,
-    merges_asked=True,
+    merges_requested=True,
     reserved=RESERVED,
 )
 

@@ -10,7 +10,7 @@ from instep.destinations.connection_test import COMMIT, checks_of, scratch, scra
 from instep.destinations.postgres.ddl import CAPABILITIES, PostgresDdl, table_as_it_is
 from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import remove_uncommitted_files
-from instep.destinations.postgres.keep import PostgresClones, PostgresKept
+from instep.destinations.postgres.keep import PostgresClones, PostgresRetention
 from instep.destinations.postgres.load import PostgresLoads
 from instep.destinations.postgres.promote import PostgresFills
 from instep.destinations.postgres.records import dropped, every, find, not_ours, remove_dropped, require
@@ -103,7 +103,7 @@ class PostgresWrite(PostgresLoads, PostgresRows, PostgresFills):
         return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
 
 
-class PostgresLifecycle(PostgresKept):
+class PostgresLifecycle(PostgresRetention):
     """The database itself."""
 
     session = vacuum = savepoints = None

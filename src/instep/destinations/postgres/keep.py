@@ -38,7 +38,7 @@ def _drop(session: PostgresSession, record: Record, old: list[Parked]) -> None:
     put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
 
 
-class PostgresKept(PostgresFacet):
+class PostgresRetention(PostgresFacet):
     """What was dropped."""
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:

@@ -172,15 +172,15 @@ def fitting(server: PostgresServer, ref: Ref, attempt: Callable[[], T]) -> T:
 def _merge(
     server: PostgresServer, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
 ) -> LoadOutcome:
-    staging, asked = Staging(server, record, commit), how.keys or how.asked
+    staging, by_key = Staging(server, record, commit), how.keys or how.requested
     with staging.used("rows", "keys"):
         staged = staging.files("rows", record.table, names(record), files)
-        keys = staging.files("keys", record.table, how.key, asked) if asked else ""
+        keys = staging.files("keys", record.table, how.key, by_key) if by_key else ""
         with loading(server, record.ref, commit) as (session, found):
             same(found, record)
             whole(session, staged, rows_of(files))
-            if asked:
-                whole(session, keys, rows_of(asked))
+            if by_key:
+                whole(session, keys, rows_of(by_key))
             if how.since is not None:
                 outcome = _since(session, found, staged, how.since)
             else:
@@ -213,7 +213,7 @@ def _upsert(
         _latest(session, staged, how, documents),
         keys if how.keys else "",
         _now(session, staged, system.synced),
-        keys if how.asked else "",
+        keys if how.requested else "",
         documents,
         record.within,
     )

@@ -53,14 +53,16 @@ def _of(found: Sequence[Row], columns: Mapping[str, OverflowColumn]) -> tuple[li
     got: list[set[str]] = [set() for _ in objects]
     values: list[list[Any]] = []
     invalid_values = 0
-    for place, kept in enumerate(columns.values(), 2):
-        texts = kept.texts([o.get(kept.name) if row[place] else None for o, row in zip(objects, found, strict=True)])
-        target = arrow_type(kept.type)
-        done = limited(from_texts(texts, kept.type, target), pa.field("", target, metadata=limits(kept.type)))
+    for place, overflow in enumerate(columns.values(), 2):
+        texts = overflow.texts(
+            [o.get(overflow.name) if row[place] else None for o, row in zip(objects, found, strict=True)]
+        )
+        target = arrow_type(overflow.type)
+        done = limited(from_texts(texts, overflow.type, target), pa.field("", target, metadata=limits(overflow.type)))
         invalid_values += len(done.invalid_values)
         values.append(done.values.to_pylist())
         for at, value in enumerate(values[-1]):
-            got[at] |= {kept.name} if value is not None else set()
+            got[at] |= {overflow.name} if value is not None else set()
     left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
     texts = [compact_json(o) if o else None for o in left]
     made = zip((row[0] for row in found), texts, *values, strict=True)
@@ -76,7 +78,7 @@ class PostgresFills(PostgresFacet):
             state = record.state
             if state is None or extra not in record.table.by_name:
                 return Promoted()
-            kinds = [f"v{i} {sql_type(kept.type)}" for i, kept in enumerate(columns.values())]
+            kinds = [f"v{i} {sql_type(column.type)}" for i, column in enumerate(columns.values())]
             session.run(f"CREATE TEMP TABLE {_NEW} (n tid, o json, {', '.join(kinds)}) ON COMMIT DROP")
             done = invalid_values = 0
             for found in _look(session, record, columns, extra):
@@ -105,7 +107,7 @@ class PostgresFills(PostgresFacet):
         ref: Ref,
         work: Fill,
         commit: Commit,
-        told: Callable[[int, int], None],
+        on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
         """Rows with NULL in a column get its value; a value that is there is never replaced. In one
@@ -129,7 +131,7 @@ class PostgresFills(PostgresFacet):
         crashpoint("fill.committed")
         self.server.area.consume(work.values)
         done = Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
-        told(done.rows, done.bytes)
+        on_progress(done.rows, done.bytes)
         return done
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:

@@ -66,7 +66,7 @@ def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
+def _query_by_keys(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
     with connection.cursor() as cursor:
         cursor.adbc_ingest(_KEYS, keys, mode="create", temporary=True)
         cursor.execute(sql)
@@ -127,15 +127,15 @@ class PostgresRows(PostgresFacet):
         if record.state is None:
             raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
         names, schema = [c.name for c in record.table.columns], arrow_schema(record)
-        asked = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
-        asked = asked.append_column("n", pa.array(range(len(keys)), pa.int64()))
+        wanted_keys = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
+        wanted_keys = wanted_keys.append_column("n", pa.array(range(len(keys)), pa.int64()))
         documents = {c.name for c in record.table.columns if as_document(c.type)}
         same = " AND ".join(
             f"t.{q(k)}{'::text' if k in documents else ''} = k.k{i}" for i, k in enumerate(keys.column_names)
         )
         sql = f"SELECT k.n AS _instep_n, {listed(record, names)} FROM {_name(ref)} AS t JOIN {_KEYS} AS k ON {same}"
         with self.server.arrow() as arrow:
-            found = arrow.call(lambda: _asked(arrow.connection, asked, sql)).combine_chunks()
+            found = arrow.call(lambda: _query_by_keys(arrow.connection, wanted_keys, sql)).combine_chunks()
         numbers = found.column(0).to_pylist()
         met = [as_read(b, record, schema) for b in found.remove_column(0).to_batches()]
         return RowLookup(

@@ -152,8 +152,8 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
             "connect_timeout": config.connect_timeout,
             "require_auth": proof_of_password(config.sslmode, config.host),
         }
-        kept = {k: v for k, v in given.items() if v not in ("", 0, None)}
-        yield make_conninfo("", **kept, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
+        options = {k: v for k, v in given.items() if v not in ("", 0, None)}
+        yield make_conninfo("", **options, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
 
 
 def literal(text: str) -> str:
@@ -361,16 +361,16 @@ _STATES: tuple[tuple[str, type[InstepError], str], ...] = (
 
 def clear(config: PostgresServerConfig, text: str, sqlstate: str) -> InstepError:
     """Return the error for one of the server's (`sqlstate`) or of the driver's; without the password."""
-    said = _first_line(text.replace(config.password, "***") if config.password else text)
+    masked = _first_line(text.replace(config.password, "***") if config.password else text)
     for state, kind, hint in _STATES:
         if sqlstate.startswith(state):
-            return kind(f"{config.place}: {said}", hint=hint.format(c=config))
+            return kind(f"{config.place}: {masked}", hint=hint.format(c=config))
     for mark, hint in _CONNECT:
-        if re.search(mark, said):
-            return ConnectError(f"{config.place}: {said}", hint=hint.format(c=config))
+        if re.search(mark, masked):
+            return ConnectError(f"{config.place}: {masked}", hint=hint.format(c=config))
     if sqlstate.startswith(("08", "28", "3D", "53", "57")):
-        return ConnectError(f"{config.place}: {said}", hint="see the server's log")
-    return DestinationError(f"{config.place}: {said}", hint="try again; if it fails again, see the server's log")
+        return ConnectError(f"{config.place}: {masked}", hint="see the server's log")
+    return DestinationError(f"{config.place}: {masked}", hint="try again; if it fails again, see the server's log")
 
 
 def _first_line(text: str) -> str:

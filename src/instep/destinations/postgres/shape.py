@@ -127,13 +127,13 @@ def relations(session: PostgresSession, refs: Iterable[Ref]) -> dict[Ref, Postgr
     wanted = list(refs)
     rows = session.run(_RELATIONS, [[r[0] for r in wanted], [r[1] for r in wanted]]) if wanted else []
     found: dict[Ref, list[Physical]] = {}
-    said: dict[Ref, str | None] = {}
+    comments: dict[Ref, str | None] = {}
     for schema, name, comment, *column in rows:
         columns = found.setdefault((schema, name), [])
-        said[schema, name] = comment
+        comments[schema, name] = comment
         if column[0] is not None:
             columns.append(Physical(*column))
-    return {ref: PostgresRelation(tuple(columns), said[ref]) for ref, columns in found.items()}
+    return {ref: PostgresRelation(tuple(columns), comments[ref]) for ref, columns in found.items()}
 
 
 _BYTES = """

@@ -35,14 +35,14 @@ class Arrow:
     def append(self, schema: str, table: str, rows: pa.RecordBatchReader) -> None:
         """COPY of the rows into a table that is there; committed. A batch that is taken is a word of the server."""
 
-        def heard() -> Iterator[pa.RecordBatch]:
+        def watched() -> Iterator[pa.RecordBatch]:
             for batch in rows:
-                self._patience.heard()
+                self._patience.restart()
                 yield batch
 
         def copy() -> None:
             with self.connection.cursor() as cursor:
-                taken = pa.RecordBatchReader.from_batches(rows.schema, heard())
+                taken = pa.RecordBatchReader.from_batches(rows.schema, watched())
                 cursor.adbc_ingest(table, taken, mode="append", db_schema_name=schema)
                 self.connection.commit()
 

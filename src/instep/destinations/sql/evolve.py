@@ -47,8 +47,8 @@ class Evolution:
 
     def numbers(self, record: Record) -> dict[str, int]:
         """What stays, whatever it is called, keeps its number; cast values are those of another column."""
-        kept = [s for s in self.columns if s.before is not None and s.rewrite is None]
-        found = {s.column.name: record.numbers[s.place] for s in kept if s.place in record.numbers}
+        unchanged = [s for s in self.columns if s.before is not None and s.rewrite is None]
+        found = {s.column.name: record.numbers[s.place] for s in unchanged if s.place in record.numbers}
         return found | {s.column.name: s.parked.field for s in self.columns if s.parked}
 
     def parking(self, record: Record, prefix: str, at: int) -> list[tuple[Column, Parked]]:
@@ -82,10 +82,12 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
         )
     by_name = {e.name: e for e in entries}
     pairs = ((c, by_name[c.name]) for c in after.columns)
-    return Evolution(tuple(ColumnOrigin(_held(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped))
+    return Evolution(
+        tuple(ColumnOrigin(_relaxed(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped)
+    )
 
 
-def _held(column: Column, entry: _EvolvingSqlColumn) -> Column:
+def _relaxed(column: Column, entry: _EvolvingSqlColumn) -> Column:
     """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
     strict = entry.before is not None and not entry.before.nullable and entry.rewrite is None
     return replace(column, nullable=column.nullable or not strict, comment=column.comment or None)

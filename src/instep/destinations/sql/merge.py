@@ -33,7 +33,7 @@ def columns(names: Sequence[str], side: str = "") -> str:
 @dataclass(frozen=True)
 class MergeSql:
     """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
-    key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, ""
+    key; `keys`: one with all keys of the source, "" without; `requested`: one with the keys that it was asked for, ""
     without. `now` is the time, as SQL, of rows that leave or return. `documents`: columns of a type that
     the database does not compare, so that their texts are. `within`: the rows of one shard, no other ones are gone.
     `others`: a table with all keys of the staged rows, where `staged` lacks those that the target has as they are.
@@ -46,7 +46,7 @@ class MergeSql:
     staged: str
     keys: str
     now: str
-    asked: str = ""
+    requested: str = ""
     documents: frozenset[str] = frozenset()
     within: tuple[str, str] | None = None
     others: str = ""
@@ -96,14 +96,14 @@ class MergeSql:
     @property
     def remove(self) -> str:
         """Rows that the source has no more; "" where nothing is known of them."""
-        if self.how.deletes == "ignore" or not (self.keys or self.asked or self.how.complete):
+        if self.how.deletes == "ignore" or not (self.keys or self.requested or self.how.complete):
             return ""
         sides = [s for s in (self.others or self.staged, self.keys) if s]
         lost = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} AS s WHERE {self.same_key('t', 's')})" for s in sides)
         if self.within:
             lost += f" AND {within(self.within, 't')}"
-        if self.asked:
-            lost += f" AND EXISTS (SELECT 1 FROM {self.asked} AS a WHERE {self.same_key('t', 'a')})"
+        if self.requested:
+            lost += f" AND EXISTS (SELECT 1 FROM {self.requested} AS a WHERE {self.same_key('t', 'a')})"
         if self.how.deletes == "hard":
             return f"DELETE FROM {self.target} AS t WHERE {lost}"
         if not self.system.deleted:

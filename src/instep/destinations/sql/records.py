@@ -14,7 +14,7 @@ from instep.errors import Fenced
 from instep.schema.catalog.catalog import Column, Table, table_from_dict, table_to_dict
 from instep.stage.spec import StagedFile
 
-KEPT = 200
+MOST_IDS = 200
 """How many ids of changes, runs and backfills a table remembers."""
 
 
@@ -65,11 +65,11 @@ class ShardRecord:
     version: int = 0
 
 
-def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
+def rows_key(record: Record, requested: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that identify the rows; more than those requested if the table's key has more (versions of
     rows)."""
     key = record.table.key
-    return key if set(key) > set(asked) else tuple(asked)
+    return key if set(key) > set(requested) else tuple(requested)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _own(whole: Table, part: Table, column: str) -> tuple[Column, ...]:
 
 
 def _last(values: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(values))[-KEPT:]
+    return tuple(dict.fromkeys(values))[-MOST_IDS:]
 
 
 def numbered(record: Record) -> Record:

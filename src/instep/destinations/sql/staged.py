@@ -58,16 +58,16 @@ class StagingArea:
 
     def remove_uncommitted_files(self, place: str, runs: Collection[str], committed: Collection[str]) -> None:
         """Delete what dead runs have staged for a table, and what they held there unless they have `committed`."""
-        data, held = f"{self.folder(place)}/data", f"{self.folder(place)}/quarantine"
+        data, quarantine = f"{self.folder(place)}/data", f"{self.folder(place)}/quarantine"
         for name in children(data, self.io):
             if any(name == run or name.startswith(f"{run}-") for run in runs):
                 remove(f"{data}/{name}", self.io)
-        gone, names = tuple(f"{run}-" for run in runs if run not in committed), children(held, self.io)
+        gone, names = tuple(f"{run}-" for run in runs if run not in committed), children(quarantine, self.io)
         if gone and any(n.startswith(gone) for n in names):
-            keep_only(held, self.io, [f"{held}/{n}" for n in names if not n.startswith(gone)])
+            keep_only(quarantine, self.io, [f"{quarantine}/{n}" for n in names if not n.startswith(gone)])
 
     @contextmanager
-    def here(self, folder: Path, *groups: Files) -> Iterator[list[Files]]:
+    def local_files(self, folder: Path, *groups: Files) -> Iterator[list[Files]]:
         """The files in `folder` of this machine, under names that are the same each time; those in S3 have served when
         the block is left without an error."""
         if not is_object(self.uri):

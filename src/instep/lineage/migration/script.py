@@ -81,12 +81,12 @@ def read(text: str, dialect: str) -> Script:
     try:
         words = list(_words(sqlglot.tokenize(text, dialect=dialect), text, dialect))
     except (SqlglotError, RecursionError) as error:
-        return Script(text, (), (*problems, ScriptProblem(_line(error), f"it does not parse: {_said(error)}")))
+        return Script(text, (), (*problems, ScriptProblem(_line(error), f"it does not parse: {_error_text(error)}")))
     statements = tuple(_statements(text, words))
     return Script(text, statements, tuple(problems))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error).splitlines()[0][:200]
 
 

@@ -56,7 +56,7 @@ SPECS = (
         audit="key.create",
         target="name",
         status=201,
-        told_once="secret",
+        secret_field="secret",
         whole=True,
     ),
     ImmediateSpec(
@@ -70,7 +70,7 @@ SPECS = (
         target="key",
         match="key",
         status=201,
-        told_once="secret",
+        secret_field="secret",
         whole=True,
     ),
     ImmediateSpec(

@@ -10,7 +10,7 @@ from instep.operations.values import LeadsTo, Length, Name, NameText, TableName
 
 
 @dataclass(frozen=True)
-class ListHeld(Query):
+class ListQuarantined(Query):
     """Values and rows in quarantine by table and id; not the originals of hashed and excluded columns."""
 
     connection: Name
@@ -22,7 +22,7 @@ class ListHeld(Query):
 
 
 @dataclass(frozen=True)
-class MatchHeld(Query):
+class MatchQuarantined(Query):
     """The ids of what is held of a row, settled entries too; refused while a run of the connection is alive, which may
     hold more of it. The key is kept nowhere: not in an address, not in the audit log."""
 
@@ -38,21 +38,21 @@ class MatchHeld(Query):
 
 SPECS = (
     QuerySpec(
-        "list_held",
+        "list_quarantined",
         role="operator",
         route="GET /connections/{connection}/quarantine",
-        query=ListHeld,
-        result="instep.sync.quarantine.listing:HeldEntry",
-        work="instep.sync.quarantine.listing:HeldList",
+        query=ListQuarantined,
+        result="instep.sync.quarantine.listing:QuarantineItem",
+        work="instep.sync.quarantine.listing:QuarantineItems",
         paged=True,
         beside="instep.sync.quarantine.listing:UnreadableFiles",
     ),
     QuerySpec(
-        "match_held",
+        "match_quarantined",
         role="approver",
         route="POST /connections/{connection}/quarantine/matches",
-        query=MatchHeld,
-        result="instep.sync.quarantine.listing:HeldMatches",
-        work="instep.sync.quarantine.listing:HeldLookup",
+        query=MatchQuarantined,
+        result="instep.sync.quarantine.listing:QuarantineMatches",
+        work="instep.sync.quarantine.listing:QuarantineLookup",
     ),
 )

@@ -72,7 +72,7 @@ TABLE = (
 """Properties of an Iceberg table that tell its readers and writers how, and not where or by which code."""
 _METRICS = re.compile(r"write\.(metadata\.metrics\.column|parquet\.bloom-filter-enabled\.column)\.\S+")
 _LABEL = re.compile(r"[A-Za-z][\w.-]{0,199}")
-_MEANT = _words(
+_COMMON_WORDS = _words(
     "",
     """
     write read commit history gc schema format py io impl catalog type uri token credential warehouse prefix location
@@ -123,7 +123,7 @@ def _is_plain(name: str) -> bool:
     if name in TABLE or _METRICS.fullmatch(name):
         return True
     words = re.split(r"[.-]", name.lower())
-    return bool(_LABEL.fullmatch(name)) and words[0] not in _MEANT and "impl" not in words
+    return bool(_LABEL.fullmatch(name)) and words[0] not in _COMMON_WORDS and "impl" not in words
 
 
 def _unknown(known: frozenset[str]) -> str:

@@ -87,9 +87,9 @@ def _server(state: Path) -> Any:
 
 def _not_started(folder: Path, error: Exception) -> SetupError:
     """With what the server's own program said last, and where its log is, if it came that far."""
-    said = str(getattr(error, "stderr", "") or error).strip().splitlines()
+    lines = str(getattr(error, "stderr", "") or error).strip().splitlines()
     log = folder / "log"
     hint = f"see {log}" if log.exists() else f"delete {folder} and try again"
     return SetupError(
-        f"the demo's PostgreSQL did not start in {folder}: {said[-1] if said else 'no reason'}", hint=hint
+        f"the demo's PostgreSQL did not start in {folder}: {lines[-1] if lines else 'no reason'}", hint=hint
     )

@@ -35,7 +35,7 @@ class Element(_ContractPart):
     name: str = Field(min_length=1)
     custom: list[Custom] = Field(default_factory=list, alias="customProperties")
 
-    def said(self, name: str) -> Any:
+    def custom_value(self, name: str) -> Any:
         return next((c.value for c in self.custom if c.property == name), None)
 
 
@@ -89,9 +89,9 @@ def _table(found: Object, tree: yaml_tree.Tree, at: int, problems: list[tuple[in
     return ContractTable(
         names=tuple(dict.fromkeys(filter(None, (found.physical, found.name)))),
         columns=tuple(columns),
-        cursor=str(found.said(CURSOR) or ""),
-        mode=str(found.said(MODE) or ""),
-        retained=bool(found.said(RETAINED)),
+        cursor=str(found.custom_value(CURSOR) or ""),
+        mode=str(found.custom_value(MODE) or ""),
+        retained=bool(found.custom_value(RETAINED)),
         line=tree.line(("schema", at)),
     )
 
@@ -108,7 +108,7 @@ def _keyed(found: Sequence[Property]) -> Sequence[Property]:
 
 def _column(found: Property, line: int, problems: list[tuple[int, str]]) -> ContractColumn:
     kind: DataType | None = None
-    if text := found.said(TYPE):
+    if text := found.custom_value(TYPE):
         try:
             kind = parse(str(text))
         except SchemaError as error:
@@ -120,6 +120,6 @@ def _column(found: Property, line: int, problems: list[tuple[int, str]]) -> Cont
         type=kind,
         required=found.required,
         key=found.key_position if found.in_key else 0,
-        hashed=bool(found.said(HASHED)),
-        retained=bool(found.said(RETAINED)),
+        hashed=bool(found.custom_value(HASHED)),
+        retained=bool(found.custom_value(RETAINED)),
     )

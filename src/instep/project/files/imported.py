@@ -75,13 +75,15 @@ def imported(config: SchemaConfigDocument, primary: Mapping[str, tuple[str, ...]
     if off or hidden:
         out.keys["exclude"] = {name: found for name, found in excluded.items() if found}
     hashed = [exact(f"{path}.{name}") for path, _, name, column in columns if column.enabled and column.hashed]
-    kept = [f"{p}.{n}" for p, _, n, c in columns if not c.enabled and (c.is_primary_key or n in primary.get(p, ()))]
+    unselected = [
+        f"{p}.{n}" for p, _, n, c in columns if not c.enabled and (c.is_primary_key or n in primary.get(p, ()))
+    ]
     out.notes += [
-        f"{path} is in the primary key and cannot be switched off: it stays, as a salted hash" for path in kept
+        f"{path} is in the primary key and cannot be switched off: it stays, as a salted hash" for path in unselected
     ]
     if hashed:
         out.keys["hash"] = hashed
-    if hashed or kept:
+    if hashed or unselected:
         out.keys["salt"] = SALT
         out.notes.append("set INSTEP_SALT in .env, to a long random text that never changes")
     out.keys["tables"] = dict(_settings(config, tables, out.notes))
@@ -103,8 +105,8 @@ def _settings(
         if table.enabled and not schema.enabled:
             notes.append(f"{path} is on in a schema that is off: it stays off")
             continue
-        said: dict[str, Any] = {"enabled": table.enabled}
+        settings: dict[str, Any] = {"enabled": table.enabled}
         chosen = [exact(f"{path}.{name}") for name, column in table.columns.items() if column.enabled]
         if config.schema_change_handling == "BLOCK_ALL" and chosen and table.enabled:
-            said["rules"] = [{"on": ["column.added"], "match": chosen, "decide": "apply"}]
-        yield exact(path), said
+            settings["rules"] = [{"on": ["column.added"], "match": chosen, "decide": "apply"}]
+        yield exact(path), settings

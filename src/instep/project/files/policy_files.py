@@ -82,8 +82,8 @@ def sample_cases(documents: Sequence[Mapping[str, Any]]) -> list[SampleCase]:
     try:
         return TypeAdapter(list[SampleCase]).validate_python(list(documents), context={})
     except ValidationError as error:
-        told = [f"cases.{dotted(one['loc'])}: {one['msg']}" for one in error.errors(include_input=False)[:5]]
-        raise ProjectError("; ".join(told), hint="see docs/reference/commands.md, policy test") from None
+        problems = [f"cases.{dotted(one['loc'])}: {one['msg']}" for one in error.errors(include_input=False)[:5]]
+        raise ProjectError("; ".join(problems), hint="see docs/reference/commands.md, policy test") from None
 
 
 def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:

@@ -93,9 +93,9 @@ class Workbench:
         """What debug runs fill."""
         return WorkbenchTarget(self.files / "warehouse.db", "debug")
 
-    def target(self, said: Path | None) -> WorkbenchTarget:
+    def target(self, chosen: Path | None) -> WorkbenchTarget:
         """Return a destination that was named, by default the lake in `files/`."""
-        path = (said or self.files / "lake").absolute()
+        path = (chosen or self.files / "lake").absolute()
         return (
             self.warehouse
             if path == self.warehouse.path
@@ -105,12 +105,12 @@ class Workbench:
     def project(self, target: WorkbenchTarget) -> Project:
         """Return a project that runs the connector into `target`; nothing of the configuration stands in it."""
         file = self.configuration_file
-        told = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}
+        environment = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}
         text = _PROJECT.format(
             name=json.dumps(self.folder.name),
             path=json.dumps(str(self.folder)),
             configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
-            environment=json.dumps(told),
+            environment=json.dumps(environment),
             target=target.name,
             destination=target.section,
             policy=self.policy.model_dump_json(exclude_unset=True),
@@ -147,8 +147,8 @@ def workbench(
     if state is not None and not state.exists():
         raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
     _check_variables(variables)
-    kept = (state or where / "files" / "state.json").absolute()
-    return Workbench(where, found, given, kept, _policy(policy), tuple(variables))
+    state_file = (state or where / "files" / "state.json").absolute()
+    return Workbench(where, found, given, state_file, _policy(policy), tuple(variables))
 
 
 def _check_variables(names: Sequence[str]) -> None:
@@ -162,17 +162,17 @@ def _check_variables(names: Sequence[str]) -> None:
             raise ProjectError(f"there is no environment variable {name}", hint="set it, or leave --env away")
 
 
-def _policy(said: str) -> PolicySection:
-    if not said:
+def _policy(name: str) -> PolicySection:
+    if not name:
         return PolicySection()
-    if is_word(said):
-        return PolicySection(preset=said)
-    if not Path(said).is_file():
+    if is_word(name):
+        return PolicySection(preset=name)
+    if not Path(name).is_file():
         raise ProjectError(
-            f"there is no preset and no file {said!r}",
+            f"there is no preset and no file {name!r}",
             hint=f"presets are {', '.join(PRESETS)}; see docs/guides/policies.md",
         )
-    return read_policy(Path(said))
+    return read_policy(Path(name))
 
 
 def read_configuration(file: Path) -> dict[str, str]:

@@ -71,23 +71,23 @@ class ConnectorServer(Section):
 
     def whole(self) -> Self:
         """Return it with the whole configuration as texts; ProjectError for a file that is none."""
-        said = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.configuration.items()}
+        values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.configuration.items()}
         read = _read(self.configuration_file) if self.configuration_file else {}
-        return self.model_copy(update={"configuration": read | said, "configuration_file": ""})
+        return self.model_copy(update={"configuration": read | values, "configuration_file": ""})
 
 
 def _read(file: str) -> dict[str, str]:
     """Return a flat object of texts."""
     try:
-        said = json.loads(Path(file).read_text(encoding="utf-8"))
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not JSON"
         raise ProjectError(f"the connector's configuration {file} {why}", hint="correct it in the project") from None
-    if not isinstance(said, dict) or not all(isinstance(v, str) for v in said.values()):
+    if not isinstance(document, dict) or not all(isinstance(v, str) for v in document.values()):
         raise ProjectError(
             f"the connector's configuration {file} is not an object of texts", hint='write {"name": "value"}'
         )
-    return said
+    return document
 
 
 def segments_folder(root: Path, connection: str) -> Path:

@@ -135,16 +135,16 @@ class Detector:
         layer = self._setting(name)
         return getattr(layer.app, name) if layer else AppOptions.model_fields[name].default
 
-    def said(self) -> dict[str, Any]:
+    def source_options(self) -> dict[str, Any]:
         """Return the options of the source as a whole that a layer sets."""
         return {name: self.app(name) for name in AppOptions.model_fields if self._setting(name)}
 
-    def said_of_tables(self) -> dict[str, dict[str, Any]]:
+    def table_options(self) -> dict[str, dict[str, Any]]:
         """Return those of tables by pattern; the connection's before its source's."""
         found: dict[str, dict[str, Any]] = {}
         for _, table, options in self._tables():
-            said = {name: getattr(options, name) for name in options.model_fields_set}
-            found[table] = {**said, **found.get(table, {})}
+            values = {name: getattr(options, name) for name in options.model_fields_set}
+            found[table] = {**values, **found.get(table, {})}
         return found
 
     def rules(self) -> tuple[Rule, ...]:

@@ -54,7 +54,7 @@ class FileOptions(Section):
     types: dict[str, Annotated[str, AfterValidator(_type)]] = Field(default_factory=dict)
     key: Words = ()
 
-    def said(self) -> dict[str, Any]:
+    def set_options(self) -> dict[str, Any]:
         """Return the options that are set."""
         names = FileOptions.model_fields.keys() & self.model_fields_set
         return {name: getattr(self, name) for name in FileOptions.model_fields if name in names}

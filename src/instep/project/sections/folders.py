@@ -37,10 +37,10 @@ class Shelves:
         private = tuple(real_path(real, str(path)) or path for path in own)
         return cls(real, names, folders, private)
 
-    def refusal(self, said: str) -> str:
+    def refusal(self, setting: str) -> str:
         """Say why a path is refused, "" if it is on a shelf."""
-        path = real_path(self.root, said)
-        if path is None or set(said) & _ESCAPES:
+        path = real_path(self.root, setting)
+        if path is None or set(setting) & _ESCAPES:
             return f"must be a path without % ? #, {self._where}"
         if not any(_within(path, folder) for folder in self.folders):
             return f"must be {self._where}, links followed: an API reaches no other files"
@@ -48,9 +48,9 @@ class Shelves:
             return "holds, or is a part of, what is the project's own (.instep, its store, its code, its settings)"
         return ""
 
-    def code_refusal(self, said: str, folder: str, what: str) -> str:
+    def code_refusal(self, setting: str, folder: str, what: str) -> str:
         """Say why a path is refused that must be below `folder` of the project, "" if it is."""
-        shelf, path = real_path(self.root, folder), real_path(self.root, said)
+        shelf, path = real_path(self.root, folder), real_path(self.root, setting)
         if shelf is not None and path is not None and shelf in path.parents:
             return ""
         return f"must be a {what} below {folder}/ of the project: what the server keeps runs no other code"
@@ -61,13 +61,13 @@ class Shelves:
         return f"below {folders} (`shelves` of instep.yml)"
 
 
-def real_path(root: Path, said: str) -> Path | None:
+def real_path(root: Path, setting: str) -> Path | None:
     """Return where a path of the project leads, all links followed; None if it is an address, or its links lead round
     in a circle."""
-    if "://" in said:
+    if "://" in setting:
         return None
     try:
-        path = Path(os.path.realpath(root / Path(said).expanduser(), strict=False))
+        path = Path(os.path.realpath(root / Path(setting).expanduser(), strict=False))
     except (OSError, RuntimeError, ValueError):
         return None
     return None if any(map(os.path.islink, (path, *path.parents))) else path

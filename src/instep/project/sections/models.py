@@ -280,15 +280,15 @@ class ConnectionSection(Section):
     def selection(self) -> Selection:
         """Return what is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
         tables = self.tables.items()
-        said = {Pattern(text): table.enabled for text, table in tables if "enabled" in table.model_fields_set}
-        excluded = [pattern.text for pattern, on in said.items() if not on and not pattern.is_exact]
+        enabled = {Pattern(text): table.enabled for text, table in tables if "enabled" in table.model_fields_set}
+        excluded = [pattern.text for pattern, on in enabled.items() if not on and not pattern.is_exact]
         return Selection(
             include=patterns(self.include.tables),
             exclude_tables=patterns([*self.exclude.tables, *excluded]),
             exclude_columns=patterns(self.exclude.columns),
             hashed=patterns(self.hash),
-            on=frozenset(pattern.text for pattern, on in said.items() if on and pattern.is_exact),
-            off=frozenset(pattern.text for pattern, on in said.items() if not on and pattern.is_exact),
+            on=frozenset(pattern.text for pattern, on in enabled.items() if on and pattern.is_exact),
+            off=frozenset(pattern.text for pattern, on in enabled.items() if not on and pattern.is_exact),
         )
 
 

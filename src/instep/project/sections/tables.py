@@ -82,8 +82,8 @@ class TableSettings(OverrideSection):
 
     def handling_of_invalid_values(self, decided: InvalidValue = "quarantine") -> InvalidValue:
         """Return what is said, unless that is the default: then what was decided."""
-        said = self.on_invalid_value or "quarantine"
-        return said if said != "quarantine" else decided
+        chosen = self.on_invalid_value or "quarantine"
+        return chosen if chosen != "quarantine" else decided
 
 
 class TableKeys:

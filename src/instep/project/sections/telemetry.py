@@ -49,18 +49,18 @@ class LineageSection(Section):
 
 
 _DAY = 86_400.0
-Kept = Annotated[Seconds, Field(ge=_DAY)]
+RetentionSeconds = Annotated[Seconds, Field(ge=_DAY)]
 
 
 class RetentionSection(Section):
     """Ages after which records are deleted: `runs` with their tables, `events` that are not history, `deliveries` of
     notifications and `jobs` after their end; `rollouts` after their last change. At least one day each."""
 
-    runs: Kept = 90 * _DAY
-    events: Kept = 90 * _DAY
-    deliveries: Kept = 90 * _DAY
-    jobs: Kept = 30 * _DAY
-    rollouts: Kept = 90 * _DAY
+    runs: RetentionSeconds = 90 * _DAY
+    events: RetentionSeconds = 90 * _DAY
+    deliveries: RetentionSeconds = 90 * _DAY
+    jobs: RetentionSeconds = 30 * _DAY
+    rollouts: RetentionSeconds = 90 * _DAY
 
-    def kept(self, what: str) -> timedelta:
+    def period(self, what: str) -> timedelta:
         return timedelta(seconds=float(getattr(self, what)))

@@ -15,7 +15,7 @@ from instep.suggest import did_you_mean
 
 Problem = tuple[int, str]
 
-_SAID: Mapping[str, str] = {
+_TEXTS: Mapping[str, str] = {
     "missing": "is required",
     "string_type": 'must be text; put it in quotes ("...")',
     "bool_type": "must be true or false",
@@ -51,7 +51,7 @@ _SPELLED: Mapping[str, str] = {
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
     """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
-    found = [(tree.line(path), f"{dotted(path)}: {said}") for path, said in placed_problems(error, tree, seen)]
+    found = [(tree.line(path), f"{dotted(path)}: {message}") for path, message in placed_problems(error, tree, seen)]
     return list(dict.fromkeys(found))
 
 
@@ -73,7 +73,7 @@ def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
     """Raise one ProjectError that lists all problems by line; does nothing without any."""
     ordered = sorted(problems)
     if ordered:
-        text = "\n".join(f"{file}:{line}: {said}" for line, said in ordered)
+        text = "\n".join(f"{file}:{line}: {message}" for line, message in ordered)
         raise ProjectError(text, hint=hint or "correct the file, then run `instep validate`")
 
 
@@ -129,9 +129,9 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
             return f"must be {_SPELLED[str(path[-1])]}"
         case "literal_error" | "union_tag_invalid":
             return f"must be one of {context.get('expected') or context.get('expected_tags')}{_close(detail, context)}"
-        case _ if isinstance(detail.get("input"), Reference) and detail["type"] in _SAID:
+        case _ if isinstance(detail.get("input"), Reference) and detail["type"] in _TEXTS:
             return "a reference is not possible here: write the value itself"
-    return _SAID.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    return _TEXTS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
 
 
 def _close(detail: ErrorDetails, context: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ def parse(text: str) -> Tree:
             tree.data = _TreeReader(tree).value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        tree.problems.append((mark.line + 1 if mark else 1, _said(error)))
+        tree.problems.append((mark.line + 1 if mark else 1, _yaml_problem(error)))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         tree.problems.append((line, f"the character #x{_code(error.character):04x} is not allowed"))
@@ -69,12 +69,12 @@ def _compose(text: str) -> yaml.Node | None:
         return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
-def _said(error: yaml.MarkedYAMLError) -> str:
+def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
     parts = [part for part in (error.context, error.problem) if part]
-    said = ", ".join(parts) or "not valid YAML"
-    if "'\\t'" in said:
-        said += "; indent with spaces"
-    return f"{said}; text with special characters needs quotes" if "mapping" in said else said
+    text = ", ".join(parts) or "not valid YAML"
+    if "'\\t'" in text:
+        text += "; indent with spaces"
+    return f"{text}; text with special characters needs quotes" if "mapping" in text else text
 
 
 def _code(character: str | int) -> int:

@@ -45,17 +45,17 @@ def describe_layout(before: TableLayout, after: TableLayout) -> str:
     parts = [f"set {name} = {value}" for name, value in after.properties if old.get(name) != value]
     parts += [f"reset {name}" for name, _ in before.properties if name not in new]
     if before.sort != after.sort:
-        said = ", ".join(f"{name} {direction}" for name, direction in after.sort)
-        parts.append(f"sort rows by {said}" if said else "sort rows no more")
+        text = ", ".join(f"{name} {direction}" for name, direction in after.sort)
+        parts.append(f"sort rows by {text}" if text else "sort rows no more")
     if before.partition != after.partition:
-        said = ", ".join(term.text for term in after.partition)
-        parts.append(f"partition new files by {said}" if said else "partition new files no more")
+        text = ", ".join(term.text for term in after.partition)
+        parts.append(f"partition new files by {text}" if text else "partition new files no more")
     return "; ".join(parts)
 
 
 def layout_to_dict(layout: TableLayout) -> dict[str, Any]:
-    said = {"properties": dict(layout.properties), "sort": [list(term) for term in layout.sort]}
-    return {**said, "partition": [term.text for term in layout.partition]} if layout.partition else said
+    document = {"properties": dict(layout.properties), "sort": [list(term) for term in layout.sort]}
+    return {**document, "partition": [term.text for term in layout.partition]} if layout.partition else document
 
 
 def layout_from_dict(data: Mapping[str, Any]) -> TableLayout:

@@ -34,18 +34,18 @@ class Counts:
 
     def lines(self) -> tuple[str, ...]:
         """Return one for each level."""
-        said = ((level, ", ".join(f"{n} {word}" for word, n in of.items())) for level, of in self.to_dict().items())
-        return tuple(f"{level}: {text}" for level, text in said)
+        texts = ((level, ", ".join(f"{n} {word}" for word, n in of.items())) for level, of in self.to_dict().items())
+        return tuple(f"{level}: {text}" for level, text in texts)
 
 
 def counts(before: Catalog, after: Catalog, changes: Iterable[Change]) -> Counts:
     """`changes` is the diff of the two. A table is updated if it or one of its columns has changed, a schema if one of
     its tables has. What is renamed is updated; the columns of a table that was replaced are deleted and new."""
     pairs, touched = pair(before, after), _touched(changes)
-    kept = [*pairs.same, *pairs.replaced]
-    updated = [(a, b) for a, b in kept if b.ref in touched]
+    matched = [*pairs.same, *pairs.replaced]
+    updated = [(a, b) for a, b in matched if b.ref in touched]
     moved = {t.schema for t in (*pairs.added, *pairs.removed, *(t for both in updated for t in both))}
-    tables = Count(len(pairs.added), len(pairs.removed), len(updated), len(kept) - len(updated))
+    tables = Count(len(pairs.added), len(pairs.removed), len(updated), len(matched) - len(updated))
     return Counts(_schemas(before, after, moved), tables, _columns(pairs, touched))
 
 

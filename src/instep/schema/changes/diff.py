@@ -204,8 +204,8 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
     """Yield the changes of a table that is on both sides, its rename aside."""
     ref, pairs = after.ref, pair_columns(before, after)
     names = {a.name: b.name for a, b in pairs.same}
-    key, key_removed = _kept_key(before, after, names)
-    cursor, cursor_removed = _kept_cursor(before, after, names)
+    key, key_removed = _unchanged_key(before, after, names)
+    cursor, cursor_removed = _unchanged_cursor(before, after, names)
     if key_removed:
         yield KeyRemoved(ref, before.key)
     if before.cursor is not None and cursor_removed:
@@ -226,7 +226,7 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
         yield TableComment(ref, before.comment, after.comment)
 
 
-def _kept_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
+def _unchanged_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     """(the old key under the new names, whether it was removed: gone, or without one of its columns)."""
     removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
     return (() if removed else tuple(names[n] for n in before.key)), removed
@@ -246,7 +246,7 @@ def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:
     return not same_order(before.by_name[before.cursor].type, after.by_name[cursor].type)
 
 
-def _kept_cursor(before: Table, after: Table, names: Mapping[str, str]) -> tuple[str | None, bool]:
+def _unchanged_cursor(before: Table, after: Table, names: Mapping[str, str]) -> tuple[str | None, bool]:
     if before.cursor is None:
         return None, False
     removed = after.cursor is None or before.cursor not in names

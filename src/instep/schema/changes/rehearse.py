@@ -206,7 +206,7 @@ class Rehearsal:
                 self._change(entry, column, nullable=edit.nullable)
             case ddl.AlterDefault():
                 column = self._column(entry, edit.name)
-                self._change(entry, column, default=_kept(column.default, edit.default))
+                self._change(entry, column, default=_unchanged_default(column.default, edit.default))
             case ddl.SetComment():
                 self._change(entry, self._column(entry, edit.column), comment=edit.text or None)
 
@@ -234,22 +234,24 @@ class Rehearsal:
         self._count += 1
         return f"{prefix}new:{self._count}"
 
-    def _new(self, said: ddl.ColumnDefinition) -> Column:
+    def _new(self, definition: ddl.ColumnDefinition) -> Column:
         id = self._new_id("") if self._column_ids else None
-        kind, native, note = self.rules.types(said.declared)
-        return Column(said.name, kind, said.nullable, id, 0, said.default, said.comment, native, note)
+        kind, native, note = self.rules.types(definition.declared)
+        return Column(
+            definition.name, kind, definition.nullable, id, 0, definition.default, definition.comment, native, note
+        )
 
-    def _add(self, entry: _RehearsedTable, said: ddl.ColumnDefinition, *, or_not: bool = False) -> None:
-        if any(self._same(c.name, said.name) for c in entry.table.columns):
+    def _add(self, entry: _RehearsedTable, definition: ddl.ColumnDefinition, *, or_not: bool = False) -> None:
+        if any(self._same(c.name, definition.name) for c in entry.table.columns):
             if or_not:
                 return
-            raise SchemaError(f"table {entry.table.path} has a column {said.name} already")
-        column = self._new(said)
+            raise SchemaError(f"table {entry.table.path} has a column {definition.name} already")
+        column = self._new(definition)
         entry.columns[column.name] = {column.name}
-        columns = self._placed(entry, [*entry.table.columns, column], column, said.after)
+        columns = self._placed(entry, [*entry.table.columns, column], column, definition.after)
         touch = Touch(self._now, entry.refs, entry.columns[column.name])
         self._put(entry, replace(entry.table, columns=columns), touch)
-        if said.primary:
+        if definition.primary:
             self._first_key(entry)
             self._key(entry, (column.name,))
 
@@ -292,24 +294,26 @@ class Rehearsal:
         self._put(entry, replace(entry.table, columns=columns), Touch(self._now, entry.refs, names))
 
     def _redefine(self, entry: _RehearsedTable, edit: ddl.RedefineColumn) -> None:
-        column, said = self._column(entry, edit.name), edit.column
-        if said.name != column.name:
-            self._rename(entry, column.name, said.name)
-            column = self._column(entry, said.name)
+        column, definition = self._column(entry, edit.name), edit.column
+        if definition.name != column.name:
+            self._rename(entry, column.name, definition.name)
+            column = self._column(entry, definition.name)
         self._change(
             entry,
             column,
-            nullable=said.nullable and not column.key,
-            default=_kept(column.default, said.default),
-            comment=said.comment,
-            **self._typed(said.declared),
+            nullable=definition.nullable and not column.key,
+            default=_unchanged_default(column.default, definition.default),
+            comment=definition.comment,
+            **self._typed(definition.declared),
         )
-        if said.after is not None:
-            moved = self._column(entry, said.name)
-            entry.table = replace(entry.table, columns=self._placed(entry, entry.table.columns, moved, said.after))
-        if said.primary and entry.table.key != (said.name,):
+        if definition.after is not None:
+            moved = self._column(entry, definition.name)
+            entry.table = replace(
+                entry.table, columns=self._placed(entry, entry.table.columns, moved, definition.after)
+            )
+        if definition.primary and entry.table.key != (definition.name,):
             self._first_key(entry)
-            self._key(entry, (said.name,))
+            self._key(entry, (definition.name,))
 
     def _first_key(self, entry: _RehearsedTable) -> None:
         if entry.table.key:
@@ -369,10 +373,10 @@ class Rehearsal:
             columns = tuple(c if whole else replace(c, key=0, comment=None, default=None) for c in like.table.columns)
             table = replace(table, columns=columns, comment=like.table.comment if whole else None)
         entry = _RehearsedTable.of(table)
-        for said in edit.columns:
-            column = self._new(said)
-            if any(self._same(c.name, said.name) for c in entry.table.columns):
-                raise SchemaError(f"table {table.path} has a column {said.name} already")
+        for definition in edit.columns:
+            column = self._new(definition)
+            if any(self._same(c.name, definition.name) for c in entry.table.columns):
+                raise SchemaError(f"table {table.path} has a column {definition.name} already")
             entry.columns[column.name] = {column.name}
             entry.table = replace(entry.table, columns=(*entry.table.columns, column))
         self._tables[table.ref] = entry
@@ -382,7 +386,7 @@ class Rehearsal:
             self._key(entry, tuple(self._column(entry, n).name for n in edit.key), edit.key_name)
 
 
-def _kept(before: str | None, after: str | None) -> str | None:
+def _unchanged_default(before: str | None, after: str | None) -> str | None:
     """Return the recorded text of a default, if the new one says the same in other words."""
     return before if before is not None and after is not None and _plain(before) == _plain(after) else after
 

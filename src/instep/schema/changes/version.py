@@ -109,10 +109,10 @@ def _let_go(before: Catalog, after: Catalog) -> Iterator[LetGo]:
             yield LetGo(table.ref, "")
     pairs = pair(before, after)
     for old, new in (*pairs.same, *pairs.replaced):
-        yield from (LetGo(new.ref, c.name) for c in old.columns if c.retained and not _kept(c, new.columns))
+        yield from (LetGo(new.ref, c.name) for c in old.columns if c.retained and not _is_retained(c, new.columns))
 
 
-def _kept(column: Column, columns: Iterable[Column]) -> bool:
+def _is_retained(column: Column, columns: Iterable[Column]) -> bool:
     """A kept column is called `<name>__v<n>` once its name is used by another."""
     again = re.compile(re.escape(column.name) + r"(__v\d+)?")
     return any(again.fullmatch(c.name) for c in columns)

@@ -92,8 +92,8 @@ def _check_table(wanted: ContractTable, table: Table | None) -> Iterator[Contrac
             yield from _check_column(column, there, path, wanted.line)
     if wanted.key and wanted.key != table.key:
         now = f"({', '.join(table.key)})" if table.key else "none"
-        said = f"the key of {table.path} is {now}, the contract says ({', '.join(wanted.key)})"
-        yield ContractDifference("key.differs", table.path, said, wanted.line)
+        message = f"the key of {table.path} is {now}, the contract says ({', '.join(wanted.key)})"
+        yield ContractDifference("key.differs", table.path, message, wanted.line)
     known = {c.name for c in wanted.columns}
     for name in (n for n in columns if n not in known):
         path = f"{table.path}.{name}"

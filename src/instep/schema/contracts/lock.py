@@ -44,7 +44,7 @@ def _column(column: Column) -> dict[str, Any]:
     return out
 
 
-def without_kept(document: Mapping[str, Any]) -> dict[str, Any]:
+def without_retained(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document without what was kept after its removal: what a first look at the source can lead to."""
     tables = [t for t in document["tables"] if not t.get("retained")]
     live = [{**t, "columns": [c for c in t["columns"] if not c.get("retained")]} for t in tables]

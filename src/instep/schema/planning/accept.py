@@ -183,7 +183,7 @@ def _add_table(draft: CatalogDraft, new: Table) -> str:
     history is kept."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"
-    twin, there = draft.kept(new.id), draft.at(new.ref)
+    twin, there = draft.retained(new.id), draft.at(new.ref)
     old = next((t for t in (twin, there) if t and t.table.retained and _has_key_of(t, new)), None)
     if (old is None or old.table.ref != new.ref) and not draft.free(new.ref):
         return f"the name {new.path!r} is still used by a pending change"
@@ -244,8 +244,8 @@ def _edit(table: TableDraft, decision: Decision) -> str:
                 "" if table.add(change.after) else (f"the name {change.after.name!r} is still used by a pending change")
             )
         case ColumnRemoved(before=before) if before.retained:
-            if applied and (kept := table.holder(before.name)) is not None:
-                table.drop(kept, retain=decision.modifiers.removed == "retain")
+            if applied and (holder := table.holder(before.name)) is not None:
+                table.drop(holder, retain=decision.modifiers.removed == "retain")
         case ColumnRemoved() if (found := table.find(change.before.name)) is not None:
             found.now = None
             if applied:
@@ -270,8 +270,8 @@ def _alter(table: TableDraft, change: Any) -> str:
         case KeyChanged():
             if absent := [name for name in change.after if table.find(name) is None]:
                 return f"the key needs {absent[0]!r}, which is not accepted"
-            if held := [name for name in change.after if (c := table.find(name)) is not None and c.retyped]:
-                return f"the key needs the new type of {held[0]!r}, which is not accepted"
+            if retyped := [name for name in change.after if (c := table.find(name)) is not None and c.retyped]:
+                return f"the key needs the new type of {retyped[0]!r}, which is not accepted"
             table.rekey(change.after)
             if change.before == change.after:
                 extra = None if table.table.extra is None else ()

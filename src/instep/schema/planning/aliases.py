@@ -97,7 +97,7 @@ def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]
     in order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]
     for batch in dict.fromkeys(n.batch for n in names if n.batch):
-        mine = [n for n in names if n.batch == batch and is_there(n, there)]
+        mine = [n for n in names if n.batch == batch and is_present(n, there)]
         tables = {(n.table[0], n.old): n.table for n in mine if not n.column}
         columns = {(n.table, n.old): n.column for n in mine if n.column}
         done = [_followed(n, tables, columns) for n in done] + [replace(n, batch="") for n in mine]
@@ -105,7 +105,7 @@ def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]
     return list(latest.values())
 
 
-def is_there(name: OldName, there: Catalog) -> bool:
+def is_present(name: OldName, there: Catalog) -> bool:
     """Return whether what an old name stands for is in `there`."""
     table = there.get(name.table)
     return table is not None and (not name.column or name.column in table.by_name)
@@ -119,7 +119,7 @@ def _followed(name: OldName, tables: Mapping[Ref, Ref], columns: Mapping[tuple[R
 def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str], str]) -> str:
     """Why an old name has come to its end; "" if it has not."""
     table = there.get(name.table)
-    if table is None or not is_there(name, there):
+    if table is None or not is_present(name, there):
         return "what it stood for is gone"
     columns, tables = table.columns, (t for t in there.tables if t.schema == table.schema)
     if fold(name.old) in {fold(one.name) for one in (columns if name.column else tables)}:

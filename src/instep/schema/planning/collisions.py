@@ -55,15 +55,15 @@ def collide(
     source: Catalog,
     naming: Naming,
     decide: Callable[[NameCollided], Decision],
-    asked: Iterable[NameCollided] = (),
+    requested: Iterable[NameCollided] = (),
 ) -> Collided:
-    """`decide` says what becomes of a name. Those that were `asked` about before are asked about until they are
+    """`decide` says what becomes of a name. Those in `requested` were asked about before, and are until they are
     answered, whatever policy says by then about what bears them.
 
     What is not accepted stays out if it is new and keeps its old name if it was renamed; a column of a new table is
     left out of it, unless the table cannot be without. A name that a person takes brings its bearer in.
     """
-    known = {(fact.table, fact.names[0]) for fact in asked}
+    known = {(fact.table, fact.names[0]) for fact in requested}
     entering = [_entering(d, known) for d in decisions]
     if not any(d.applied and isinstance(d.change, NEW) for d in entering):
         return Collided(tuple(decisions))
@@ -76,8 +76,8 @@ def collide(
 def _entering(decision: Decision, known: Collection[tuple[Ref, str]]) -> Decision:
     """As if what waits had come in."""
     change = decision.change
-    asked = isinstance(change, ColumnAdded) and (change.table, change.after.name) in known
-    waits = isinstance(change, NEW) and (decision.needs_review or (asked and not decision.by_person))
+    is_known = isinstance(change, ColumnAdded) and (change.table, change.after.name) in known
+    waits = isinstance(change, NEW) and (decision.needs_review or (is_known and not decision.by_person))
     return replace(decision, action="apply") if waits else decision
 
 
@@ -110,8 +110,8 @@ class _Edit:
             names = {d.change.after.name for d in columns if isinstance(d.change, ColumnAdded)}
             change = decision.change
             if isinstance(change, TableAdded) and names:
-                kept = tuple(c for c in change.after.columns if c.name not in names)
-                decision = replace(decision, change=TableAdded(replace(change.after, columns=kept)))
+                remaining = tuple(c for c in change.after.columns if c.name not in names)
+                decision = replace(decision, change=TableAdded(replace(change.after, columns=remaining)))
             yield from (decision, *columns)
 
     def take(self, found: Collision, decide: Callable[[NameCollided], Decision]) -> None:

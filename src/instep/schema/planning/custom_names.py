@@ -10,20 +10,20 @@ from instep.schema.changes.kinds import Ref
 
 
 @dataclass(frozen=True)
-class GivenNames:
+class CustomNames:
     """Destination names of a table and its columns by the settings; "" and absent: its own name."""
 
     table: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
-NO_NAMES = GivenNames()
-Given = Callable[[Ref], GivenNames]
+NO_NAMES = CustomNames()
+NamesOf = Callable[[Ref], CustomNames]
 Legal = Callable[[str, str, str], str]
 """What the destination makes of a name: (`table` or `column`, the name, the original that a hash is made of)."""
 
 
-def nothing_given(ref: Ref) -> GivenNames:
+def no_custom_names(ref: Ref) -> CustomNames:
     return NO_NAMES
 
 
@@ -32,7 +32,7 @@ class NamedCatalog:
     """The catalog with the given names, and why a table or a column of it keeps the one that it has."""
 
     catalog: Catalog
-    kept: tuple[tuple[Ref, str], ...] = ()
+    unchanged: tuple[tuple[Ref, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class _CustomName:
     wanted: str
 
 
-def follow_given(
+def follow_custom_names(
     catalog: Catalog,
     before: Catalog,
     origins: Mapping[Ref, Ref],
-    given: Given,
+    given: NamesOf,
     legal: Legal,
     fold: Callable[[str], str],
     system: frozenset[str],
@@ -53,45 +53,47 @@ def follow_given(
     """`catalog` with the aliases of loaded tables and columns as the settings give them now. A name that another one
     has is not taken from it. A given name stays where its table was renamed at the source (`origins`: new to old) and
     nothing is said of the new one."""
-    if given is nothing_given:
+    if given is no_custom_names:
         return NamedCatalog(catalog)
     tables = list(catalog.tables)
     wanted_names = [_wanted_table_name(t, before, origins, given, legal) for t in tables]
     aliases, stuck = _moved(wanted_names, fold, frozenset())
-    kept = [(tables[i].ref, f"it stays {tables[i].alias}: the name {wanted_names[i].wanted} is taken") for i in stuck]
+    unchanged = [
+        (tables[i].ref, f"it stays {tables[i].alias}: the name {wanted_names[i].wanted} is taken") for i in stuck
+    ]
     out = []
     for table, alias in zip(tables, aliases, strict=True):
         columns, notes = _columns(table, given, legal, fold, system)
-        kept += [(table.ref, note) for note in notes]
+        unchanged += [(table.ref, note) for note in notes]
         out.append(replace(table, alias=alias, columns=columns))
-    return NamedCatalog(Catalog.of(out), tuple(kept))
+    return NamedCatalog(Catalog.of(out), tuple(unchanged))
 
 
 def _wanted_table_name(
-    table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: Given, legal: Legal
+    table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: NamesOf, legal: Legal
 ) -> _CustomName:
     """What has no alias yet gets its name as every new table does."""
-    said = given(table.ref).table
-    if table.alias and said and not table.retained:
-        return _CustomName(table.alias, legal("table", said, f"{table.schema}\0{table.name}"))
+    name = given(table.ref).table
+    if table.alias and name and not table.retained:
+        return _CustomName(table.alias, legal("table", name, f"{table.schema}\0{table.name}"))
     origin = origins.get(table.ref)
     old = before.get(origin) if origin else None
-    if old is not None and not table.alias and not said and given(old.ref).table:
+    if old is not None and not table.alias and not name and given(old.ref).table:
         return _CustomName("", old.alias)
     return _CustomName(table.alias, table.alias)
 
 
 def _columns(
     table: Table,
-    given: Given,
+    given: NamesOf,
     legal: Legal,
     fold: Callable[[str], str],
     system: frozenset[str],
 ) -> tuple[tuple[Column, ...], Iterator[str]]:
-    said = given(table.ref).columns
-    if not said:
+    names = given(table.ref).columns
+    if not names:
         return table.columns, iter(())
-    wanted_names = [_wanted_column_name(c, said.get(c.name, ""), legal) for c in table.columns]
+    wanted_names = [_wanted_column_name(c, names.get(c.name, ""), legal) for c in table.columns]
     aliases, stuck = _moved(wanted_names, fold, system)
     notes = (
         f"{table.columns[i].name} stays {table.columns[i].alias}: the name {wanted_names[i].wanted} is taken"
@@ -100,9 +102,9 @@ def _columns(
     return tuple(replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True)), notes
 
 
-def _wanted_column_name(column: Column, said: str, legal: Legal) -> _CustomName:
-    moves = column.alias and said and not column.retained
-    return _CustomName(column.alias, legal("column", said, column.name) if moves else column.alias)
+def _wanted_column_name(column: Column, name: str, legal: Legal) -> _CustomName:
+    moves = column.alias and name and not column.retained
+    return _CustomName(column.alias, legal("column", name, column.name) if moves else column.alias)
 
 
 def _moved(

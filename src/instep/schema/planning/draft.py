@@ -124,7 +124,7 @@ class CatalogDraft:
         self.closed: set[str] = set()
         self._now: dict[Ref, TableDraft] = {}
         self._ref: dict[Ref, TableDraft] = {}
-        self._kept: dict[str, TableDraft] = {}
+        self._retained: dict[str, TableDraft] = {}
         for table in accepted.tables:
             self.add(TableDraft.of(table, accepted=True))
 
@@ -140,7 +140,7 @@ class CatalogDraft:
         if table.now is not None:
             self._now[table.now] = table
         if table.table.retained and table.table.id is not None:
-            self._kept[table.table.id] = table
+            self._retained[table.table.id] = table
 
     def find(self, now: Ref) -> TableDraft | None:
         """Find a table by its name in the sequence."""
@@ -150,9 +150,9 @@ class CatalogDraft:
         """Find a table by its accepted name."""
         return self._ref.get(ref)
 
-    def kept(self, id: str | None) -> TableDraft | None:
+    def retained(self, id: str | None) -> TableDraft | None:
         """Return the retained table of this id."""
-        found = self._kept.get(id) if id is not None else None
+        found = self._retained.get(id) if id is not None else None
         return found if found is not None and found.table.retained and found.table.id == id else None
 
     def gone(self, table: TableDraft, *, retain: bool | None) -> None:

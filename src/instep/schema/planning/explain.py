@@ -34,7 +34,7 @@ def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]
     `impact` gives the size of destination tables by their name today; it is shown where a step rewrites, drops or
     reloads rows.
     """
-    lines = [*_decided(plan), *_held(plan), *_steps(plan, impact or {}), *_facts(plan)]
+    lines = [*_decided(plan), *_not_applied(plan), *_steps(plan, impact or {}), *_facts(plan)]
     return lines or [NOTHING]
 
 
@@ -106,11 +106,11 @@ def _backfills(decision: Decision) -> bool:
     return decision.change.kind == "column.added" and decision.modifiers.backfill != "none"
 
 
-def _held(plan: Plan) -> Iterator[str]:
-    held = [d for d in plan.decisions if not d.applied]
-    if held:
+def _not_applied(plan: Plan) -> Iterator[str]:
+    pending = [d for d in plan.decisions if not d.applied]
+    if pending:
         yield "Not applied"
-    for d in held:
+    for d in pending:
         yield f"  {symbol(d.change)} {_where(d.change)}{describe(d.change)}"
         yield f"        {outcome(d)}"
         if text := meanwhile(d):

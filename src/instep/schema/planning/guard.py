@@ -119,7 +119,7 @@ def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guard
         return
     path = ".".join(ref)
     match change:
-        case TableReplaced() if stay := {c: kept for c, found in guards.items() if (kept := _staying(found))}:
+        case TableReplaced() if stay := {c: staying for c, found in guards.items() if (staying := _staying(found))}:
             yield f"table {path} cannot get a new generation: {uses(stay)}; {free(stay)}"
         case ColumnRemoved(before=column):
             if found := guards.get(column.name):

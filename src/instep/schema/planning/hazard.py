@@ -41,7 +41,7 @@ class Capabilities:
     `simultaneous_renames`: one commit may swap names without a temporary one. `undo_by_id`: a dropped column comes
     back with its values; otherwise drops are parked under another name. `comments`, `keys`: inspect and execute know
     them. `views`: old names can be shown beside the new ones.
-    `max_name_bytes` counts UTF-8 bytes. `merges_asked`: a merge finds rows that are gone among the keys asked for.
+    `max_name_bytes` counts UTF-8 bytes. `merges_requested`: a merge finds rows that are gone among the keys asked for.
     `reserved`: names that no column may have.
     """
 
@@ -58,7 +58,7 @@ class Capabilities:
     keys: bool = False
     views: bool = False
     max_name_bytes: int = 255
-    merges_asked: bool = False
+    merges_requested: bool = False
     reserved: frozenset[str] = frozenset()
 
     def fold(self, name: str) -> str:

@@ -19,7 +19,7 @@ from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import String
 from instep.schema.changes.kinds import Ref
-from instep.schema.planning.custom_names import Given, NamedCatalog, follow_given, nothing_given
+from instep.schema.planning.custom_names import NamedCatalog, NamesOf, follow_custom_names, no_custom_names
 
 SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
 HASH = 8
@@ -53,7 +53,7 @@ class Naming:
     forbidden: str = "."
     forbidden_in_tables: str = "./\\?#%:*"
     reserved: frozenset[str] = frozenset()
-    given: Given = field(default=nothing_given, compare=False, repr=False)
+    given: NamesOf = field(default=no_custom_names, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_name(self.namespace, "the destination namespace")
@@ -146,14 +146,14 @@ def assign(catalog: Catalog, naming: Naming) -> Catalog:
     return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
 
 
-def with_given(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> NamedCatalog:
-    """`catalog` with the aliases that people give by now to what has one: see `follow_given`."""
+def with_custom_names(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> NamedCatalog:
+    """`catalog` with the aliases that people give by now to what has one: see `follow_custom_names`."""
 
     def legal(kind: str, name: str, original: str) -> str:
         wanted = name if kind == "table" else _unsystematic(name, naming)
         return _legal(wanted, original, naming, table=kind == "table")[0]
 
-    return follow_given(catalog, before, origins, naming.given, legal, naming.fold, naming.system)
+    return follow_custom_names(catalog, before, origins, naming.given, legal, naming.fold, naming.system)
 
 
 def destination_ref(table: Table, naming: Naming) -> Ref:

@@ -110,7 +110,7 @@ def column_steps(
     load again, so that no old value needs a wider type."""
     ref = wanted.ref
     _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, wanted, able)
-    key = _kept_key(found, pairing)
+    key = _remaining_key(found, pairing)
     steps: list[StepChange] = [KeyRemoved(ref, found.key)] if able.keys and found.key and not key else []
     steps += [ColumnRemoved(ref, replace(c, key=0), found.columns.index(c)) for c in pairing.dropped]
     if pairing.dropped and not able.drops:
@@ -122,11 +122,11 @@ def column_steps(
         )
     steps += renames(ref, moves, able, prefix, {c.name for c in found.columns if c not in pairing.dropped})
     for have, want in pairing.same:
-        held = replace(have, name=want.name)
+        stored = replace(have, name=want.name)
         if anew and _narrows(have, want):
-            held = replace(held, type=want.type)
-            steps.append(ColumnNarrowed(ref, replace(held, type=have.type), held))
-        steps += _alter(wanted, held, want, able, renamed=have.name != want.name)
+            stored = replace(stored, type=want.type)
+            steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
+        steps += _alter(wanted, stored, want, able, renamed=have.name != want.name)
     end = len(found.columns) - len(pairing.dropped)
     steps += [ColumnAdded(ref, replace(column, key=0), end + i) for i, column in enumerate(pairing.added)]
     if able.keys and key != wanted.key:
@@ -134,7 +134,7 @@ def column_steps(
     return steps + _comment(found, wanted, able)
 
 
-def _kept_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
+def _remaining_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
     """Return the key under the new names; empty if one of its columns goes."""
     now = {have.name: want.name for have, want in pairing.same} | {c.name: c.name for c in pairing.drifted}
     return tuple(now[n] for n in found.key) if all(n in now for n in found.key) else ()
@@ -239,8 +239,8 @@ def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilitie
 
 
 def _after(have: Column, want: Column, able: Capabilities, *, anew: bool) -> Column:
-    kept = want.retained or (widens(want.type, have.type) and not anew)
+    unchanged = want.retained or (widens(want.type, have.type) and not anew)
     comment = want.comment if able.comments else have.comment
     nullable = have.nullable or want.nullable
-    kind = have.type if kept else want.type
+    kind = have.type if unchanged else want.type
     return replace(want, type=kind, nullable=nullable, comment=comment)

@@ -30,31 +30,31 @@ def not_let_in(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
 
 def with_extra(
     accepted: Catalog,
-    held: Mapping[Ref, Collection[str]],
+    overflow: Mapping[Ref, Collection[str]],
     source: Mapping[Ref, Table],
     let_go: Mapping[Ref, Collection[str]] | None = None,
 ) -> Catalog:
-    """`accepted` with the names of its tables' extra columns: those that are `held` now, and those that the source has
-    dropped before anybody decided (`source`: its tables by accepted name; one that is not in it stays as it is), unless
-    a person has `let_go` of them."""
+    """`accepted` with the names of its tables' extra columns: those that are `overflow` now, and those that the source
+    has dropped before anybody decided (`source`: its tables by accepted name; one that is not in it stays as it is),
+    unless a person has `let_go` of them."""
     free = let_go or {}
     return Catalog.of(
-        _with_extra(t, held.get(t.ref, ()), source.get(t.ref), free.get(t.ref, ())) for t in accepted.tables
+        _with_extra(t, overflow.get(t.ref, ()), source.get(t.ref), free.get(t.ref, ())) for t in accepted.tables
     )
 
 
-def _with_extra(table: Table, held: Collection[str], source: Table | None, let_go: Collection[str]) -> Table:
-    if source is None or table.retained or (table.extra is None and not held):
+def _with_extra(table: Table, overflow: Collection[str], source: Table | None, let_go: Collection[str]) -> Table:
+    if source is None or table.retained or (table.extra is None and not overflow):
         return table
-    kept = set(gone(table, source)) - set(let_go)
-    return replace(table, extra=tuple(sorted({*held, *kept})))
+    retained = set(gone(table, source)) - set(let_go)
+    return replace(table, extra=tuple(sorted({*overflow, *retained})))
 
 
 def left_behind(
-    asked: Iterable[Change], changes: Iterable[Change], accepted: Catalog, source: Catalog
+    requested: Iterable[Change], changes: Iterable[Change], accepted: Catalog, source: Catalog
 ) -> tuple[ColumnAdded, ...]:
-    """Additions that were `asked` about and that the source does not have any more (not among the `changes`): as long
-    as their values are kept they can be accepted. Tables that the source calls otherwise by now are left out."""
+    """Additions that were `requested` about and that the source does not have any more (not among the `changes`): as
+    long as their values are kept they can be accepted. Tables that the source calls otherwise by now are left out."""
     pairs = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
     seen = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
 
@@ -62,14 +62,14 @@ def left_behind(
         table, now, name = pairs.get(change.table), source.get(change.table), change.after.name
         return bool(table and now and not table.retained and name in gone(table, now))
 
-    additions = (c for c in asked if isinstance(c, ColumnAdded) and (c.table, c.after.name) not in seen)
+    additions = (c for c in requested if isinstance(c, ColumnAdded) and (c.table, c.after.name) not in seen)
     return tuple(c for c in additions if stands(c))
 
 
-def explained(decisions: Iterable[Decision], kept: Collection[Change], column: str) -> tuple[Decision, ...]:
-    """Return the decisions, with what an answer means for the additions `kept` in the column of objects."""
+def explained(decisions: Iterable[Decision], changes: Collection[Change], column: str) -> tuple[Decision, ...]:
+    """Return the decisions, with what an answer means for the additions `changes` in the column of objects."""
     why = f"the source has dropped it, its values are in {column}: approved they become a column, rejected they go"
-    return tuple(replace(d, why=why) if d.needs_review and d.change in kept else d for d in decisions)
+    return tuple(replace(d, why=why) if d.needs_review and d.change in changes else d for d in decisions)
 
 
 def was_extra(table: Table | None, change: Change) -> bool:

@@ -49,18 +49,19 @@ def reads(
     source: Catalog,
     *,
     hashed: Callable[[Ref, str], bool] = lambda ref, column: False,
-    held: Collection[Ref] = (),
+    paused: Collection[Ref] = (),
 ) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
     """The reads of all accepted tables, and those that cannot be read.
 
     Both catalogs are selected already. A renamed table or column is read under its accepted name, one that is
     not accepted is not read, a removed column is NULL, what is retained is never read. `hashed` answers for the
     source's (schema, table) and column. A table that was replaced under its name is missing until that is
-    accepted: its rows would mix with those of another table. `held` names more such tables, where the ids do not tell.
+    accepted: its rows would mix with those of another table. `paused` names more such tables, where the ids do not
+    tell.
     """
     pairs = pair(accepted, source)
     gone = {t.ref: f"{t.path} is not in the source any more, or not readable" for t in pairs.removed}
-    again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in held]
+    again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in paused]
     gone |= {t.ref: f"{t.path} was replaced by another table of that name" for t in again}
     same = sorted((p for p in pairs.same if p[0].ref not in gone), key=lambda p: p[0].ref)
     found = tuple(_table(before, now, hashed) for before, now in same)

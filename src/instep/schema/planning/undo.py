@@ -229,11 +229,11 @@ def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
 
 
 def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _Back:
-    table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
+    table = _existing_table(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.retained:
         raise _since(one, f"table {table.path} is no longer at the source and is only retained")
-    kept = one.before.get(change.after.ref)
-    return _Back(TableRemoved(table), "retain" if kept else one.removed)
+    retained = one.before.get(change.after.ref)
+    return _Back(TableRemoved(table), "retain" if retained else one.removed)
 
 
 def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _Back:
@@ -249,7 +249,7 @@ def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) ->
 
 
 def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _Back:
-    table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
+    table = _existing_table(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.ref != change.after.ref:
         raise _since(one, f"the table is called {table.path} by now")
     old = one.before.get(change.before.ref)
@@ -258,7 +258,7 @@ def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) ->
 
 
 def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs) -> _Back:
-    table = _standing(one, today(one.after.get(change.table), now), ".".join(change.table))
+    table = _existing_table(one, today(one.after.get(change.table), now), ".".join(change.table))
     if table.comment != change.after:
         raise _since(one, f"the comment of {table.path} has changed since")
     return _Back(TableComment(moved.get(table.ref, table.ref), change.after, change.before))
@@ -275,7 +275,7 @@ _TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _Back]] = {
 def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
     path = ".".join(filter(None, change.table))
     was = one.after.get(change.table)
-    table = _standing(one, today(was, now), path)
+    table = _existing_table(one, today(was, now), path)
     if table.retained:
         raise _since(one, f"table {table.path} is no longer at the source and is only retained")
     if was is not None and was.generation != table.generation:
@@ -297,8 +297,8 @@ def _column_removed(one: Applied, change: ColumnRemoved, table: Table, ref: Ref)
     old = before.by_name.get(change.before.name) if before else None
     if old is None:
         raise _since(one, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
-    kept = one.after.get(change.table)
-    if kept and any(c.retained and c.alias == old.alias for c in kept.columns):
+    retained = one.after.get(change.table)
+    if retained and any(c.retained and c.alias == old.alias for c in retained.columns):
         raise _since(one, f"nothing was removed: column {old.name} of {table.path} keeps its values")
     if any(old.name == c.name or old.alias == c.alias for c in table.columns):
         raise _since(one, f"a column {old.name} has been added to {table.path} since")
@@ -352,7 +352,7 @@ def _fact(one: Applied, change: Any, ref: Ref, at: Column, name: str) -> Change:
     return back
 
 
-def _standing(one: Applied, table: Table | None, path: str) -> Table:
+def _existing_table(one: Applied, table: Table | None, path: str) -> Table:
     if table is None:
         raise _since(one, f"table {path} is not there any more")
     return table

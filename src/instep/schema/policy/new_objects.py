@@ -72,8 +72,8 @@ class FirstLook:
 
 def listed_off(switches: Iterable[Switch], catalog: Catalog, identity: str) -> frozenset[Object]:
     """Return the objects of the catalog that are listed as switched off and that nobody has switched on."""
-    kept = (s for s in switches if s.listed_off and s.enabled is not True)
-    return frozenset((*b.ref, b.column) for b in (bind(s, catalog, identity) if s.table else s for s in kept))
+    switches_off = (s for s in switches if s.listed_off and s.enabled is not True)
+    return frozenset((*b.ref, b.column) for b in (bind(s, catalog, identity) if s.table else s for s in switches_off))
 
 
 def without_listed_off(changes: Sequence[Change], is_off: Callable[[Table, Column], bool]) -> list[Change]:
@@ -85,8 +85,8 @@ def without_listed_off(changes: Sequence[Change], is_off: Callable[[Table, Colum
             table = change.after
             off = [c for c in table.columns if not _is_needed(table, c) and is_off(table, c)]
             if off and len(off) < len(table.columns):
-                kept = tuple(c for c in table.columns if c not in off)
-                out[-1] = replace(change, after=replace(table, columns=kept))
+                columns = tuple(c for c in table.columns if c not in off)
+                out[-1] = replace(change, after=replace(table, columns=columns))
                 out += (ColumnAdded(table.ref, c, table.columns.index(c)) for c in off)
     return out
 

@@ -224,29 +224,29 @@ class Trace:
     modifier (`default` where nobody did)."""
 
     decision: Decision
-    asked: tuple[RuleEvaluation, ...]
+    evaluations: tuple[RuleEvaluation, ...]
     origins: Mapping[str, str]
 
 
 def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Decision:
     """Return the decision about one change. `explicit` is what a person has said about this very object or change."""
-    voice, pick = next((v, p) for v, p in _asked(change, policy, explicit, tags) if p is not None)
+    voice, pick = next((v, p) for v, p in _evaluations(change, policy, explicit, tags) if p is not None)
     return _decision(change, pick, voice.name, policy)
 
 
 def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
     """Return what `decide` answers, and why."""
-    asked: list[RuleEvaluation] = []
-    for voice, pick in _asked(change, policy, explicit, tags):
+    evaluations: list[RuleEvaluation] = []
+    for voice, pick in _evaluations(change, policy, explicit, tags):
         if pick is not None:
-            asked.append(voice)
+            evaluations.append(voice)
             break
         misses = tuple(voice.rule.misses(change, tags)) if voice.rule else ()
-        asked.append(voice._replace(misses=misses))
+        evaluations.append(voice._replace(misses=misses))
     assert pick is not None, "the preset decides every kind of change"
     origins = {f.name: "default" for f in fields(Modifiers)}
-    origins |= {name: by for by, given in _layers(change, policy, pick, asked[-1].name) for name in given}
-    return Trace(_decision(change, pick, asked[-1].name, policy), tuple(asked), origins)
+    origins |= {name: by for by, given in _layers(change, policy, pick, evaluations[-1].name) for name in given}
+    return Trace(_decision(change, pick, evaluations[-1].name, policy), tuple(evaluations), origins)
 
 
 def _decision(change: Change, pick: PresetCell, rule: str, policy: Policy) -> Decision:
@@ -323,13 +323,13 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, st
     return None
 
 
-def _asked(
+def _evaluations(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
 ) -> Iterator[tuple[RuleEvaluation, PresetCell | None]]:
     """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
     person who approves or switches on says yes to what the policy would do: its modifiers hold."""
-    if said := _explicit(change, explicit):
-        pick, name = said
+    if choice := _explicit(change, explicit):
+        pick, name = choice
         if explicit in ("approved", "on", "hashed", "typed"):
             ruled = next(p for _, p in _ruled(change, policy, tags) if p is not None)
             pick = replace(pick, modifiers=ruled.modifiers)

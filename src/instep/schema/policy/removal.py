@@ -45,22 +45,22 @@ def confirm_removals(
     *,
     seen: Mapping[str, int],
     proven: bool,
-    held: Collection[str] = (),
+    pending: Collection[str] = (),
 ) -> tuple[Decision, ...]:
     """Return the decisions with removals that are not believed yet held back (`effect` waiting).
 
     `seen` counts the detections of a change by its key, this one included. `proven`: the source's catalog proves
     absence (one snapshot, immutable ids, unchanged grants), so the first detection counts; otherwise the second.
     After a mass disappearance nothing is applied and the removals pause the connection; what a person has approved
-    or rejected does not count towards it and is applied. `held`: content keys of removals that were found that way and
-    are not answered; they stay held however few are left.
+    or rejected does not count towards it and is applied. `pending`: content keys of removals that were found that way
+    and are not answered; they stay held however few are left.
     """
     if why := _mass(decisions, accepted):
         return tuple(_broken(d, why) for d in decisions)
     needed = confirmations(proven=proven)
 
     def one(decision: Decision) -> Decision:
-        if key(decision.change) in held and _open_removal(decision):
+        if key(decision.change) in pending and _open_removal(decision):
             return _broken(decision, "it vanished at once with many others, and waits for a decision")
         return _confirmed(decision, seen.get(key(decision.change), 1), needed)
 
@@ -144,11 +144,11 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """Return the removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a
     type of the cursor's column that orders its values otherwise. Another type of a key's column goes with the key."""
     decisions = follow_keys(decisions)
-    held = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
+    pending = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 
     def one(decision: Decision) -> Decision:
         change = decision.change
-        over = held.get((change.table, change.before.name)) if isinstance(change, _TAKING) else None
+        over = pending.get((change.table, change.before.name)) if isinstance(change, _TAKING) else None
         if isinstance(change, _TYPED) and over is not None and not isinstance(over.change, CursorChanged):
             over = None
         if over is None or not decision.applied:

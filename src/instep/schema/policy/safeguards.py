@@ -21,10 +21,10 @@ RETYPES, WINDOW = 3, 10
 Retype = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
-def limit_columns(decisions: Sequence[Decision], most: int, held: Collection[int] = ()) -> tuple[Decision, ...]:
+def limit_columns(decisions: Sequence[Decision], most: int, pending: Collection[int] = ()) -> tuple[Decision, ...]:
     """Return the decisions with new columns beyond the first `most` of a table waiting for a review.
 
-    `held` are the places of those that an earlier detection has held: they wait until they are answered and are not
+    `pending` are the places of those that an earlier detection has held: they wait until they are answered and are not
     counted. What a person has accepted is not counted either.
     """
     total = Counter(d.change.table for d in decisions if _is_new(d) and isinstance(d.change, ColumnAdded))
@@ -34,7 +34,7 @@ def limit_columns(decisions: Sequence[Decision], most: int, held: Collection[int
         change = decision.change
         if not (_is_new(decision) and isinstance(change, ColumnAdded)):
             out.append(decision)
-        elif place in held or taken[change.table] >= most:
+        elif place in pending or taken[change.table] >= most:
             out.append(_over(decision, total[change.table], most))
         else:
             taken[change.table] += 1

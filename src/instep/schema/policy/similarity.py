@@ -409,9 +409,9 @@ def _in_use(changes: Iterable[Change]) -> frozenset[tuple[tuple[str, str], str]]
 
 
 def _lets_in(suspicion: RenameInference, policy: Policy, tags: Collection[str]) -> bool:
-    told = trace(suspicion.rename, policy, tags=tags)
-    rule = told.asked[-1].rule
-    if rule is None or not told.decision.applied or "rename_threshold" not in rule.modifiers:
+    traced = trace(suspicion.rename, policy, tags=tags)
+    rule = traced.evaluations[-1].rule
+    if rule is None or not traced.decision.applied or "rename_threshold" not in rule.modifiers:
         return False
     return suspicion.score >= float(rule.modifiers["rename_threshold"])
 

@@ -64,7 +64,7 @@ def with_types(
     if not of_table and not of_connection:
         return table
     known = {c.id: c for c in accepted.live if c.id} if accepted else {}
-    own, common = ({name: parse(text) for name, text in said.items()} for said in (of_table, of_connection))
+    own, common = ({name: parse(text) for name, text in texts.items()} for texts in (of_table, of_connection))
 
     def one(column: Column) -> Column:
         found = chosen_type(column, own, common, known.get(column.id or ""))

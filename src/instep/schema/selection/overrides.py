@@ -149,7 +149,7 @@ def _sets(switch: Switch) -> Iterator[str]:
         yield "masked"
 
 
-def said(selection: Selection, change: Change, source: Catalog) -> Literal["on", "hashed"] | None:
+def chosen(selection: Selection, change: Change, source: Catalog) -> Literal["on", "hashed"] | None:
     """Return what a person has chosen about the object of this change, where that answers it."""
     match change:
         case SchemaAdded():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from instep.server.fivetran_api.connection_bodies import TOLD, WAYS, noted
+from instep.server.fivetran_api.connection_bodies import ECHOED, WAYS, noted
 from instep.server.fivetran_api.http.ports import ApiJob, Item, Ports
 from instep.server.fivetran_api.http.services import DEFAULT, minutes, service_of, wire_config
 from instep.store.work.runs import Outcomes
@@ -127,11 +127,11 @@ class Facts:
             given.append({"code": "resolve_schema_change", "message": message, "details": why})
         if why := self.broken.get(item.name):
             given.append({"code": "reconnect", "message": why, "details": why})
-        told = {why} if why else set()
+        reasons = {why} if why else set()
         jobs = self.jobs.get(item.name, ())
         tried = [Trouble("sync", j.error) for j in jobs if j.kind in MOVES and j.status == "queued" and j.error]
         found = [*(t for t in self.troubles.get(item.name, ()) if t.what != "missing"), *tried]
-        return [*given, *(_task(t) for t in dict.fromkeys(found) if t.text not in told)]
+        return [*given, *(_task(t) for t in dict.fromkeys(found) if t.text not in reasons)]
 
     def warnings(self, item: Item) -> list[dict[str, Any]]:
         """What is not as it was, though everything goes on."""
@@ -173,28 +173,28 @@ def _task(trouble: Trouble) -> dict[str, Any]:
 
 def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]:
     foreign = item.kind == "foreign"
-    said = item.spec if foreign else facts.noted.get(item.name, {})
-    line, (frequency, daily) = sync_line(item), times(item, said)
+    fields = item.spec if foreign else facts.noted.get(item.name, {})
+    line, (frequency, daily) = sync_line(item), times(item, fields)
     now = facts.status(item, late_after=2 * 60.0 * frequency)
     return {
         "id": item.name,
         "group_id": item.group,
-        "service": said["service"] if foreign else service_of(source, str(said.get("service", ""))),
+        "service": fields["service"] if foreign else service_of(source, str(fields.get("service", ""))),
         "service_version": 1,
         "schema": item.namespace,
         "connected_by": _user_of(item.created_by),
         "created_at": instant(item.created),
         "succeeded_at": instant(now.succeeded),
-        "failed_at": instant(now.failed or _instant(said.get("failed_at") if foreign else None)),
+        "failed_at": instant(now.failed or _instant(fields.get("failed_at") if foreign else None)),
         "paused": now.paused,
         "sync_frequency": frequency,
         **({"daily_sync_time": daily} if daily and frequency == 1440 else {}),
-        "schedule_type": said.get("schedule_type") or "auto" if foreign else "auto" if line else "manual",
-        "networking_method": said.get("networking_method") or "Directly" if foreign else network(source),
+        "schedule_type": fields.get("schedule_type") or "auto" if foreign else "auto" if line else "manual",
+        "networking_method": fields.get("networking_method") or "Directly" if foreign else network(source),
         "status": _status(now, facts.tasks(item), facts.warnings(item)),
-        "config": {**(said.get("config") or {}), **({} if foreign else wire_config(source))},
+        "config": {**(fields.get("config") or {}), **({} if foreign else wire_config(source))},
         **_DEFAULTS,
-        **{name: said[name] for name in (*TOLD, *WAYS) if said.get(name) is not None},
+        **{name: fields[name] for name in (*ECHOED, *WAYS) if fields.get(name) is not None},
     }
 
 
@@ -217,11 +217,11 @@ def sync_line(item: Item) -> str:
     return str(found.get("sync") or "") if isinstance(found, Mapping) else ""
 
 
-def times(item: Item, said: Mapping[str, Any]) -> tuple[int, str]:
-    """(minutes, time of day); what was `said` last of one that is not synced by itself."""
+def times(item: Item, fields: Mapping[str, Any]) -> tuple[int, str]:
+    """(minutes, time of day); `fields` has the last one of a connection that is not synced by itself."""
     if line := sync_line(item):
         return minutes(line)
-    return int(said.get("sync_frequency") or DEFAULT), str(said.get("daily_sync_time") or "")
+    return int(fields.get("sync_frequency") or DEFAULT), str(fields.get("daily_sync_time") or "")
 
 
 def network(source: Item | None) -> str:

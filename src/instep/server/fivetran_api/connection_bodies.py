@@ -29,7 +29,7 @@ Delay = Literal["LOW", "NORMAL", "HIGH", "CUSTOM", "SYNC_FREQUENCY"]
 Schedule = Literal["auto", "manual"]
 MAX_DELAY = 1_000_000
 _HOUR = r"^([01]\d|2[0-3]):00$"
-TOLD = (
+ECHOED = (
     "pause_after_trial",
     "data_delay_sensitivity",
     "data_delay_threshold",
@@ -62,9 +62,9 @@ class ConnectionFields(Wire):
     trust_fingerprints: Truth | None = None
     run_setup_tests: Truth | None = None
 
-    def told(self) -> dict[str, Any]:
+    def echoed(self) -> dict[str, Any]:
         """Return the fields that are told back, those that were said."""
-        return {name: value for name in TOLD if (value := getattr(self, name)) is not None}
+        return {name: value for name in ECHOED if (value := getattr(self, name)) is not None}
 
 
 class NewConnection(ConnectionFields):
@@ -102,41 +102,41 @@ def check_config(service: str, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_way(said: ConnectionFields, way: str) -> None:
+def check_way(body: ConnectionFields, way: str) -> None:
     """Refusal for what would have its source reached otherwise than by `way`, the networking method that it has."""
-    fields = said.model_dump(by_alias=True)
+    fields = body.model_dump(by_alias=True)
     if ids := [name for name in WAYS if fields[name]]:
         text = "the worker connects by itself: there are no agents, no private links and no managers of secrets"
         raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
-    if said.networking_method not in (None, "", way):
+    if body.networking_method not in (None, "", way):
         hint = "say so, or leave it out"
-        if said.networking_method == "SshTunnel":
+        if body.networking_method == "SshTunnel":
             hint = "an `ssh` section in the settings of its source (PATCH /api/v1/sources/NAME) makes it SshTunnel"
-        text = f"networking_method {said.networking_method}: the source of this connection is reached {way}"
+        text = f"networking_method {body.networking_method}: the source of this connection is reached {way}"
         raise Refusal(400, f"{text}.", hint=hint)
 
 
-def check_permanent(said: ConnectionChange, group: str, service: str, namespace: str = "") -> None:
+def check_permanent(body: ConnectionChange, group: str, service: str, namespace: str = "") -> None:
     """Refusal for another value of what a connection is made with and never changes; its namespace ("": not known yet)
     from when it has a source."""
-    config = said.config or {}
-    asked = [("group_id", said.group_id, group)]
-    asked += [(f"config.{key}", str(config[key]), namespace) for key in NAMES if namespace and config.get(key)]
-    if TYPES.get(said.service or "", said.service) != TYPES.get(service, service):
-        asked.append(("service", said.service, service))
-    for field, value, now in asked:
+    config = body.config or {}
+    changed = [("group_id", body.group_id, group)]
+    changed += [(f"config.{key}", str(config[key]), namespace) for key in NAMES if namespace and config.get(key)]
+    if TYPES.get(body.service or "", body.service) != TYPES.get(service, service):
+        changed.append(("service", body.service, service))
+    for field, value, now in changed:
         if value not in (None, now):
             hint = "leave it out, or make another connection"
             raise Refusal(400, f"{field} of a connection is permanent: it is {now}.", hint=hint)
 
 
-def left_out(service: str, said: NewConnection | ConnectionChange, config: Mapping[str, Any] | None) -> list[str]:
+def left_out(service: str, body: NewConnection | ConnectionChange, config: Mapping[str, Any] | None) -> list[str]:
     """What was sent and means nothing here, by name; of a service that is not read here everything is kept."""
     if service not in TYPES:
         return []
-    daily = "daily_sync_time" in said.model_fields_set and said.sync_frequency not in (None, 1440)
-    more = [name for name, lost in (("auth", bool(said.auth)), ("daily_sync_time", daily)) if lost]
-    return [*unknown(service, config or {}), *more, *said.unread]
+    daily = "daily_sync_time" in body.model_fields_set and body.sync_frequency not in (None, 1440)
+    more = [name for name, lost in (("auth", bool(body.auth)), ("daily_sync_time", daily)) if lost]
+    return [*unknown(service, config or {}), *more, *body.unread]
 
 
 def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:

@@ -36,16 +36,16 @@ def state(id: Name, context: RequestContextDep) -> JSONResponse:
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Its next sync begins from there: a person says so, while nothing runs."""
     _check(context, id)
-    wanted = parse(StateBody, body)
-    said: dict[str, Any] = body["state"]  # as it is: null is a value there
+    parsed = parse(StateBody, body)
+    state: dict[str, Any] = body["state"]  # as it is: null is a value there
     store = context.ports.store
     with context.write(body, depth=1):
         if any(j.kind in MOVES and j.status == "running" for j in context.ports.jobs.unfinished([id]).get(id, ())):
             raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
         if id not in store.pauses.whole([id]):
             raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
-        store.connectors.save(id, said)
-    return success(wanted.remark(f"The state of connection '{id}' has been updated"), {"state": said})
+        store.connectors.save(id, state)
+    return success(parsed.remark(f"The state of connection '{id}' has been updated"), {"state": state})
 
 
 def _check(context: RequestContext, id: str) -> None:

@@ -77,23 +77,23 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
 def create(context: RequestContextDep, body: Body) -> JSONResponse:
-    wanted = parse(NewConnection, body)
-    group = wanted.group_id
+    parsed = parse(NewConnection, body)
+    group = parsed.group_id
     ready = context.ports.objects.get("destination", group) is not None
     if not context.sees(group) or not (ready or context.ports.objects.get("group", group)):
         raise not_found("Group", group)
-    check_frequency(wanted.sync_frequency)
-    check_config(wanted.service, wanted.config)
-    known = is_set_up(wanted.service, wanted.config)
+    check_frequency(parsed.sync_frequency)
+    check_config(parsed.service, parsed.config)
+    known = is_set_up(parsed.service, parsed.config)
     if known:
-        check_way(wanted, DIRECTLY)
+        check_way(parsed, DIRECTLY)
     known = known and ready
     with context.ports.store.transaction():  # two at the same time get two names
-        name = _free_name(context, wanted.service, wanted.config)
-        item = _create_ours(context, name, wanted) if known else _create_foreign(context, name, wanted, body)
+        name = _free_name(context, parsed.service, parsed.config)
+        item = _create_ours(context, name, parsed) if known else _create_foreign(context, name, parsed, body)
         context.record(id=name, fields=fields_of(body))
-    tests = at_once(connection_tests, context, item.name) if known and wanted.run_setup_tests is not False else []
-    strange = left_out(wanted.service, wanted, wanted.config)
+    tests = at_once(connection_tests, context, item.name) if known and parsed.run_setup_tests is not False else []
+    strange = left_out(parsed.service, parsed, parsed.config)
     return _answer("Connection has been created", {**_view(context, item), "setup_tests": tests}, strange, 201)
 
 
@@ -101,17 +101,17 @@ def create(context: RequestContextDep, body: Body) -> JSONResponse:
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """All of it is changed, or nothing. It is tested again only if that was asked for."""
     item = context.connection(id)
-    wanted = parse(ConnectionChange, body)
-    context.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
+    parsed = parse(ConnectionChange, body)
+    context.allow(of_change(set(body) if item.kind == "foreign" else parsed.model_fields_set))  # all of it is kept
     if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
-    check_frequency(wanted.sync_frequency)
+    check_frequency(parsed.sync_frequency)
     with context.write(body):
         ours = item.kind == "connection"
-        item = _change_ours(context, item, wanted) if ours else _change_foreign(context, item, wanted, body)
-    tests = at_once(connection_tests, context, id) if wanted.run_setup_tests and item.kind == "connection" else []
+        item = _change_ours(context, item, parsed) if ours else _change_foreign(context, item, parsed, body)
+    tests = at_once(connection_tests, context, id) if parsed.run_setup_tests and item.kind == "connection" else []
     view = {**_view(context, item), "setup_tests": tests}
-    return _answer("Connection has been updated", view, left_out(view["service"], wanted, wanted.config), 200)
+    return _answer("Connection has been updated", view, left_out(view["service"], parsed, parsed.config), 200)
 
 
 @router.delete("/connections/{id}", **says())
@@ -166,9 +166,9 @@ def _answer(message: str, view: dict[str, Any], strange: list[str], status: int)
     if not strange:
         return success(message, view, status=status)
     keys = ", ".join(strange[:MAX_NAMED])
-    said = no_effect(strange)
-    view["status"]["warnings"].append({"code": "settings_not_known", "message": said, "details": keys})
-    return success(f"{message}. {said}", view, status=status)
+    remark = no_effect(strange)
+    view["status"]["warnings"].append({"code": "settings_not_known", "message": remark, "details": keys})
+    return success(f"{message}. {remark}", view, status=status)
 
 
 def _view(context: RequestContext, item: Item) -> dict[str, Any]:
@@ -176,25 +176,25 @@ def _view(context: RequestContext, item: Item) -> dict[str, Any]:
     return found
 
 
-def _create_ours(context: RequestContext, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
+def _create_ours(context: RequestContext, name: str, fields: NewConnection, since: Item | None = None) -> Item:
     objects, who = context.ports.objects, context.caller.name
-    namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
-    manual = wanted.schedule_type == "manual"
-    schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
-    spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
+    namespace = next((str(fields.config[key]) for key in NAMES if fields.config.get(key)), name)
+    manual = fields.schedule_type == "manual"
+    schedule = {} if manual else {"schedule": {"sync": cron(fields.sync_frequency, fields.daily_sync_time)}}
+    spec = {"source": name, "destination": fields.group_id, "namespace": namespace, **schedule}
     with context.ports.store.transaction():
-        objects.create("source", name, source_spec(wanted.service, wanted.config), who)
+        objects.create("source", name, source_spec(fields.service, fields.config), who)
         item = objects.create("connection", name, spec, who, since)
-        word = {} if wanted.service in SERVICES.values() else {"service": wanted.service}
-        note(context, "connection", name, {**word, **wanted.told(), **_beside(wanted.config, wanted)})
-    if wanted.paused:
+        word = {} if fields.service in SERVICES.values() else {"service": fields.service}
+        note(context, "connection", name, {**word, **fields.echoed(), **_beside(fields.config, fields)})
+    if fields.paused:
         pause(context.ports.store, name, f"paused by {who}")
     return item
 
 
-def _create_foreign(context: RequestContext, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
+def _create_foreign(context: RequestContext, name: str, fields: NewConnection, body: Mapping[str, Any]) -> Item:
     """All fields are kept as they were sent."""
-    spec = _kept_fields(body, wanted, TEST_ONLY | _OURS)
+    spec = _stored_fields(body, fields, TEST_ONLY | _OURS)
     return context.ports.objects.create("foreign", name, spec, context.caller.name)
 
 
@@ -214,31 +214,31 @@ def _taken(context: RequestContext, name: str) -> bool:
     return bool(get("connection", name) or get("foreign", name) or get("source", name))
 
 
-def _change_ours(context: RequestContext, item: Item, wanted: ConnectionChange) -> Item:
+def _change_ours(context: RequestContext, item: Item, change: ConnectionChange) -> Item:
     """Change a connection with a source. Call it in a transaction: what is refused at the end is not half done."""
     objects, who, store = context.ports.objects, context.caller.name, context.ports.store
     source = str(item.spec["source"])
-    check_permanent(wanted, item.group, _service(context, item), item.namespace)
-    check_way(wanted, network(objects.get("source", source)))
-    if wanted.schema_status == "blocked_on_capture":
+    check_permanent(change, item.group, _service(context, item), item.namespace)
+    check_way(change, network(objects.get("source", source)))
+    if change.schema_status == "blocked_on_capture":
         raise Refusal(400, "schema_status: no connection here waits for its schema to be edited.", hint=WAITS)
-    again = chosen(context.place(item.name), None) if wanted.is_historical_sync else []
-    if wanted.config:
+    again = chosen(context.place(item.name), None) if change.is_historical_sync else []
+    if change.config:
         type = _service(context, item)
-        check_config(type, wanted.config)
-        if config := {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}:
+        check_config(type, change.config)
+        if config := {k: v for k, v in source_spec(type, change.config).items() if k != "type"}:
             objects.change("source", source, config, who)
-    said = noted(context.ports, "connection", [item.name]).get(item.name, {})
-    frequency, time = times(item, said)
-    if settings := _schedule(wanted, item, said):
+    fields = noted(context.ports, "connection", [item.name]).get(item.name, {})
+    frequency, time = times(item, fields)
+    if settings := _schedule(change, item, fields):
         item = objects.change("connection", item.name, settings, who)
-    before = {"sync_frequency": frequency, "daily_sync_time": time} if wanted.schedule_type == "manual" else {}
-    note(context, "connection", item.name, {**before, **wanted.told(), **_beside(wanted.config or {}, wanted)})
-    if wanted.paused is True and item.name not in store.pauses.whole([item.name]):
+    before = {"sync_frequency": frequency, "daily_sync_time": time} if change.schedule_type == "manual" else {}
+    note(context, "connection", item.name, {**before, **change.echoed(), **_beside(change.config or {}, change)})
+    if change.paused is True and item.name not in store.pauses.whole([item.name]):
         pause(store, item.name, f"paused by {who}")
-    elif wanted.paused is False:
+    elif change.paused is False:
         resume(store, item.name, who)
-    if wanted.is_historical_sync:
+    if change.is_historical_sync:
         ask(store, item.name, again, who, whole=True)
     return item
 
@@ -249,51 +249,51 @@ def _service(context: RequestContext, item: Item) -> str:
     return next((service for service, of in TYPES.items() if of == type), "postgres")
 
 
-def _schedule(wanted: ConnectionChange, item: Item, said: Mapping[str, Any]) -> dict[str, Any]:
+def _schedule(change: ConnectionChange, item: Item, fields: Mapping[str, Any]) -> dict[str, Any]:
     """One that was said to be manual stays so until it is said to be auto again, and keeps its frequency meanwhile."""
-    held = not sync_line(item) and said.get("schedule_type") == "manual"
-    if wanted.schedule_type == "manual" or (held and wanted.schedule_type is None):
+    is_manual = not sync_line(item) and fields.get("schedule_type") == "manual"
+    if change.schedule_type == "manual" or (is_manual and change.schedule_type is None):
         return {"schedule": {"sync": None}} if sync_line(item) else {}
-    if (wanted.sync_frequency, wanted.daily_sync_time, wanted.schedule_type) == (None, None, None):
+    if (change.sync_frequency, change.daily_sync_time, change.schedule_type) == (None, None, None):
         return {}
-    frequency, time = times(item, said)
-    minutes = wanted.sync_frequency or (1440 if wanted.daily_sync_time else frequency)
-    return {"schedule": {"sync": cron(minutes, wanted.daily_sync_time or time or "00:00")}}
+    frequency, time = times(item, fields)
+    minutes = change.sync_frequency or (1440 if change.daily_sync_time else frequency)
+    return {"schedule": {"sync": cron(minutes, change.daily_sync_time or time or "00:00")}}
 
 
-def _beside(config: Mapping[str, Any], wanted: NewConnection | ConnectionChange) -> dict[str, Any]:
+def _beside(config: Mapping[str, Any], parsed: NewConnection | ConnectionChange) -> dict[str, Any]:
     """Return what a schedule in the project cannot say of one that is manual, and settings that have no effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
-    found = wanted.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
-    return {**found, **({"config": told} if (told := early(config)) else {})}
+    found = parsed.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
+    return {**found, **({"config": echoed} if (echoed := early(config)) else {})}
 
 
-def _change_foreign(context: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
+def _change_foreign(context: RequestContext, item: Item, change: ConnectionChange, body: Mapping[str, Any]) -> Item:
     """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
     brought them."""
     with context.ports.store.transaction():
         item = context.connection(item.name)
         if item.kind == "foreign":
-            return _change_kept(context, item, wanted, body)
-    return _change_ours(context, item, wanted)
+            return _change_stored(context, item, change, body)
+    return _change_ours(context, item, change)
 
 
-def _change_kept(context: RequestContext, item: Item, wanted: ConnectionChange, body: Mapping[str, Any]) -> Item:
+def _change_stored(context: RequestContext, item: Item, change: ConnectionChange, body: Mapping[str, Any]) -> Item:
     service = str(item.spec.get("service"))
-    check_permanent(wanted, item.group, service)
-    check_config(service, wanted.config or {})
-    patch = _kept_fields(body, wanted, TEST_ONLY | _OURS | _TIED)
-    kept = CompatDocuments(context.ports.store)
+    check_permanent(change, item.group, service)
+    check_config(service, change.config or {})
+    patch = _stored_fields(body, change, TEST_ONLY | _OURS | _TIED)
+    documents = CompatDocuments(context.ports.store)
     found = context.ports.objects.change("foreign", item.name, patch, context.caller.name)
     if service not in TYPES:
         return found
-    whole = parse(NewConnection, kept.opened("foreign", item.name))
+    whole = parse(NewConnection, documents.opened("foreign", item.name))
     if not is_set_up(whole.service, whole.config):
         return found
     check_way(whole, DIRECTLY)
     if context.ports.objects.get("destination", item.group) is None:
         return found
-    kept.delete("foreign", item.name)
+    documents.delete("foreign", item.name)
     return _create_ours(context, item.name, whole, item)
 
 
@@ -306,13 +306,15 @@ def complete_waiting(context: RequestContext, group: str) -> None:
         for item in (i for i in items if i.kind == "foreign" and i.spec.get("service") in TYPES):
             try:
                 with context.ports.store.transaction():
-                    _change_kept(context, item, ConnectionChange(), {})
+                    _change_stored(context, item, ConnectionChange(), {})
             except (InstepError, Refusal) as error:
                 task = {"code": "reconnect", "message": error.message, "details": error.message}
                 context.ports.objects.change("foreign", item.name, {"tasks": [task]}, context.caller.name)
 
 
-def _kept_fields(body: Mapping[str, Any], read: NewConnection | ConnectionChange, without: Set[str]) -> dict[str, Any]:
+def _stored_fields(
+    body: Mapping[str, Any], read: NewConnection | ConnectionChange, without: Set[str]
+) -> dict[str, Any]:
     """Return a body as it was sent, but for what was understood of it, for nulls, which leave a field as it is, and for
     fields that are not its sender's."""
     body = without_null(body)

@@ -48,10 +48,10 @@ DIRECTLY = "Directly"
 
 @dataclass(frozen=True)
 class Understood:
-    """`spec` are settings of ours, `told` what is kept beside them because its client reads it back."""
+    """`spec` are settings of ours, `echoed` what is kept beside them because its client reads it back."""
 
     spec: Mapping[str, Any]
-    told: Mapping[str, Any]
+    echoed: Mapping[str, Any]
 
 
 def type_of(service: str) -> str:
@@ -61,24 +61,24 @@ def type_of(service: str) -> str:
     return TYPES[service]
 
 
-def service_of(type: str, said: object) -> str:
-    """Return the word for a type; of several, the one that its client has `said`."""
-    return said if isinstance(said, str) and TYPES.get(said) == type else type
+def service_of(type: str, value: object) -> str:
+    """Return the word for a type; of several, the one that its client sent as `value`."""
+    return value if isinstance(value, str) and TYPES.get(value) == type else type
 
 
 def understood(service: str, config: Mapping[str, Any]) -> Understood:
     """Return a config's settings by our names. Refusal: 400 for a destination that is not reached directly."""
     if (way := config.get("connection_type")) not in (None, "", DIRECTLY):
         raise Refusal(400, f"A destination is reached directly; connection_type {way} is not there.")
-    told = {k: v for k, v in config.items() if k in NO_EFFECT or k.startswith(_NO_EFFECT_PREFIXES)}
-    spec = {k: v for k, v in config.items() if k not in told and v != MASK and k != "type"}
+    echoed = {k: v for k, v in config.items() if k in NO_EFFECT or k.startswith(_NO_EFFECT_PREFIXES)}
+    spec = {k: v for k, v in config.items() if k not in echoed and v != MASK and k != "type"}
     if isinstance(port := spec.get("port"), str) and port.isdecimal():
         spec["port"] = int(port)
     if service != TYPES[service] and TYPES[service] == "iceberg":
         parts = [str(spec.pop(key)).strip("/") for key in _LAKE if spec.get(key)]
-        told |= {key: config[key] for key in _LAKE if key in config}
+        echoed |= {key: config[key] for key in _LAKE if key in config}
         spec |= {"warehouse": f"s3://{'/'.join(parts)}"} if parts else {}
-    return Understood(spec, {k: v for k, v in told.items() if v != MASK})
+    return Understood(spec, {k: v for k, v in echoed.items() if v != MASK})
 
 
 router = APIRouter()
@@ -115,27 +115,27 @@ def destinations(request: Request, context: RequestContextDep) -> JSONResponse:
 
 @router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
 def create(context: RequestContextDep, body: Body) -> JSONResponse:
-    wanted, objects, who = parse(NewDestination, body), context.ports.objects, context.caller.name
-    type, config = type_of(wanted.service), understood(wanted.service, wanted.config)
-    _check_way(wanted)
-    group = existing(context, "Group", wanted.group_id)
+    parsed, objects, who = parse(NewDestination, body), context.ports.objects, context.caller.name
+    type, config = type_of(parsed.service), understood(parsed.service, parsed.config)
+    _check_way(parsed)
+    group = existing(context, "Group", parsed.group_id)
     if group.kind == "destination":
         raise Refusal(409, f"Group '{group.name}' has a destination already.")
     with context.ports.store.transaction():
         objects.delete("group", group.name, who)
         made = objects.create("destination", group.name, {**config.spec, "type": type}, who, group)
         named_otherwise = group.spec.get("name") not in (None, group.name)
-        said = {
+        fields = {
             **({"name": group.spec["name"]} if named_otherwise else {}),
-            **({} if wanted.service == type else {"service": wanted.service}),
+            **({} if parsed.service == type else {"service": parsed.service}),
         }
-        note(context, "destination", made.name, {**said, **_noted_of(wanted), **_told(config)})
+        note(context, "destination", made.name, {**fields, **_noted_of(parsed), **_echoed(config)})
         context.ports.store.setups.reached(made.name, UNTESTED)
         context.record(id=made.name, fields=fields_of(body))
     complete_waiting(context, made.name)
-    tests = at_once(destination_tests, context, made.name) if wanted.run_setup_tests else []
+    tests = at_once(destination_tests, context, made.name) if parsed.run_setup_tests else []
     view = {**_view(context, made), "setup_tests": tests}
-    return success(wanted.remark("Destination has been created"), view, status=201)
+    return success(parsed.remark("Destination has been created"), view, status=201)
 
 
 @router.get("/destinations/{id}", **says(DestinationOut))
@@ -146,19 +146,19 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 @router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Change a destination; test it if its settings change or a test is requested."""
-    item, wanted = existing(context, "Destination", id), parse(DestinationChange, body)
-    _check_way(wanted)
-    said = noted(context.ports, "destination", [id]).get(id, {})
-    given = understood(service_of(str(item.spec.get("type", "")), said.get("service")), wanted.config)
+    item, parsed = existing(context, "Destination", id), parse(DestinationChange, body)
+    _check_way(parsed)
+    fields = noted(context.ports, "destination", [id]).get(id, {})
+    given = understood(service_of(str(item.spec.get("type", "")), fields.get("service")), parsed.config)
     config = dict(given.spec)
     with context.write(body):
         if config:
             item = context.ports.objects.change("destination", id, config, context.caller.name)
-        note(context, "destination", id, {**_noted_of(wanted), **_told(given)})
-    asked = wanted.run_setup_tests and (config or "run_setup_tests" in wanted.model_fields_set)
-    tests = at_once(destination_tests, context, id) if asked else []
+        note(context, "destination", id, {**_noted_of(parsed), **_echoed(given)})
+    run_tests = parsed.run_setup_tests and (config or "run_setup_tests" in parsed.model_fields_set)
+    tests = at_once(destination_tests, context, id) if run_tests else []
     view = {**_view(context, item), "setup_tests": tests}
-    return success(wanted.remark("Destination has been updated"), view)
+    return success(parsed.remark("Destination has been updated"), view)
 
 
 @router.delete("/destinations/{id}", **says())
@@ -180,21 +180,21 @@ def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return success("Setup tests have been completed", {**_view(context, item), "setup_tests": tests})
 
 
-def _check_way(wanted: DestinationChange) -> None:
-    if wanted.networking_method != "Directly":
-        method = wanted.networking_method
+def _check_way(change: DestinationChange) -> None:
+    if change.networking_method != "Directly":
+        method = change.networking_method
         raise Refusal(400, f"A destination is reached directly; networking_method {method} is not there.")
-    if ids := [name for name in AGENTS if getattr(wanted, name)]:
+    if ids := [name for name in AGENTS if getattr(change, name)]:
         text = "a destination is reached directly: there are no agents and no private links"
         raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
 
 
-def _noted_of(wanted: DestinationChange) -> dict[str, Any]:
-    return wanted.model_dump(include=_NOTED, exclude_unset=True)
+def _noted_of(change: DestinationChange) -> dict[str, Any]:
+    return change.model_dump(include=_NOTED, exclude_unset=True)
 
 
-def _told(config: Understood) -> dict[str, Any]:
-    return {"config": dict(config.told)} if config.told else {}
+def _echoed(config: Understood) -> dict[str, Any]:
+    return {"config": dict(config.echoed)} if config.echoed else {}
 
 
 def _view(context: RequestContext, item: Item) -> dict[str, Any]:
@@ -204,22 +204,22 @@ def _view(context: RequestContext, item: Item) -> dict[str, Any]:
 
 def _shown(context: RequestContext, items: Sequence[Item]) -> list[dict[str, Any]]:
     names = [item.name for item in items]
-    said, wrong = noted(context.ports, "destination", names), context.ports.store.setups.destinations(names)
-    return [_destination(item, said.get(item.name, {}), wrong.get(item.name, "")) for item in items]
+    notes, wrong = noted(context.ports, "destination", names), context.ports.store.setups.destinations(names)
+    return [_destination(item, notes.get(item.name, {}), wrong.get(item.name, "")) for item in items]
 
 
-def _destination(item: Item, said: Mapping[str, Any], wrong: str) -> dict[str, Any]:
-    """`said` is what is noted of it, `wrong` why it does not work."""
-    config = {**(said.get("config") or {}), **{k: _masked(k, v) for k, v in item.spec.items() if k != "type"}}
-    service = service_of(str(item.spec.get("type", "")), said.get("service"))
+def _destination(item: Item, fields: Mapping[str, Any], wrong: str) -> dict[str, Any]:
+    """`fields` is what is noted of it, `wrong` why it does not work."""
+    config = {**(fields.get("config") or {}), **{k: _masked(k, v) for k, v in item.spec.items() if k != "type"}}
+    service = service_of(str(item.spec.get("type", "")), fields.get("service"))
     status = "incomplete" if wrong == UNTESTED else "broken" if wrong else "connected"
     return {
         "id": item.name,
         "group_id": item.name,
         "service": service,
-        "region": said.get("region") or "LOCAL",
-        "time_zone_offset": said.get("time_zone_offset", "0"),
-        **{name: said[name] for name in ("daylight_saving_time_enabled",) if name in said},
+        "region": fields.get("region") or "LOCAL",
+        "time_zone_offset": fields.get("time_zone_offset", "0"),
+        **{name: fields[name] for name in ("daylight_saving_time_enabled",) if name in fields},
         "setup_status": status,
         "networking_method": "Directly",
         "config": config,

@@ -39,12 +39,12 @@ def groups(request: Request, context: RequestContextDep) -> JSONResponse:
 
 @router.post("/groups", **says(GroupOut, takes=NewGroupBody, status=201))
 def create_group(context: RequestContextDep, body: Body) -> JSONResponse:
-    wanted = parse(NewGroupBody, body)
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted.name)
+    parsed = parse(NewGroupBody, body)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", parsed.name)
     with context.ports.store.transaction():
-        made = context.ports.objects.create("group", name, {"name": wanted.name}, context.caller.name)
+        made = context.ports.objects.create("group", name, {"name": parsed.name}, context.caller.name)
         context.record(id=name, fields=fields_of(body))
-    return success(wanted.remark("Group has been created"), _shown(context, [made])[0], status=201)
+    return success(parsed.remark("Group has been created"), _shown(context, [made])[0], status=201)
 
 
 @router.get("/groups/{id}", **says(GroupOut))
@@ -55,13 +55,13 @@ def group(id: Name, context: RequestContextDep) -> JSONResponse:
 @router.patch("/groups/{id}", **says(GroupOut, takes=NewGroupBody))
 def change_group(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """The name changes, the id that everything refers to stays."""
-    found, wanted = existing(context, "Group", id), parse(NewGroupBody, body)
+    found, parsed = existing(context, "Group", id), parse(NewGroupBody, body)
     with context.write(body):
         if found.kind == "group":
-            context.ports.objects.change("group", id, {"name": wanted.name}, context.caller.name)
+            context.ports.objects.change("group", id, {"name": parsed.name}, context.caller.name)
         else:
-            note(context, "destination", id, {"name": wanted.name})
-    return success(wanted.remark("Group has been updated"), _shown(context, [existing(context, "Group", id)])[0])
+            note(context, "destination", id, {"name": parsed.name})
+    return success(parsed.remark("Group has been updated"), _shown(context, [existing(context, "Group", id)])[0])
 
 
 @router.delete("/groups/{id}", **says())
@@ -123,8 +123,8 @@ def remove(context: RequestContext, item: Item) -> None:
 
 def group_names(context: RequestContext, items: Sequence[Item]) -> dict[str, str]:
     """Return what these groups are called, by id."""
-    said = noted(context.ports, "destination", [item.name for item in items if item.kind == "destination"])
-    names = {item.name: item.spec if item.kind == "group" else said.get(item.name, {}) for item in items}
+    notes = noted(context.ports, "destination", [item.name for item in items if item.kind == "destination"])
+    names = {item.name: item.spec if item.kind == "group" else notes.get(item.name, {}) for item in items}
     return {id: str(spec.get("name") or id) for id, spec in names.items()}
 
 

@@ -24,7 +24,7 @@ from instep.server.fivetran_api.http.ports import WAIT, Allowance, ApiCaller, Ap
 from instep.server.fivetran_api.objects import ServedObjects
 from instep.server.rates import Rates
 from instep.store.store import Store
-from instep.store.work.jobs import ASKED, CONNECTION_TEST, WAITED_FOR
+from instep.store.work.jobs import CONNECTION_TEST, REQUESTED, WAITED_FOR
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class StoredJobs:
     ) -> ApiJob:
         """Some lanes are for what somebody waits for: rows do not move in them."""
         looks = policy_of(kind).reads_catalog
-        priority = WAITED_FOR if urgent and (looks or kind == CONNECTION_TEST) else ASKED
+        priority = WAITED_FOR if urgent and (looks or kind == CONNECTION_TEST) else REQUESTED
         source = self.project(connection).source_of(connection) if looks else ""
         job, _ = self.store.jobs.enqueue(
             connection, kind, key=key, options=options, priority=priority, why="asked for", who=who, source=source

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from instep.control.compat_documents import CompatDocuments
-from instep.control.compat_documents import Kind as KeptKind
+from instep.control.compat_documents import Kind as StoredKind
 from instep.control.connectors import forget_operations
 from instep.control.identity import Identity, identity
 from instep.control.resources.resources import Managed, Resources
@@ -47,7 +47,7 @@ class ServedObjects:
         return self.objects.project
 
     @property
-    def _kept(self) -> CompatDocuments:
+    def _documents(self) -> CompatDocuments:
         return CompatDocuments(self._store)
 
     def connections(
@@ -77,24 +77,24 @@ class ServedObjects:
         self, after: str, at_once: int, links: list[Link], any_of: list[Link], namespace: str
     ) -> Iterator[Item]:
         while True:
-            found = self._kept.page(
+            found = self._documents.page(
                 "foreign", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
             )
-            yield from map(_kept, found)
+            yield from map(_stored_item, found)
             if len(found) < at_once:
                 return
             after = found[-1].name
 
     def page(self, kind: Kind, *, after: str = "", limit: int) -> Sequence[Item]:
-        if _is_kept(kind):
-            return [_kept(one) for one in self._kept.page(kind, after=after, limit=limit)]
+        if _is_stored(kind):
+            return [_stored_item(one) for one in self._documents.page(kind, after=after, limit=limit)]
         assert _is_managed(kind)
         return [self._item(one) for one in self.objects.page(kind, after=after, limit=limit)]
 
     def get(self, kind: Kind, name: str) -> Item | None:
-        if _is_kept(kind):
-            kept = self._kept.get(kind, name)
-            return _kept(kept) if kept else None
+        if _is_stored(kind):
+            stored = self._documents.get(kind, name)
+            return _stored_item(stored) if stored else None
         assert _is_managed(kind)
         found = self.objects.find(kind, name)
         return self._item(found) if found else None
@@ -103,7 +103,7 @@ class ServedObjects:
         return {found.name: _item(found) for found in self.objects.several("source", names)}
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
-        if _is_kept(kind):
+        if _is_stored(kind):
             if kind == "group" and self.objects.find("destination", name):
                 raise Conflict(f"there is a destination {name} already", hint="use another name")
             return self._put(kind, name, spec, who, new=True, since=since)
@@ -114,18 +114,18 @@ class ServedObjects:
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
         """Return one after the other: what two clients patch at a time is both in it."""
         with self._store.transaction():
-            if _is_kept(kind):
-                if (kept := self._kept.get(kind, name)) is None:
+            if _is_stored(kind):
+                if (stored := self._documents.get(kind, name)) is None:
                     what = "connection without a source" if kind == "foreign" else kind
                     raise Conflict(f"there is no {what} {name} any more", hint="read it again, then repeat the change")
-                return self._put(kind, name, merged(kept.spec, patch), who)
+                return self._put(kind, name, merged(stored.spec, patch), who)
             assert _is_managed(kind)
             spec = merged(self.objects.get(kind, name).spec, patch)
             return self._item(self.objects.put(kind, name, spec, who=who))
 
     def _put(
         self,
-        kind: KeptKind,
+        kind: StoredKind,
         name: str,
         spec: Mapping[str, Any],
         who: str,
@@ -134,18 +134,18 @@ class ServedObjects:
         since: Item | None = None,
     ) -> Item:
         with self._store.transaction():
-            made = self._kept.put(kind, name, spec, who=who, new=new, links=_links(kind, spec), since=_made(since))
+            made = self._documents.put(kind, name, spec, who=who, new=new, links=_links(kind, spec), since=_made(since))
             if kind == "foreign":
                 self._store.events.add(ConnectionCreated(name, who) if new else ConnectionEdited(name, who))
-        return _kept(made)
+        return _stored_item(made)
 
     def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
         """A connection goes with its jobs, what is recorded of it, and its source, if nobody else uses that; its
         tables at the destination stay. `along` is done in the same transaction."""
         was = self._project if kind == "connection" else None
         with self._store.transaction():
-            if _is_kept(kind):
-                self._delete_kept(kind, name, who)
+            if _is_stored(kind):
+                self._delete_stored(kind, name, who)
             elif kind == "connection":
                 self._delete_connection(name, who)
             else:
@@ -155,11 +155,11 @@ class ServedObjects:
         if was is not None:
             forget_operations(was, self._store, name)
 
-    def _delete_kept(self, kind: KeptKind, name: str, who: str) -> None:
+    def _delete_stored(self, kind: StoredKind, name: str, who: str) -> None:
         with self._store.transaction():
             if kind == "foreign":
                 self._store.events.add(_deleted(name, who, 0, identity(self._project, self._store, name)))
-            self._kept.delete(kind, name)
+            self._documents.delete(kind, name)
 
     def _delete_connection(self, name: str, who: str) -> None:
         store = self._store
@@ -174,7 +174,7 @@ class ServedObjects:
                     raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
                 store.jobs.cancel(job.id, who)
             users = store.objects.users("source", source)
-            if not users and (kept := self.objects.find("source", source)) and kept.by == "server":
+            if not users and (stored := self.objects.find("source", source)) and stored.by == "server":
                 self.objects.delete("source", source)
             tables = len(store.names.of(name))
             store.connections.forget(name)
@@ -216,15 +216,15 @@ def _item(found: Managed, group: str = "", namespace: str = "") -> Item:
     )
 
 
-def _kept(found: StoredObject) -> Item:
+def _stored_item(found: StoredObject) -> Item:
     kind, group = found.kind, str(found.spec.get("group_id", ""))
-    assert _is_kept(kind)
+    assert _is_stored(kind)
     config = found.spec.get("config")
     namespace = str(config.get("schema") or found.name) if isinstance(config, Mapping) else found.name
     return Item(kind, found.name, found.spec, found.created, found.created_by, group, namespace)
 
 
-def _is_kept(kind: str) -> TypeGuard[KeptKind]:
+def _is_stored(kind: str) -> TypeGuard[StoredKind]:
     return kind in ("foreign", "group", "webhook", "user")
 
 

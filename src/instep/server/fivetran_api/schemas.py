@@ -66,8 +66,8 @@ def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 
     Without a worker, or with a source that cannot be reached, the first sync is the first look.
     """
-    item, said = context.ours(id), parse(ConfigBody, body)
-    wanted = said.patch()
+    item, parsed = context.ours(id), parse(ConfigBody, body)
+    wanted = parsed.patch()
     chosen, store, who = precreated(wanted), context.ports.store, context.caller.name
     with store.transaction():
         place, salt = _with_salt(context.place(id), item, wanted)
@@ -84,60 +84,60 @@ def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
         context.record(fields=fields_of(body, _DEPTH))
     with suppress(Refusal):
         context.run(id, "reload", {}, key="reload")
-    return success(said.remark("Schema configuration has been created"), body)
+    return success(parsed.remark("Schema configuration has been created"), body)
 
 
 @router.patch("", **says(SchemasOut, takes=ConfigBody))
 def modify(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    said = parse(ConfigBody, body)
-    return _patch(context, id, said.patch(), body, said.remark("Schema configuration has been modified"))
+    parsed = parse(ConfigBody, body)
+    return _patch(context, id, parsed.patch(), body, parsed.remark("Schema configuration has been modified"))
 
 
 @router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
 def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
     context.ours(id)
-    said = parse(ReloadBody, body)
-    mode = said.exclude_mode
+    parsed = parse(ReloadBody, body)
+    mode = parsed.exclude_mode
     context.allow(of_reload(mode))
     context.run(id, "reload", {}, key="reload", recorded=True)
     if mode != "PRESERVE":
         with context.write(body):
             place = context.place(id)
             switch(place, switched(place, mode == "INCLUDE"), context.caller.name)
-    return _whole(context, id, said.remark("Schema configuration has been reloaded"))
+    return _whole(context, id, parsed.remark("Schema configuration has been reloaded"))
 
 
 @router.post("/drop-columns", **says(takes=DropBody))
 def drop_columns(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    said = parse(DropBody, body)
-    found = said.schemas
+    parsed = parse(DropBody, body)
+    found = parsed.schemas
     wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
     if not any(wanted.values()):
         raise Refusal(400, "The body names no column.")
-    return _drop(context, id, wanted, said)
+    return _drop(context, id, wanted, parsed)
 
 
 @router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
 def modify_schema(id: Name, schema: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    said = parse(SchemaBody, body)
-    return _patch(context, id, ConfigPatch({schema: said.patch()}), body, said.remark("Schema has been updated"))
+    parsed = parse(SchemaBody, body)
+    return _patch(context, id, ConfigPatch({schema: parsed.patch()}), body, parsed.remark("Schema has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
 def modify_table(id: Name, schema: Name, table: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    said = parse(TableBody, body)
-    patch = ConfigPatch({schema: SchemaPatch(tables={table: said.patch()})})
-    return _patch(context, id, patch, body, said.remark("Table has been updated"))
+    parsed = parse(TableBody, body)
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: parsed.patch()})})
+    return _patch(context, id, patch, body, parsed.remark("Table has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
 def modify_column(
     id: Name, schema: Name, table: Name, column: Name, context: RequestContextDep, body: Body
 ) -> JSONResponse:
-    said = parse(ColumnBody, body)
-    patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: said.patch()})})})
-    return _patch(context, id, patch, body, said.remark("Column has been updated"))
+    parsed = parse(ColumnBody, body)
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: parsed.patch()})})})
+    return _patch(context, id, patch, body, parsed.remark("Column has been updated"))
 
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
@@ -208,7 +208,7 @@ def _set(context: RequestContext, id: str, settings: dict[str, object]) -> None:
 
 
 def _drop(
-    context: RequestContext, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody
+    context: RequestContext, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], body: DropBody
 ) -> JSONResponse:
     """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
     second person who names the same columns."""
@@ -223,4 +223,4 @@ def _drop(
         with context.ports.store.transaction():
             job = context.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=context.caller.name)
             context.record(job=job.id, drop_columns=paths)
-    return success(said.remark("Columns have been marked to be dropped by the next sync"))
+    return success(body.remark("Columns have been marked to be dropped by the next sync"))

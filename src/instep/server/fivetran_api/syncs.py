@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import RootModel
 
 from instep.control.resync import Scope, ask, chosen
-from instep.events import SyncAsked
+from instep.events import SyncRequested
 from instep.server.fivetran_api.connection import MOVES, shown
 from instep.server.fivetran_api.http.envelope import Refusal, success
 from instep.server.fivetran_api.http.models import TestedConnection
@@ -51,8 +51,8 @@ def force(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 
 @router.post("/resync", **says(takes=ResyncBody, needs_body=False))
 def resync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    said = parse(ResyncBody, body)
-    return _resync(context, id, said.scope, said.remark(RESYNCED))
+    parsed = parse(ResyncBody, body)
+    return _resync(context, id, parsed.scope, parsed.remark(RESYNCED))
 
 
 @router.post("/schemas/tables/resync", **says(takes=TablesByName))
@@ -81,16 +81,16 @@ def _moving(context: RequestContext, id: str) -> list[ApiJob]:
     return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
 
 
-def _sync(context: RequestContext, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
+def _sync(context: RequestContext, item: Item, body: SyncBody, *, join: bool) -> JSONResponse:
     if item.kind == "foreign":
         return _fail_foreign(context, item)
     with context.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
-        return _begin(context, item.name, said, join=join)
+        return _begin(context, item.name, body, join=join)
 
 
-def _begin(context: RequestContext, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
+def _begin(context: RequestContext, id: str, body: SyncBody, *, join: bool) -> JSONResponse:
     jobs, who = context.ports.jobs, context.caller.name
-    done = said.remark(f"Sync has been successfully triggered for connection with id '{id}'")
+    done = body.remark(f"Sync has been successfully triggered for connection with id '{id}'")
     if id in context.ports.store.pauses.whole([id]):
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
     running = _moving(context, id)
@@ -100,12 +100,12 @@ def _begin(context: RequestContext, id: str, said: SyncBody, *, join: bool) -> J
         if _is_to_come(running) or (four_eyes and not any(serves(job.who, who) for job in running)):
             context.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
         return success(done)
-    if under_way and not said.force:
+    if under_way and not body.force:
         raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
     for job in running:
         jobs.cancel(job.id, who)
     context.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
-    context.ports.store.events.add(SyncAsked(id, who))
+    context.ports.store.events.add(SyncRequested(id, who))
     return success(done)
 
 

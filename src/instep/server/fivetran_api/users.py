@@ -83,14 +83,14 @@ def users(request: Request, context: RequestContextDep) -> JSONResponse:
 
 @router.post("/users", **says(UserOut, takes=NewUser, status=201))
 def invite(context: RequestContextDep, body: Body) -> JSONResponse:
-    wanted = parse(NewUser, body)
+    parsed = parse(NewUser, body)
     with context.ports.store.transaction():
-        if _by_address(context, wanted.email):
-            raise Refusal(409, f"There is a user with the email {wanted.email} already.")
-        spec = {**wanted.model_dump(exclude_none=True), "groups": {}}
+        if _by_address(context, parsed.email):
+            raise Refusal(409, f"There is a user with the email {parsed.email} already.")
+        spec = {**parsed.model_dump(exclude_none=True), "groups": {}}
         made = context.ports.objects.create("user", f"user_{secrets.token_hex(6)}", spec, context.caller.name)
         context.record(id=made.name, fields=fields_of(body))
-    return success(wanted.remark("User has been invited to the account"), _invited(context, made), status=201)
+    return success(parsed.remark("User has been invited to the account"), _invited(context, made), status=201)
 
 
 @router.get("/users/{id}", **says(UserOut))
@@ -102,13 +102,13 @@ def one(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.patch("/users/{id}", **says(UserOut, takes=UserChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    item, wanted = _found(context, id), parse(UserChange, body)
-    patch = wanted.model_dump(exclude_none=True)
+    item, parsed = _found(context, id), parse(UserChange, body)
+    patch = parsed.model_dump(exclude_none=True)
     if not patch:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as given_name or role")
     with context.write(body):
         made = context.ports.objects.change("user", item.name, patch, context.caller.name)
-    return success(wanted.remark("User has been updated"), _invited(context, made))
+    return success(parsed.remark("User has been updated"), _invited(context, made))
 
 
 @router.delete("/users/{id}", **says())
@@ -133,19 +133,19 @@ def members(request: Request, context: RequestContext, group: str) -> JSONRespon
 
 def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
     """Somebody who was invited may use a group, too."""
-    wanted = parse(NewMember, body)
+    parsed = parse(NewMember, body)
     with context.ports.store.transaction():
-        found = _by_address(context, wanted.email)
+        found = _by_address(context, parsed.email)
         if found is None:
             raise Refusal(
                 404,
-                f"There is no user with the email {wanted.email}.",
+                f"There is no user with the email {parsed.email}.",
                 code="NotFound_User",
                 hint="invite them first: POST /v1/users",
             )
-        context.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, context.caller.name)
+        context.ports.objects.change("user", found.name, {"groups": {group: parsed.role}}, context.caller.name)
         context.record(id=found.name, fields=fields_of(body))
-    return success(wanted.remark("User has been added to the group"))
+    return success(parsed.remark("User has been added to the group"))
 
 
 def remove(context: RequestContext, group: str, id: str) -> JSONResponse:
@@ -184,11 +184,11 @@ def _all(context: RequestContext, after: str, limit: int | None = None) -> list[
     """By id, from behind `after` on."""
     found = [user(context.caller)] if user_id(context.caller) > after else []
     if context.caller.role == "admin" and not context.caller.groups:
-        found += [_invited(context, item) for item in _kept(context, after, limit)]
+        found += [_invited(context, item) for item in _stored_users(context, after, limit)]
     return sorted(found, key=lambda one: str(one["id"]))[:limit]
 
 
-def _kept(context: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
+def _stored_users(context: RequestContext, after: str = "", limit: int | None = None) -> list[Item]:
     found: list[Item] = []
     while limit is None or len(found) < limit:
         some = context.ports.objects.page("user", after=after, limit=_AT_ONCE)
@@ -211,7 +211,7 @@ def _found(context: RequestContext, id: str) -> Item:
 
 
 def _by_address(context: RequestContext, email: str) -> Item | None:
-    return next((one for one in _kept(context) if one.spec["email"].lower() == email.lower()), None)
+    return next((one for one in _stored_users(context) if one.spec["email"].lower() == email.lower()), None)
 
 
 def _groups(context: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str]:
@@ -227,21 +227,21 @@ def _member(context: RequestContext, one: dict[str, Any], group: str) -> dict[st
 
 def _invited(context: RequestContext, item: Item) -> dict[str, Any]:
     """Verified, and active, once a key with that address as its name has been used."""
-    said, key = item.spec, _key(context, item.spec["email"])
+    spec, key = item.spec, _key(context, item.spec["email"])
     used = max((s.last_used for s in key.secrets if s.last_used), default=None) if key else None
     return {
         "id": item.name,
-        "email": said["email"],
-        "given_name": said["given_name"],
-        "family_name": said["family_name"],
+        "email": spec["email"],
+        "given_name": spec["given_name"],
+        "family_name": spec["family_name"],
         "verified": used is not None,
         "invited": used is None,
-        "picture": said.get("picture"),
-        "phone": said.get("phone"),
+        "picture": spec.get("picture"),
+        "phone": spec.get("phone"),
         "logged_in_at": instant(used),
         "created_at": instant(item.created),
         "active": key is not None,
-        "role": said.get("role"),
+        "role": spec.get("role"),
     }
 
 

@@ -114,30 +114,30 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 @router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """One that is active, or becomes it, is tried with its new settings first."""
-    found, wanted = _found(context, id), parse(WebhookChange, body)
-    _check_events(wanted.events or ())
-    patch = {k: v for k, v in wanted.model_dump(exclude_none=True).items() if v != MASK}
+    found, parsed = _found(context, id), parse(WebhookChange, body)
+    _check_events(parsed.events or ())
+    patch = {k: v for k, v in parsed.model_dump(exclude_none=True).items() if v != MASK}
     will = {**CompatDocuments(context.ports.store).opened("webhook", id), **patch}
     if "url" in patch:
         check_url(context.ports.egress(), will["url"])
-    if wanted.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
+    if parsed.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
         _try(context, will)
     with context.write(body):
         made = context.ports.objects.change("webhook", id, patch, context.caller.name)
-        if wanted.active:
+        if parsed.active:
             context.ports.store.outbox.open(PREFIX + id)
-    return _shown(context, wanted.remark("Webhook has been updated"), made)
+    return _shown(context, parsed.remark("Webhook has been updated"), made)
 
 
 @router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
 def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     _found(context, id)
-    wanted = parse(WebhookTest, body)
-    _check_events([wanted.event])
-    said = CompatDocuments(context.ports.store).opened("webhook", id)
-    found = tried(context.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
-    context.record(event=wanted.event, succeed=found.succeed)
-    return success(wanted.remark("Webhook has been tested"), asdict(found))
+    parsed = parse(WebhookTest, body)
+    _check_events([parsed.event])
+    webhook = CompatDocuments(context.ports.store).opened("webhook", id)
+    found = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), parsed.event)
+    context.record(event=parsed.event, succeed=found.succeed)
+    return success(parsed.remark("Webhook has been tested"), asdict(found))
 
 
 @router.delete("/{id}", **says())
@@ -149,22 +149,22 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
     return success(f"Webhook with id '{id}' has been deleted")
 
 
-def _create(context: RequestContext, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
-    _check_events(wanted.events)
-    check_url(context.ports.egress(), wanted.url)
-    spec = {**wanted.model_dump(), **kind}
-    if wanted.active:
+def _create(context: RequestContext, parsed: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
+    _check_events(parsed.events)
+    check_url(context.ports.egress(), parsed.url)
+    spec = {**parsed.model_dump(), **kind}
+    if parsed.active:
         _try(context, spec)
     name = f"webhook_{secrets.token_hex(6)}"
     with context.ports.store.transaction():
         made = context.ports.objects.create("webhook", name, spec, context.caller.name)
         context.record(id=name, fields=fields_of(body))
-    return _shown(context, wanted.remark("Webhook has been created"), made)
+    return _shown(context, parsed.remark("Webhook has been created"), made)
 
 
-def _try(context: RequestContext, said: Mapping[str, Any]) -> None:
+def _try(context: RequestContext, webhook: Mapping[str, Any]) -> None:
     """Refusal (400) if its receiver does not take a test."""
-    found = tried(context.ports.egress(), said["url"], said.get("secret", ""), said["events"][0])
+    found = tried(context.ports.egress(), webhook["url"], webhook.get("secret", ""), webhook["events"][0])
     if not found.succeed:
         hint = 'create it with {"active": false}, and activate it once its receiver answers'
         raise Refusal(400, f"The test of the webhook has failed: {found.message}", hint=hint)
@@ -188,15 +188,15 @@ def _shown(context: RequestContext, message: str, item: Item) -> JSONResponse:
 
 def _view(item: Item, closed: Container[str]) -> dict[str, Any]:
     """The secret is never told. One whose receiver was not reached for days is not active any more."""
-    said = item.spec
-    group = {"group_id": said["group_id"]} if said.get("group_id") else {}
+    spec = item.spec
+    group = {"group_id": spec["group_id"]} if spec.get("group_id") else {}
     return {
         "id": item.name,
-        "type": said["type"],
+        "type": spec["type"],
         **group,
-        "url": said["url"],
-        "events": list(said["events"]),
-        "active": bool(said["active"]) and PREFIX + item.name not in closed,
+        "url": spec["url"],
+        "events": list(spec["events"]),
+        "active": bool(spec["active"]) and PREFIX + item.name not in closed,
         "secret": MASK,
         "created_at": instant(item.created),
         "created_by": item.created_by,

@@ -26,18 +26,18 @@ def sync(
     the: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
-    asked: Annotated[SyncRequest, Depends(requested(SyncRequest))],
+    body: Annotated[SyncRequest, Depends(requested(SyncRequest))],
     writes: Writes,
 ) -> Response:
     """Start a sync. Returns 202 with a new job, or 200 with the one that is already queued or running. `drop_retained`
     drops columns and requires the role approver; with four_eyes the first person's request to drop a column is answered
     with 409, and the same request of a second person within a week is carried out."""
     name = the.connection(who, connection)
-    if asked.drop_retained:
+    if body.drop_retained:
         check_drop(who, "drop_retained")
-        if (waits := _alone(the, writes, name, asked.tables)) is not None:
+        if (waits := _alone(the, writes, name, body.tables)) is not None:
             return waits
-    return _work(the, writes, name, "sync", asked.options(), asked.why)
+    return _work(the, writes, name, "sync", body.options(), body.why)
 
 
 def _alone(the: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
@@ -53,11 +53,11 @@ def detect(
     the: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
-    asked: Annotated[DetectRequest, Depends(requested(DetectRequest))],
+    body: Annotated[DetectRequest, Depends(requested(DetectRequest))],
     writes: Writes,
 ) -> Response:
     """Start a detection. Returns 202 with a new job, or 200 with the one that is already queued or running."""
-    return _work(the, writes, the.connection(who, connection), "detect", {}, asked.why)
+    return _work(the, writes, the.connection(who, connection), "detect", {}, body.why)
 
 
 def _work(the: ServerContext, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:

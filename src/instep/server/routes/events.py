@@ -68,15 +68,15 @@ async def _counted(the: ServerContext, key: str, lines: AsyncIterator[str]) -> A
 async def _lines(
     request: Request, the: ServerContext, scope: Collection[str] | None, types: Sequence[str], number: int
 ) -> AsyncIterator[str]:
-    end, told = time.monotonic() + the.stream, time.monotonic()
+    end, last_line = time.monotonic() + the.stream, time.monotonic()
     yield "retry: 2000\n\n"
     while time.monotonic() < end and not await request.is_disconnected():
         find = partial(the.store.events.after, number, types=types, limit=200, connections=scope)
         for found in await run_sync(find):
-            number, told = found.number, time.monotonic()
+            number, last_line = found.number, time.monotonic()
             yield _event(found)
-        if time.monotonic() - told >= _SILENCE:
-            told = time.monotonic()
+        if time.monotonic() - last_line >= _SILENCE:
+            last_line = time.monotonic()
             yield ": still here\n\n"
         await anyio.sleep(the.poll)
 

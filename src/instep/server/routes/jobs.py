@@ -44,18 +44,18 @@ def backfill(
     the: ServerDep,
     who: CallerDep,
     connection: ConnectionName,
-    asked: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
+    body: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
     writes: Writes,
 ) -> Response:
     """Reload a whole table, or fill `columns` where rows have NULL."""
     name = the.connection(who, connection)
-    table = accepted_table(the.store, name, asked.table, asked.columns)
+    table = accepted_table(the.store, name, body.table, body.columns)
 
     def before() -> None:
-        for column in asked.columns:
+        for column in body.columns:
             the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
 
-    return ask(the, writes, name, "backfill", asked.options(), asked.why, before)
+    return ask(the, writes, name, "backfill", body.options(), body.why, before)
 
 
 @routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
@@ -95,19 +95,19 @@ def _check_unmoved(the: ServerContext, who: Caller, name: str, writes: Write) ->
 
 def wait_for_second(the: ServerContext, writes: Write, act: Act, action: str) -> Response | None:
     """Return the refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
-    from instep.sync.two_people import asked_alone
+    from instep.sync.two_people import requested_alone
 
     if writes.repeated():  # it is answered as it was then, whatever there is to agree on now
         return None
     with the.store.transaction():
-        refused = asked_alone(the.store, act, writes.caller.who)
+        refused = requested_alone(the.store, act, writes.caller.who)
         if refused is None:
             return None
         if writes.dry_run:
             raise refused
         problem = of_error(refused)
-        asked = WriteAnswer(problem.document(), problem.status, vars(act))
-        return writes.run(f"{action}.asked", act.connection, lambda: asked)
+        refusal = WriteAnswer(problem.document(), problem.status, vars(act))
+        return writes.run(f"{action}.asked", act.connection, lambda: refusal)
 
 
 @routes.get("/jobs/{job}", response_model=JobDone)
@@ -150,9 +150,9 @@ def ask(
 
 def located(answer: Response) -> Response:
     """Return the response with the address of its job; a rehearsed one has none, and a refusal that is told again."""
-    said = json.loads(bytes(answer.body))
-    if not said.get("dry_run") and "id" in said:
-        answer.headers["Location"] = f"{PREFIX}/jobs/{said['id']}"
+    document = json.loads(bytes(answer.body))
+    if not document.get("dry_run") and "id" in document:
+        answer.headers["Location"] = f"{PREFIX}/jobs/{document['id']}"
     return answer
 
 

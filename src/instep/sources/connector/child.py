@@ -64,7 +64,7 @@ class Host:
     scratch: str = ""
 
 
-HERE = Host()
+LOCAL_HOST = Host()
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ChildEnd:
 class Child:
     """A process from its start to its end. Nothing of it is left after close()."""
 
-    def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None], host: Host = HERE) -> None:
+    def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None], host: Host = LOCAL_HOST) -> None:
         check(config)
         self.hidden = Hidden(config)
         self._config, self._log, self._host = config, log, host
@@ -134,7 +134,7 @@ class Child:
     def _environment(self) -> dict[str, str]:
         """Nothing of ours, which holds secrets, but where to find programs, certificates and proxies."""
         passed = {name: os.environ[name] for name in PASSED if name in os.environ}
-        said = {
+        environment = {
             "HOME": self._scratch,
             "TMPDIR": self._scratch,
             "PYTHONPATH": str(self._sdk),
@@ -143,7 +143,7 @@ class Child:
             "FIVETRAN_CONNECTION_ID": self._config.name,
             "FIVETRAN_DEPLOYMENT_MODEL": "hybrid_cloud",
         }
-        return {**passed, **said, **self._config.environment}
+        return {**passed, **environment, **self._config.environment}
 
     def _sandbox(self, folder: str, python: Path) -> list[str]:
         """A bubblewrap that shows the system, the environment and the connector, and lets it write to its scratch
@@ -170,9 +170,9 @@ class Child:
         self._guard.stdin.write(json.dumps(plan).encode() + b"\n")
         self._guard.stdin.flush()
 
-    def send(self, said: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """A line up the pipe; nothing if the process is gone, which the next read tells."""
-        data = memoryview(json.dumps(said).encode() + b"\n")
+        data = memoryview(json.dumps(message).encode() + b"\n")
         with suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self._own[1], data) :]
@@ -244,9 +244,9 @@ class Child:
             assert self._guard.stdout is not None
             if patience is not None and not select.select([self._guard.stdout], [], [], patience)[0]:
                 self._guard.stdin.close()
-            said = self._guard.stdout.readline()
+            reply = self._guard.stdout.readline()
             self._guard.wait()
-            self.ended = ChildEnd(**json.loads(said)) if said else ChildEnd(None, "guard", 0, 0.0)
+            self.ended = ChildEnd(**json.loads(reply)) if reply else ChildEnd(None, "guard", 0, 0.0)
             for reader in self._readers:
                 reader.join()
         return self.ended

@@ -130,8 +130,8 @@ def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
             continue
         files = sorted(place.rglob("*")) if place.is_dir() else [place]
         named = [(f, f.relative_to(place)) for f in files if f.is_file()]
-        told = [(str(n), hashlib.sha256(f.read_bytes()).hexdigest()) for f, n in named if not _made(n)]
-        yield json.dumps(told)
+        digests = [(str(n), hashlib.sha256(f.read_bytes()).hexdigest()) for f, n in named if not _made(n)]
+        yield json.dumps(digests)
 
 
 def _local(folder: Path, line: str) -> Path | None:
@@ -158,7 +158,7 @@ def _copied(folder: Path, line: str) -> str:
     return bare if _IS_PATH.search(bare) or "file:" in bare else f"./{bare}"
 
 
-def _told_pip(folder: Path, line: str) -> str:
+def _for_pip(folder: Path, line: str) -> str:
     """pip looks for constraints beside the file that names them, which is a copy in the environment."""
     named = _CONSTRAINED.fullmatch(line)
     return f"-c {shlex.quote(str((folder / named[1]).resolve()))}" if named else line
@@ -186,8 +186,8 @@ def place_of(config: ConnectorConfig) -> Path:
 
 def _digest(wanted: Sequence[str], base: str) -> str:
     offered = [(d.name, d.version) for d in _offered()]
-    said = [_VERSION, list(wanted), os.path.realpath(base), sys.version, offered]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+    parts = [_VERSION, list(wanted), os.path.realpath(base), sys.version, offered]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @contextmanager
@@ -202,8 +202,8 @@ def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: st
     ours = bool(wanted) and _has_pip()
     _run([base, "-I", "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
     if wanted:
-        told = [_told_pip(source, line) for line in wanted]
-        for file, text in {"requirements.txt": "\n".join(told), "constraints.txt": _REFUSED}.items():
+        lines = [_for_pip(source, line) for line in wanted]
+        for file, text in {"requirements.txt": "\n".join(lines), "constraints.txt": _REFUSED}.items():
             (folder / file).write_text(text + "\n", encoding="utf-8")
         python = str(folder / "bin" / "python")
         pip = [sys.executable, "-I", "-m", "pip", "--python", python] if ours else [python, "-I", "-m", "pip"]
@@ -228,8 +228,8 @@ def _run(command: Sequence[str], name: str, place: Path | None = None) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"connector {name}: its virtual environment cannot be made: {error}", hint=_HINT) from error
     if done.returncode:
-        said = clean("\n".join((done.stderr or done.stdout).strip().splitlines()[-12:]))
-        raise SetupError(f"connector {name}: its virtual environment cannot be made:\n{said}", hint=_HINT)
+        output = clean("\n".join((done.stderr or done.stdout).strip().splitlines()[-12:]))
+        raise SetupError(f"connector {name}: its virtual environment cannot be made:\n{output}", hint=_HINT)
 
 
 _HINT = "correct requirements.txt of the connector, or make its packages reachable for pip"

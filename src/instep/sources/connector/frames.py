@@ -56,11 +56,11 @@ class Frames:
         head, body = _LENGTHS.unpack(lengths)
         if head > _LARGEST_HEAD or body > _LARGEST_BODY:
             raise _torn()
-        said, rows = self._bytes(head, seconds), self._bytes(body, seconds)
-        if said is None or rows is None:
+        message, rows = self._bytes(head, seconds), self._bytes(body, seconds)
+        if message is None or rows is None:
             return None
         try:
-            document = json.loads(bytes(said))
+            document = json.loads(bytes(message))
         except ValueError:
             raise _torn() from None
         if not isinstance(document, dict) or not isinstance(document.get("frame"), str):

@@ -119,11 +119,11 @@ def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
     def coming() -> Iterator[pa.RecordBatch]:
         for numbers, found in scan.batches((GIVEN, *scan.columns)):
             mask = among(numbers, wanted)
-            kept = {name: values.filter(mask) for name, values in found.items()}
+            filtered = {name: values.filter(mask) for name, values in found.items()}
             rows = numbers.filter(mask)
             if len(rows):
-                values = [_as(kept.get(c), k, len(rows)) for c, k in zip(scan.columns, kinds, strict=True)]
-                given = _places(kept[GIVEN], scan)
+                values = [_as(filtered.get(c), k, len(rows)) for c, k in zip(scan.columns, kinds, strict=True)]
+                given = _places(filtered[GIVEN], scan)
                 yield pa.RecordBatch.from_arrays([rows, given, *values], schema=schema)
 
     db.register("coming", pa.RecordBatchReader.from_batches(schema, coming()))

@@ -30,10 +30,10 @@ from instep.sources.connector.segment import (
     read_manifest,
     write_manifest,
 )
-from instep.sources.connector.snapshot import brought
+from instep.sources.connector.snapshot import counts_of
 from instep.sources.connector.spool import Segments
-from instep.sources.stream import Brought
-from instep.store.catalogs.connector_states import HeldOperations
+from instep.sources.stream import TableCounts
+from instep.store.catalogs.connector_states import PendingOperations
 
 if TYPE_CHECKING:
     from instep.sources.connector.source import Memory
@@ -47,7 +47,7 @@ def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None
     write_manifest(replace(segment, folder=str(place), state=None, ends=False, tables=(table,), warnings=()))
 
 
-def kept_table(place: str) -> SegmentTable:
+def pending_table(place: str) -> SegmentTable:
     """What `keep` has kept; StageError if it is not there any more."""
     (table,) = read_manifest(place).tables
     return table
@@ -56,7 +56,7 @@ def kept_table(place: str) -> SegmentTable:
 def opened(place: str, key: bytes, folder: Path) -> None:
     """Its files as they were, for as long as a run reads them."""
     folder.mkdir(parents=True, mode=0o700)
-    for path in kept_table(place).paths:
+    for path in pending_table(place).paths:
         unseal(Path(place) / path, folder / path, key)
 
 
@@ -77,7 +77,7 @@ class ConnectorRun:
         salt: bytes,
         *,
         anew: bool,
-        told: Callable[[OperationCounts], None],
+        on_counts: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
         on: Cluster | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class ConnectorRun:
         self.seen = self.before = SeenTables.from_dict(memory.shape())
         self.group: tuple[Segment, ...] = ()
         self.number = 0
-        self.held: list[HeldOperations] = memory.held()
+        self.pending: list[PendingOperations] = memory.pending()
         self._fresh: list[tuple[Ref, str, int, str]] = []
         self._ended = False
         self._tidy()
@@ -96,18 +96,18 @@ class ConnectorRun:
             log(line)
         state = {} if anew else memory.state().state
         self.from_start = not state
-        given = (config, str(self.place), state, told, log)
+        given = (config, str(self.place), state, on_counts, log)
         gather = config.limits.ahead > 1
         segments = Segments(*given, gather=gather) if on is None else RemoteSegments(*given, on)
         self._segments = _Ahead(segments, config.limits.ahead)
 
     def _tidy(self) -> None:
         """What runs that died have left: a connection has one run at a time."""
-        kept = {Path(h.place).name for h in self.held}
+        names = {Path(h.place).name for h in self.pending}
         for folder in self.root.glob("run-*"):
             shutil.rmtree(folder, ignore_errors=True)
         for folder in self.root.glob("held-*"):
-            if folder.name not in kept:
+            if folder.name not in names:
                 shutil.rmtree(folder, ignore_errors=True)
         self.place.mkdir(parents=True, mode=0o700)
 
@@ -133,21 +133,21 @@ class ConnectorRun:
     def folders(self) -> dict[Ref, list[tuple[str, SegmentTable]]]:
         """Operations that were held come first."""
         found: dict[Ref, list[tuple[str, SegmentTable]]] = {}
-        for one in self.held:
-            found.setdefault(one.table, []).append((one.place, kept_table(one.place)))
+        for one in self.pending:
+            found.setdefault(one.table, []).append((one.place, pending_table(one.place)))
         for segment in self.group:
             for table in segment.tables:
-                if brought(table):
+                if counts_of(table):
                     found.setdefault((table.schema, table.name), []).append((segment.folder, table))
         return found
 
     @property
-    def tables(self) -> Mapping[Ref, Brought]:
-        return {ref: sum((brought(t) for _, t in some), Brought()) for ref, some in self.folders.items()}
+    def tables(self) -> Mapping[Ref, TableCounts]:
+        return {ref: sum((counts_of(t) for _, t in some), TableCounts()) for ref, some in self.folders.items()}
 
     @property
     def came(self) -> frozenset[Ref]:
-        return frozenset((t.schema, t.name) for s in self.group for t in s.tables if brought(t))
+        return frozenset((t.schema, t.name) for s in self.group for t in s.tables if counts_of(t))
 
     @property
     def left(self) -> frozenset[Ref]:
@@ -160,7 +160,7 @@ class ConnectorRun:
 
     def readable(self, folder: str) -> str:
         """Return where the files of one of `folders` can be read, until the run ends."""
-        one = next((h for h in self.held if h.place == folder), None)
+        one = next((h for h in self.pending if h.place == folder), None)
         if one is None:
             return folder
         place = self.place / Path(folder).name
@@ -174,7 +174,7 @@ class ConnectorRun:
         for segment in self.group:
             for table in segment.tables:
                 ref = (table.schema, table.name)
-                if ref in refs and brought(table):
+                if ref in refs and counts_of(table):
                     place = self.root / f"held-{uuid4().hex[:12]}"
                     half = new_half()
                     keep(segment, table, place, key_of(half, self.salt))
@@ -182,12 +182,12 @@ class ConnectorRun:
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
         states = [s.state for s in self.group if s.state is not None]
-        over = [h for h in self.held if h.table in loaded]
+        over = [h for h in self.pending if h.table in loaded]
         crashpoint("connector.segment.saved.before")
         self.memory.done(states[-1] if states else None, self._fresh, [h.number for h in over], run, fence)
         crashpoint("connector.segment.saved.after")
         self._fresh = []
-        self.held = self.memory.held()
+        self.pending = self.memory.pending()
         for one in over:
             shutil.rmtree(one.place, ignore_errors=True)
             shutil.rmtree(self.place / Path(one.place).name, ignore_errors=True)

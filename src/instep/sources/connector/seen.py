@@ -66,15 +66,15 @@ class SeenTables:
     tables: Mapping[Ref, SeenTable] = field(default_factory=dict)
     left: frozenset[Ref] = frozenset()
 
-    def after(self, told: Iterable[SegmentTable]) -> SeenTables:
+    def after(self, segment_tables: Iterable[SegmentTable]) -> SeenTables:
         """Return the tables after a segment or a declaration, which names every declared table."""
-        now = {(t.schema, t.name): t for t in told}
-        kept = {
+        now = {(t.schema, t.name): t for t in segment_tables}
+        tables = {
             ref: replace(t, declared=False) if ref not in now else t
             for ref, t in self.tables.items()
             if ref in now or t.sent or not t.declared
         }
-        return replace(self, tables=kept | {ref: _met_all(kept.get(ref), t) for ref, t in now.items()})
+        return replace(self, tables=tables | {ref: _met_all(tables.get(ref), t) for ref, t in now.items()})
 
     @property
     def catalog(self) -> Catalog:
@@ -113,9 +113,9 @@ class SeenTables:
         return {"tables": tables, "left": [list(ref) for ref in sorted(self.left)]}
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> SeenTables:
-        left = frozenset((schema, name) for schema, name in said.get("left", ()))
-        return cls(dict(_from_dict(t) for t in said.get("tables", ())), left)
+    def from_dict(cls, document: Mapping[str, Any]) -> SeenTables:
+        left = frozenset((schema, name) for schema, name in document.get("left", ()))
+        return cls(dict(_from_dict(t) for t in document.get("tables", ())), left)
 
 
 def _met_all(before: SeenTable | None, now: SegmentTable) -> SeenTable:
@@ -134,21 +134,25 @@ def _met(before: SeenTable | None, now: SegmentTable) -> SeenTable:
         name: c for name, c in before.columns.items() if name in columns or not c.declared or not sent
     }  # what was declared, and is not now, has left once rows come without it
     met = {name: _column(known.get(name), c) for name, c in columns.items()}
-    heard = {name: _heard(known.get(name), c, columns.get(name), now) for name, c in {**known, **met}.items()}
-    return SeenTable(now.key, heard, now.declared, before.sent or sent)
+    columns_after = {
+        name: _with_values(known.get(name), c, columns.get(name), now) for name, c in {**known, **met}.items()
+    }
+    return SeenTable(now.key, columns_after, now.declared, before.sent or sent)
 
 
 def _came(column: SegmentColumn) -> bool:
     return not column.empty and not isinstance(column.type, Unknown)
 
 
-def _heard(before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None, told: SegmentTable) -> SeenColumn:
+def _with_values(
+    before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None, table: SegmentTable
+) -> SeenColumn:
     """With whether values of it came. Updates give what they like: only whole rows tell that a column is silent."""
     if now is not None and now.came:
         return replace(column, came=True, silent=False)
     if before is None:
         return column
-    return replace(column, came=before.came, silent=before.silent or (before.came and told.upserts > 0))
+    return replace(column, came=before.came, silent=before.silent or (before.came and table.upserts > 0))
 
 
 def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
@@ -173,10 +177,10 @@ def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
     }
 
 
-def _from_dict(said: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
-    columns = {_renamed(name): _column_from(*facts) for name, *facts in said["columns"]}
-    table = SeenTable(tuple(map(_renamed, said["key"])), columns, said["declared"], said["sent"])
-    return (said["schema"], said["name"]), table
+def _from_dict(document: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
+    columns = {_renamed(name): _column_from(*facts) for name, *facts in document["columns"]}
+    table = SeenTable(tuple(map(_renamed, document["key"])), columns, document["declared"], document["sent"])
+    return (document["schema"], document["name"]), table
 
 
 def _renamed(column: str) -> str:

@@ -219,8 +219,8 @@ def _table_document(table: SegmentTable) -> dict[str, Any]:
 
 
 def _digest(document: Mapping[str, Any]) -> str:
-    said = {key: value for key, value in document.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _segment(document: Mapping[str, Any], folder: str) -> Segment:
@@ -235,19 +235,19 @@ def _segment(document: Mapping[str, Any], folder: str) -> Segment:
     )
 
 
-def _table(said: Mapping[str, Any]) -> SegmentTable:
+def _table(document: Mapping[str, Any]) -> SegmentTable:
     return SegmentTable(
         **{
-            **said,
-            "key": tuple(said["key"]),
-            "columns": tuple(map(_column, said["columns"])),
-            "files": tuple(SegmentFile(**f) for f in said["files"]),
-            "truncates": tuple(said["truncates"]),
-            "uploads": tuple(SegmentUpload(**u) for u in said.get("uploads", ())),
-            "steps": tuple(map(_table, said.get("steps", ()))),
+            **document,
+            "key": tuple(document["key"]),
+            "columns": tuple(map(_column, document["columns"])),
+            "files": tuple(SegmentFile(**f) for f in document["files"]),
+            "truncates": tuple(document["truncates"]),
+            "uploads": tuple(SegmentUpload(**u) for u in document.get("uploads", ())),
+            "steps": tuple(map(_table, document.get("steps", ()))),
         }
     )
 
 
-def _column(said: Mapping[str, Any]) -> SegmentColumn:
-    return SegmentColumn(**{**said, "type": parse(said["type"]), "met": tuple(map(parse, said["met"]))})
+def _column(document: Mapping[str, Any]) -> SegmentColumn:
+    return SegmentColumn(**{**document, "type": parse(document["type"]), "met": tuple(map(parse, document["met"]))})

@@ -21,8 +21,8 @@ from instep.sources.connector.scan import ConnectorScan, SegmentScan, What
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import SegmentTable
 from instep.sources.connector.uploads import COLUMN, publish
-from instep.sources.query import wanted
-from instep.sources.stream import GIVEN, Brought
+from instep.sources.query import source_columns
+from instep.sources.stream import GIVEN, TableCounts
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.spec import Chunk
 
@@ -74,8 +74,8 @@ def _in_order(scan: ConnectorScan, batches: Iterator[pa.RecordBatch], *, given: 
         yield batch.select(names)
 
 
-def _failed(said: str) -> InstepError:
-    return ReadError(f"operations could not be put in order: {said}", hint="run the sync again")
+def _failed(message: str) -> InstepError:
+    return ReadError(f"operations could not be put in order: {message}", hint="run the sync again")
 
 
 Ref = tuple[str, str]
@@ -83,8 +83,8 @@ Folders = Mapping[Ref, Sequence[tuple[str, SegmentTable]]]
 """Segments with operations, by table, in order: (folder, what the manifest says of the table)."""
 
 
-def brought(told: SegmentTable) -> Brought:
-    return Brought(told.upserts, told.updates, told.deletes, bool(told.truncates))
+def counts_of(table: SegmentTable) -> TableCounts:
+    return TableCounts(table.upserts, table.updates, table.deletes, bool(table.truncates))
 
 
 class ConnectorSnapshot:
@@ -111,8 +111,8 @@ class ConnectorSnapshot:
         }
         return Discovery(catalog, fingerprint(catalog), stats, silent=self.seen.silent, begun=self.begun)
 
-    def brought(self, ref: Ref) -> Brought:
-        return sum((brought(t) for _, t in self.folders.get(ref, ())), Brought())
+    def counts(self, ref: Ref) -> TableCounts:
+        return sum((counts_of(t) for _, t in self.folders.get(ref, ())), TableCounts())
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Return one chunk: the operations of a table are put in order together."""
@@ -127,7 +127,7 @@ class ConnectorSnapshot:
     def _chunk(self, read: TableRead, key: str, what: What, columns: Sequence[str]) -> list[Chunk]:
         found = self.folders.get(read.source.ref, ())
         parts = tuple(SegmentScan.of(self.readable(folder), table) for folder, table in found)
-        names = tuple(c.name for c in wanted(read, columns))
+        names = tuple(c.name for c in source_columns(read, columns))
         scan = ConnectorScan(read.source.path, what, read.source.key, names, parts)
         rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
@@ -161,4 +161,4 @@ class ConnectorSnapshot:
         return frozenset()
 
 
-__all__ = ["ROW_ID", "ConnectorSnapshot", "Folders", "brought"]
+__all__ = ["ROW_ID", "ConnectorSnapshot", "Folders", "counts_of"]

@@ -22,7 +22,7 @@ from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import LogLine, OperationCounts, SegmentColumn, SegmentTable, stored_name
 from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.uploads import tidy
-from instep.store.catalogs.connector_states import ConnectorState, HeldOperations
+from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
 if TYPE_CHECKING:
     from instep.sources.connector.cluster.runner import Cluster
@@ -43,14 +43,14 @@ def _log(line: LogLine) -> None:
     LOG.info("%s: %s", line.origin, line.message)
 
 
-def _table(said: Mapping[str, Any]) -> SegmentTable:
-    key = tuple(map(stored_name, said["key"]))
-    types = {stored_name(name): parse(kind) for name, kind in said["columns"].items()}
+def _table(document: Mapping[str, Any]) -> SegmentTable:
+    key = tuple(map(stored_name, document["key"]))
+    types = {stored_name(name): parse(kind) for name, kind in document["columns"].items()}
     names = dict.fromkeys((*key, *types))
     columns = tuple(
         SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names
     )
-    return SegmentTable(said["schema"], said["table"], bool(said["declared"]), key, columns)
+    return SegmentTable(document["schema"], document["table"], bool(document["declared"]), key, columns)
 
 
 class Memory(Protocol):
@@ -62,12 +62,12 @@ class Memory(Protocol):
 
     def keep_shape(self, shape: Mapping[str, Any]) -> None: ...
 
-    def held(self) -> list[HeldOperations]: ...
+    def pending(self) -> list[PendingOperations]: ...
 
     def done(
         self,
         state: Mapping[str, Any] | None,
-        held: Sequence[tuple[tuple[str, str], str, int, str]],
+        pending: Sequence[tuple[tuple[str, str], str, int, str]],
         let_go: Sequence[int],
         run: str,
         fence: int,
@@ -123,7 +123,7 @@ class ConnectorSource(WholeCatalog):
             yield ConnectorSnapshot(seen, {})
 
     def waits(self, ref: tuple[str, str]) -> bool:
-        return any(held.table == ref for held in self.memory.held())
+        return any(pending.table == ref for pending in self.memory.pending())
 
     def forget(self, ref: tuple[str, str], column: str) -> None:
         seen = self._run.seen if self._run is not None else SeenTables.from_dict(self.memory.shape())
@@ -134,13 +134,13 @@ class ConnectorSource(WholeCatalog):
 
     @contextmanager
     def stream(
-        self, *, anew: bool, told: Callable[[OperationCounts], None], log: Callable[[LogLine], None]
+        self, *, anew: bool, on_counts: Callable[[OperationCounts], None], log: Callable[[LogLine], None]
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 
         tidy(self.uploads)
         run = ConnectorRun(
-            self.config, self.folder, self.memory, self._salt, anew=anew, told=told, log=log, on=self._on()
+            self.config, self.folder, self.memory, self._salt, anew=anew, on_counts=on_counts, log=log, on=self._on()
         )
         self._run = run
         try:

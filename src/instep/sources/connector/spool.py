@@ -16,7 +16,7 @@ from typing import Any
 
 from instep.errors import ReadError, StageError
 from instep.schema.catalog.types import parse
-from instep.sources.connector.child import HERE, Child, ChildEnd, Host, failed, line_of
+from instep.sources.connector.child import LOCAL_HOST, Child, ChildEnd, Host, failed, line_of
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
@@ -76,7 +76,7 @@ class SegmentPart:
         """Take the operations of a part that it `takes`. `spool_of` makes a table that this one does not have yet."""
         for spool in later.tables.values():
             if spool.operations:
-                spool_of(self, spool.said).absorb(spool)
+                spool_of(self, spool.declaration).absorb(spool)
         self.warnings += later.warnings
 
     def discard(self) -> None:
@@ -117,7 +117,7 @@ class Paced:
         self._since, self._passed, self._left = time.monotonic(), 0, 0
 
 
-_TOLD_EVERY = 1.0  # seconds
+_REPORT_EVERY = 1.0  # seconds
 _LONGEST = 20_000  # characters of a warning or a traceback
 _PATIENCE = 10.0  # seconds that the process may take to end after update() has returned
 
@@ -134,15 +134,15 @@ class Segments:
         config: ConnectorConfig,
         folder: str,
         state: Mapping[str, Any],
-        told: Callable[[OperationCounts], None],
+        on_counts: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
-        host: Host = HERE,
+        host: Host = LOCAL_HOST,
         *,
         gather: bool = False,
     ) -> None:
         """`gather`: checkpoints that come soon after one another share a segment."""
         settle()
-        self._config, self._told, self._log = config, told, Paced(log)
+        self._config, self._on_counts, self._log = config, on_counts, Paced(log)
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)
         self._ended = False
@@ -221,7 +221,7 @@ class Segments:
             self.close()
             raise
         self._failure = error
-        self._told(self._counts)
+        self._on_counts(self._counts)
         self._child.stop()
 
     def acknowledge(self, segment: Segment) -> None:
@@ -251,9 +251,11 @@ class Segments:
             self._made.add(number)
         return folder
 
-    def _spool(self, part: SegmentPart, said: Declaration) -> TableSpool:
-        if (spool := part.tables.get(said.ref)) is None:
-            spool = part.tables[said.ref] = TableSpool(self._folder_of(part.number), len(part.tables) + 1, said)
+    def _spool(self, part: SegmentPart, declaration: Declaration) -> TableSpool:
+        if (spool := part.tables.get(declaration.ref)) is None:
+            spool = part.tables[declaration.ref] = TableSpool(
+                self._folder_of(part.number), len(part.tables) + 1, declaration
+            )
         return spool
 
     def _table(self, head: Mapping[str, Any]) -> TableSpool:
@@ -292,10 +294,10 @@ class Segments:
                 raise failed(self._config, head, self._child.hidden)
 
     def _declare(self, tables: list[Mapping[str, Any]]) -> None:
-        for said in tables:
-            types = {stored_name(name): parse(kind) for name, kind in said["columns"].items()}
-            key = tuple(map(stored_name, said["key"]))
-            table = Declaration(said["schema"], said["table"], key, types, True)
+        for declaration in tables:
+            types = {stored_name(name): parse(kind) for name, kind in declaration["columns"].items()}
+            key = tuple(map(stored_name, declaration["key"]))
+            table = Declaration(declaration["schema"], declaration["table"], key, types, True)
             self._declared.append(table)
         lenient = [t.label for t in self._declared if self._config.is_lenient(t.label)]
         self._child.send({"lenient": lenient})
@@ -317,9 +319,9 @@ class Segments:
 
     def _count(self, more: OperationCounts) -> None:
         self._counts += more
-        if time.monotonic() - self._at >= _TOLD_EVERY:
+        if time.monotonic() - self._at >= _REPORT_EVERY:
             self._at = time.monotonic()
-            self._told(self._counts)
+            self._on_counts(self._counts)
 
     def _checkpoint(self, text: str) -> None:
         state = json.loads(text)
@@ -341,9 +343,9 @@ class Segments:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
     def _check_progress(self, state: Mapping[str, Any]) -> None:
-        said = json.dumps(state, sort_keys=True)
-        self._same = self._same + 1 if said == self._state else 0
-        self._state = said
+        text = json.dumps(state, sort_keys=True)
+        self._same = self._same + 1 if text == self._state else 0
+        self._state = text
         most = self._config.limits.checkpoints
         if most and self._same >= most:
             raise ReadError(
@@ -361,7 +363,7 @@ class Segments:
             self._emit(self._part, ends=True)
         else:
             shutil.rmtree(segment_folder(self._folder, self._part.number), ignore_errors=True)
-        self._told(self._counts)
+        self._on_counts(self._counts)
 
     def _emit_open(self) -> None:
         if self._open is not None:
@@ -371,7 +373,7 @@ class Segments:
     def _emit(self, part: SegmentPart, *, ends: bool) -> None:
         """Write the segment."""
         folder = self._folder_of(part.number)
-        declared = {said.ref: self._spool(part, said) for said in self._declared}
+        declared = {declaration.ref: self._spool(part, declaration) for declaration in self._declared}
         tables = tuple(spool.close() for spool in (declared | part.tables).values())
         for file in (folder / path for t in tables for path in t.paths):
             _sync(file)
@@ -379,7 +381,7 @@ class Segments:
         segment = Segment(part.number, str(folder), part.state, ends, tables, tuple(part.warnings))
         self._ready.append(write_manifest(segment))
         self._at = time.monotonic()
-        self._told(self._counts)
+        self._on_counts(self._counts)
 
 
 def _sync(path: Path) -> None:

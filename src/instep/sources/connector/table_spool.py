@@ -82,15 +82,15 @@ class _SpooledColumn:
 class TableSpool:
     """`number` makes its file names its own."""
 
-    def __init__(self, folder: Path, number: int, said: Declaration) -> None:
-        self._folder, self._said = folder, said
+    def __init__(self, folder: Path, number: int, declaration: Declaration) -> None:
+        self._folder, self._declaration = folder, declaration
         self.rows, self.bytes = 0, 0
-        self._stem = f"{re.sub(r'[^A-Za-z0-9]+', '-', said.label).strip('-')[:80] or 'table'}-t{number}"
-        self._seen: dict[str, _SpooledColumn] = {name: _SpooledColumn(kind) for name, kind in said.types.items()}
+        self._stem = f"{re.sub(r'[^A-Za-z0-9]+', '-', declaration.label).strip('-')[:80] or 'table'}-t{number}"
+        self._seen: dict[str, _SpooledColumn] = {name: _SpooledColumn(kind) for name, kind in declaration.types.items()}
         self._waiting: list[_SpooledBatch] = []
         self._rows, self._bytes = 0, 0
         self._steps: list[SegmentTable] = []
-        self._told: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
         self._writer: pq.ParquetWriter | None = None
         self._written: list[tuple[str, tuple[tuple[str, DataType], ...]]] = []
         self._counts: Counter[int] = Counter()
@@ -98,8 +98,8 @@ class TableSpool:
         self.uploads: list[SegmentUpload] = []
 
     @property
-    def said(self) -> Declaration:
-        return self._said
+    def declaration(self) -> Declaration:
+        return self._declaration
 
     @property
     def operations(self) -> int:
@@ -126,7 +126,7 @@ class TableSpool:
             return False
         for name, seen in later._seen.items():
             known = self._seen.get(name)
-            if known is None or name in self._said.types or Unknown() in (known.type, seen.type):
+            if known is None or name in self._declaration.types or Unknown() in (known.type, seen.type):
                 continue
             if known.type != seen.type:
                 return False
@@ -136,10 +136,10 @@ class TableSpool:
         """Take the operations that came later. What was known of the columns between the two is kept as steps."""
         if not self._steps and self._counts:
             self._steps.append(self._step())
-            self._told = self._telling()
-        if (telling := later._telling()) != self._told:
+            self._reported = self._telling()
+        if (telling := later._telling()) != self._reported:
             self._steps.append(later._step())
-            self._told = telling
+            self._reported = telling
         for name, seen in later._seen.items():
             known = self._seen.setdefault(name, _SpooledColumn(seen.type))
             known.type = seen.type if isinstance(known.type, Unknown) else known.type
@@ -164,12 +164,12 @@ class TableSpool:
     def _step(self) -> SegmentTable:
         """Return the table as it was told by this part alone, without its rows."""
         columns = tuple(replace(c, invalid_values=0, met=()) for c in self._described())
-        said, counts = self._said, self._counts
+        declaration, counts = self._declaration, self._counts
         return SegmentTable(
-            said.schema,
-            said.name,
-            said.declared,
-            said.key,
+            declaration.schema,
+            declaration.name,
+            declaration.declared,
+            declaration.key,
             columns,
             upserts=int(counts[UPSERT] > 0),
             updates=int(counts[UPDATE] > 0),
@@ -181,7 +181,7 @@ class TableSpool:
         batch, counts = self._batch(frame)
         for name, values in batch.columns.items():
             seen = self._seen.setdefault(name, _SpooledColumn(Unknown()))
-            if name not in self._said.types:
+            if name not in self._declaration.types:
                 seen.type, seen.wide = join(seen.type, seen.wide, values.type, values.wide)
                 seen.met |= dict.fromkeys(map(type_of, values.kinds))
             seen.invalid_values += values.invalid_values
@@ -204,7 +204,7 @@ class TableSpool:
             if placed:
                 data.append(next(parts))
             stored = stored_name(name)
-            columns[stored] = read_column(kinds, data, rows, self._said.types.get(stored))
+            columns[stored] = read_column(kinds, data, rows, self._declaration.types.get(stored))
         return _SpooledBatch(rows, tuple(own), columns, len(frame.body)), counts
 
     def _columns(self) -> tuple[tuple[str, DataType], ...]:
@@ -252,10 +252,10 @@ class TableSpool:
         files = tuple(_file(self._folder, path) for path, _ in self._written)
         counts = self._counts
         return SegmentTable(
-            self._said.schema,
-            self._said.name,
-            self._said.declared,
-            self._said.key,
+            self._declaration.schema,
+            self._declaration.name,
+            self._declaration.declared,
+            self._declaration.key,
             tuple(self._described()),
             files,
             counts[UPSERT],
@@ -267,7 +267,7 @@ class TableSpool:
         )
 
     def _described(self) -> Iterator[SegmentColumn]:
-        key, types = self._said.key, self._said.types
+        key, types = self._declaration.key, self._declaration.types
         for name in dict.fromkeys((*key, *self._seen)):
             seen = self._seen.get(name, _SpooledColumn(Unknown()))
             met = tuple(seen.met) if len(seen.met) > 1 else ()

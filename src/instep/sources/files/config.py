@@ -22,8 +22,8 @@ _VERSION = 1  # of what is inferred: a new one makes every file be looked at aga
 
 def options_digest(options: FileOptions) -> str:
     """Equal for options under which a file has the same columns."""
-    said = {**options.model_dump(), "types": {}, "key": ()}
-    return hashlib.sha256(json.dumps([_VERSION, said], sort_keys=True).encode()).hexdigest()[:16]
+    values = {**options.model_dump(), "types": {}, "key": ()}
+    return hashlib.sha256(json.dumps([_VERSION, values], sort_keys=True).encode()).hexdigest()[:16]
 
 
 class FilesConfig(FilesSourceSection):
@@ -40,11 +40,11 @@ class FilesConfig(FilesSourceSection):
 
     def options_of(self, table: str) -> FileOptions:
         """Return those of a table: of several patterns the first that sets an option decides it."""
-        said = self.said()
+        values = self.set_options()
         for pattern, more in reversed(self.options.items()):
             if _named((Pattern(pattern),), table):
-                said |= more.said()
-        return FileOptions.model_construct(**said)
+                values |= more.set_options()
+        return FileOptions.model_construct(**values)
 
     def is_selected(self, table: str) -> bool:
         include, exclude = patterns(self.include), patterns(self.exclude)

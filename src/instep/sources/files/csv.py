@@ -191,11 +191,11 @@ class _CsvReader:
 
 def broken(name: str, error: Exception) -> ReadError:
     """Return what the parser said about the file as a whole."""
-    said = str(error).splitlines()[0]
+    message = str(error).splitlines()[0]
     hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
-    if "straddling" in said:
+    if "straddling" in message:
         hint = f"a record is longer than {BLOCK >> 20} MB: is a closing quote missing?"
-    return ReadError(f"{name} cannot be read as CSV: {said}", hint=hint)
+    return ReadError(f"{name} cannot be read as CSV: {message}", hint=hint)
 
 
 class _Unsplit:
@@ -207,16 +207,16 @@ class _Unsplit:
 
     def __init__(self, stream: CarriedBytes, options: FileOptions) -> None:
         self._stream = stream
-        self._kept = b""
+        self._carried = b""
         self._last = options.delimiter.encode() * (WIDEST + 1) + b"\n"
         self._newline, self._any = True, False
 
     def read(self, size: int) -> bytes:
-        data: bytes = self._kept + self._stream.read(max(size - len(self._kept), 1))
+        data: bytes = self._carried + self._stream.read(max(size - len(self._carried), 1))
         if data == b"\r":
             data += self._stream.read(1)
-        self._kept = b"\r" if len(data) > 1 and data.endswith(b"\r") else b""
-        if self._kept:
+        self._carried = b"\r" if len(data) > 1 and data.endswith(b"\r") else b""
+        if self._carried:
             data = data[:-1]
         if not data:
             return self._end()
@@ -276,14 +276,14 @@ class _Lines:
     """Numbers the records of batches in a row: those that were set aside are counted as well."""
 
     def __init__(self, bad: list[RefusedRecord]) -> None:
-        self.bad, self.at, self.told = bad, 1, 0
+        self.bad, self.at, self.reported = bad, 1, 0
 
     def take(self, rows: int) -> tuple[pa.Array, list[RefusedRecord]]:
         """The numbers of the next `rows` records, and those that were set aside between them."""
-        end, last = self.at + rows, self.told
+        end, last = self.at + rows, self.reported
         while last < len(self.bad) and self.bad[last].line < end:
             last, end = last + 1, end + 1
-        between, self.told = self.bad[self.told : last], last
+        between, self.reported = self.bad[self.reported : last], last
         gone = {r.line for r in between}
         numbers = [n for n in range(self.at, end) if n not in gone] if gone else range(self.at, end)
         self.at = end
@@ -291,7 +291,7 @@ class _Lines:
 
     def rest(self) -> list[RefusedRecord]:
         """Return those after the last row."""
-        left, self.told = self.bad[self.told :], len(self.bad)
+        left, self.reported = self.bad[self.reported :], len(self.bad)
         return left
 
 

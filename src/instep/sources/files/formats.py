@@ -136,7 +136,7 @@ def _opened(config: FilesConfig, state: FileState, part: FilePart | None, *, who
     except InstepError:
         raise
     except (OSError, EOFError, pa.ArrowException) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        message = (str(error).splitlines() or [type(error).__name__])[0]
         raise ReadError(
-            f"{state.name} cannot be read: {said}", hint="repair the file, or take it out of the folder"
+            f"{state.name} cannot be read: {message}", hint="repair the file, or take it out of the folder"
         ) from None

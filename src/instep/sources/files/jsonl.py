@@ -35,8 +35,8 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
             kinds[column] = _kind([o.get(column) for o in objects], kinds.get(column, NOTHING))
     found = distinct(list(kinds), reserved)
     columns = tuple(
-        FileColumn(n, kinds[said], "json", note, said if note else "")
-        for said, (n, note) in zip(kinds, found, strict=True)
+        FileColumn(n, kinds[stored_name], "json", note, stored_name if note else "")
+        for stored_name, (n, note) in zip(kinds, found, strict=True)
     )
     return FileShape(columns, rows, refused)
 
@@ -45,9 +45,9 @@ def pieces(
     stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
 ) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
-    said = {c.name: c.said if c.note else c.name for c in shape.columns if c.name in wanted}
+    names = {c.name: c.stored_name if c.note else c.name for c in shape.columns if c.name in wanted}
     for lines, objects, bad in _records(stream, options, name, part.line if part else 0):
-        arrays = {n: _texts([o.get(key) for o in objects]) for n, key in said.items()}
+        arrays = {n: _texts([o.get(key) for o in objects]) for n, key in names.items()}
         yield Piece(arrays, pa.array(lines, pa.int64()), bad)
 
 

@@ -45,10 +45,10 @@ class FileState:
         """The compression of the file as a whole, "" without."""
         return PACKED.get(self.suffixes[-1], "") if self.suffixes else ""
 
-    def format(self, said: str) -> str:
-        """parquet, csv or jsonl, by its name unless it is `said`; "" if the name does not tell."""
-        if said != "auto":
-            return said
+    def format(self, setting: str) -> str:
+        """parquet, csv or jsonl, by its name unless `setting` has it; "" if the name does not tell."""
+        if setting != "auto":
+            return setting
         suffixes = self.suffixes[:-1] if self.packed else self.suffixes
         return FORMATS.get(suffixes[-1], "") if suffixes else ""
 
@@ -113,9 +113,9 @@ def _reached(config: FilesConfig) -> Iterator[None]:
     except InstepError:
         raise
     except Exception as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        message = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConnectError(
-            f"{config.path} cannot be listed: {said}", hint="check `path`, `properties` and the rights to read it"
+            f"{config.path} cannot be listed: {message}", hint="check `path`, `properties` and the rights to read it"
         ) from None
 
 

@@ -74,11 +74,11 @@ def pieces(file: Any, shape: FileShape, part: FilePart | None, wanted: Sequence[
         line += len(batch)
 
 
-def _typed(kind: pa.DataType, said: str) -> tuple[DataType, str, str]:
+def _typed(kind: pa.DataType, name: str) -> tuple[DataType, str, str]:
     """(the type, the file's own name of it, a note)."""
     found = data_type(kind)
     note = f"{kind} is kept as {found}" if _is_looser(kind, found) else ""
-    return found, str(kind), "; ".join(filter(None, (said, note)))
+    return found, str(kind), "; ".join(filter(None, (name, note)))
 
 
 def _is_looser(kind: pa.DataType, found: DataType) -> bool:

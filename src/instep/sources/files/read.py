@@ -18,7 +18,7 @@ from instep.sources.files.listing import FileState
 from instep.sources.files.seen import File
 from instep.sources.files.shape import FilePart, FileShape, Piece
 from instep.sources.files.values import integers, rows_of, within
-from instep.stage.origin import told
+from instep.stage.origin import with_origin
 from instep.stage.spec import Chunk
 
 
@@ -46,17 +46,17 @@ class FileScan:
 
     @classmethod
     def from_text(cls, text: str) -> FileScan:
-        said = json.loads(text)
+        document = json.loads(text)
         files = tuple(
             (
                 File(FileState(**state), number, kind, FileShape.from_dict(shape)),
                 None if part is None else FilePart(*part),
             )
-            for state, number, kind, shape, part in said["files"]
+            for state, number, kind, shape, part in document["files"]
         )
-        where = said["where"] and (said["where"][0], parse(said["where"][1]), *said["where"][2:])
-        columns, key = ({name: parse(kind) for name, kind in said[some].items()} for some in ("columns", "key"))
-        return cls(said["table"], columns, files, where, key)
+        where = document["where"] and (document["where"][0], parse(document["where"][1]), *document["where"][2:])
+        columns, key = ({name: parse(kind) for name, kind in document[some].items()} for some in ("columns", "key"))
+        return cls(document["table"], columns, files, where, key)
 
 
 @dataclass(frozen=True)
@@ -173,4 +173,4 @@ def _about(name: str, file: File, piece: Piece) -> pa.Array:
 def _batch(scan: FileScan, file: File, piece: Piece) -> pa.RecordBatch:
     columns: Sequence[pa.Array] = [integers(piece.arrays[n], kind) for n, kind in scan.columns.items()]
     batch = pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))])
-    return told(batch, file.state.name, piece.lines, [(r.line, r.text, r.reason) for r in piece.refused])
+    return with_origin(batch, file.state.name, piece.lines, [(r.line, r.text, r.reason) for r in piece.refused])

@@ -107,11 +107,11 @@ def _inspected(
         shapes = list(pool.map(one, fresh))
     for (table, _), shape in zip(fresh, shapes, strict=True):
         if isinstance(shape, ReadError):
-            broken.setdefault(table, told(shape))
+            broken.setdefault(table, error_line(shape))
     return [(f, s) for f, s in zip(fresh, shapes, strict=True) if isinstance(s, FileShape)]
 
 
-def told(error: ReadError) -> str:
+def error_line(error: ReadError) -> str:
     """Return an error as one line."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
@@ -123,6 +123,6 @@ def _record(config: FilesConfig, table: str, state: FileState, shape: FileShape)
 def _files(
     config: FilesConfig, table: str, files: Sequence[FileState], found: Mapping[str, SeenFile]
 ) -> tuple[File, ...]:
-    said = config.options_of(table).format
-    made = [File(f, found[f.name].number, f.format(said), FileShape.from_dict(found[f.name].shape)) for f in files]
+    setting = config.options_of(table).format
+    made = [File(f, found[f.name].number, f.format(setting), FileShape.from_dict(found[f.name].shape)) for f in files]
     return tuple(sorted(made, key=lambda f: f.number))

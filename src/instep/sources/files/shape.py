@@ -13,14 +13,14 @@ from instep.schema.catalog.types import DataType, parse
 
 @dataclass(frozen=True)
 class FileColumn:
-    """A column as the file has it; `note` tells what is special about its name or type, `said` is what the file calls
-    it if that cannot be its name. The type of a column of texts is one of `infer`, which more texts can join."""
+    """A column as the file has it; `note` tells what is special about its name or type, `stored_name` is what the file
+    calls it if that cannot be its name. The type of a column of texts is one of `infer`, which more texts can join."""
 
     name: str
     type: DataType
     native: str = ""
     note: str = ""
-    said: str = ""
+    stored_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FileShape:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
         return {
-            "columns": [[c.name, str(c.type), c.native, c.note, c.said] for c in self.columns],
+            "columns": [[c.name, str(c.type), c.native, c.note, c.stored_name] for c in self.columns],
             "rows": self.rows,
             "refused": self.refused,
             "parts": [[p.start, p.end, p.line, p.rows, p.bytes] for p in self.parts],
@@ -86,14 +86,14 @@ def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[
     taken = {n for n in names if n}
     found: list[tuple[str, str]] = []
     used: set[str] = set()
-    for at, said in enumerate(names, 1):
-        name, note = (said, "") if said else (f"column_{at}", f"column {at} has no name in the file")
+    for at, stored_name in enumerate(names, 1):
+        name, note = (stored_name, "") if stored_name else (f"column_{at}", f"column {at} has no name in the file")
         if name in reserved:
             name, note = f"src_{name}", f"{name} in the file"
         number = 2
         while name in used:
-            if (next_name := f"{said or name}_{number}") not in taken | used:
-                name, note = next_name, f"the {number}. column {said} of the file"
+            if (next_name := f"{stored_name or name}_{number}") not in taken | used:
+                name, note = next_name, f"the {number}. column {stored_name} of the file"
             number += 1
         used.add(name)
         found.append((name, note))

@@ -28,10 +28,10 @@ from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
 from instep.sources.files.infer import join, settled
 from instep.sources.files.listing import FileState, table_of
 from instep.sources.files.read import FilesReader, count_keys, records
-from instep.sources.files.seen import File, FileRecords, SeenFiles, look, told
+from instep.sources.files.seen import File, FileRecords, SeenFiles, error_line, look
 from instep.sources.files.shape import FileColumn
 from instep.sources.files.values import comparable
-from instep.sources.query import cursor_source, digest, moved_back, wanted
+from instep.sources.query import cursor_source, digest, moved_back, source_columns
 from instep.stage.casts.text import to_text
 from instep.stage.spec import Chunk
 
@@ -113,11 +113,11 @@ def number_bounds(
         notes.append(f"{len(past.gone):,} files that were read are gone ({min(past.gone)}, ...): their rows stay")
     if past.replaced:
         first = min(past.replaced.values())
-        kept = [name for name, number in past.gone.items() if number >= first]
-        if kept and not table.key:
+        numbers = [name for name, number in past.gone.items() if number >= first]
+        if numbers and not table.key:
             notes.append(
                 f"{', '.join(sorted(past.replaced))} changed: read again beside the rows that are there, for replacing"
-                f" them would take those of {', '.join(sorted(kept))} along"
+                f" them would take those of {', '.join(sorted(numbers))} along"
             )
         else:
             lower = first
@@ -192,7 +192,7 @@ class FilesSnapshot:
             try:
                 table = table_of_files(self.config, name, files)
             except ReadError as error:
-                denied[SCHEMA, name] = told(error)
+                denied[SCHEMA, name] = error_line(error)
                 continue
             if any(f.shape.columns for f in files):
                 found[table.ref] = table
@@ -203,9 +203,9 @@ class FilesSnapshot:
     def discover(self) -> Discovery:
         tables, denied = self._tables
         catalog = Catalog.of(tables.values())
-        said = digest([fingerprint(catalog), sorted(".".join(r) for r in denied)])
+        fingerprints = digest([fingerprint(catalog), sorted(".".join(r) for r in denied)])
         stats = {t.ref: _stats(self.seen.tables[t.name]) for t in catalog.tables}
-        return Discovery(catalog, said, stats, denied)
+        return Discovery(catalog, fingerprints, stats, denied)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types of the columns; text files yield texts of them."""
@@ -214,7 +214,7 @@ class FilesSnapshot:
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Files, row groups and parts of big text files, of about a million rows or 256 MB together. A table with a
         declared key is read in one lane, the newest file first."""
-        names = [c.name for c in wanted(read, columns)]
+        names = [c.name for c in source_columns(read, columns)]
         bound = None if rows.column is None else cursor_source(read, rows.column)
         numbered = NUMBER in self.config.metadata
         return scans(key, read.source, self._files(read), names, bound, rows, numbered=numbered)

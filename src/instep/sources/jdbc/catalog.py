@@ -146,8 +146,8 @@ def _keys(
     """Table to column to position in the primary key; one call for all where the driver takes that."""
     meta, found = connection.metadata(), defaultdict[str, dict[str, int]](dict)
     rows: list[Row] = []
-    asked: Sequence[str | None] = [None] if config.dialect.keys_by_schema else names
-    for name in asked:
+    schemas: Sequence[str | None] = [None] if config.dialect.keys_by_schema else names
+    for name in schemas:
         with connection.describing(f"asking for the key of {name or place.name}"):
             rows += connection.table(meta.getPrimaryKeys(place.catalog, place.schema, name), _KEY_COLUMNS)
     for row in rows:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from instep.schema.catalog.types import Boolean, DataType, Int, TimestampTz, parse
 from instep.sources.jdbc.types import form_of
-from instep.spark.jdbc import JdbcConnection, JdbcScan, Login, connect, frame, running, said
+from instep.spark.jdbc import JdbcConnection, JdbcScan, Login, connect, driver_message, frame, running
 from instep.stage.spec import Chunk, SourceLimits
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class JdbcReader:
 
     def fault(self, error: BaseException) -> str:
         """Return what the driver said, without secrets."""
-        return self.login.clean(said(error))
+        return self.login.clean(driver_message(error))
 
 
 @dataclass

@@ -28,7 +28,7 @@ from instep.sources.jdbc.parts import conditions, part_column
 from instep.sources.jdbc.read import JdbcQuery, JdbcReader
 from instep.sources.jdbc.sql import Sql, cursor_column
 from instep.sources.jdbc.types import query_type
-from instep.sources.query import differing, digest, filters, moved_back, wanted
+from instep.sources.query import differing, digest, filters, moved_back, source_columns
 from instep.spark.jdbc import JdbcConnection, connect
 from instep.stage.spec import Chunk, SourceLimits
 
@@ -79,9 +79,9 @@ def _tls(config: JdbcConfig) -> Iterator[Check]:
     if config.kind not in _TLS:
         return
     option, strict = _TLS[config.kind]
-    said = {name.lower(): value for name, value in as_text(config.options).items()}.get(option.lower(), "")
-    if said.lower() in [s.lower() for s in strict]:
-        yield Check("tls", True, f"{option}={said}")
+    option_value = {name.lower(): value for name, value in as_text(config.options).items()}.get(option.lower(), "")
+    if option_value.lower() in [s.lower() for s in strict]:
+        yield Check("tls", True, f"{option}={option_value}")
     else:
         hint = f"set {option}: {strict[0]} under `options`"
         yield Check("tls", False, "the connection may be in clear, or to anybody", hint, needed=False)
@@ -156,8 +156,8 @@ class JdbcSnapshot:
     def discover(self) -> Discovery:
         found, denied = tables(self.connection, self.config)
         catalog = Catalog.of(found)
-        said = [fingerprint(catalog), sorted(denied), self.config.include, self.config.exclude, self.config.schemas]
-        return Discovery(catalog, digest(said), denied=denied)
+        parts = [fingerprint(catalog), sorted(denied), self.config.include, self.config.exclude, self.config.schemas]
+        return Discovery(catalog, digest(parts), denied=denied)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         """Whole numbers, floats and bytes as they are, all else as the driver's text."""
@@ -167,7 +167,7 @@ class JdbcSnapshot:
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Ranges of the column that divides the table; the first and the last are open, so that rows that come
         meanwhile belong to one of them."""
-        chosen = wanted(read, columns)
+        chosen = source_columns(read, columns)
         column = part_column(self.config, read.source)
         parts = self._parts(read, column)
         by = column if len(parts) > 1 else None

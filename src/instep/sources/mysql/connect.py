@@ -155,15 +155,15 @@ def _bounded() -> Any:
     base: Any = Connection
 
     class Bounded(base):  # type: ignore[misc]
-        heard = 0
+        received = 0
         counted = True
 
         def _create_ssl_ctx(self, options: Any) -> Any:
             return super()._create_ssl_ctx(options) if options else _encrypting()
 
         def _read_bytes(self, size: int) -> Any:
-            self.heard += size
-            if self.counted and self.heard > timeouts.MOST:
+            self.received += size
+            if self.counted and self.received > timeouts.MOST:
                 self._force_close()
                 cut = f"the server's answer has no end: it was cut off after {timeouts.MOST >> 20} MB"
                 raise driver().OperationalError(_TOO_LARGE, cut)
@@ -195,8 +195,8 @@ class _Refusals:
 
     def get(self, name: str | bytes) -> type[_RefusedStatement] | None:
         plugin = name if isinstance(name, str) else name.decode(errors="replace")
-        heard = not (self._near or self._connection._secure)
-        return _RefusedStatement if plugin == "mysql_old_password" or (heard and plugin in _TELLING) else None
+        in_clear = not (self._near or self._connection._secure)
+        return _RefusedStatement if plugin == "mysql_old_password" or (in_clear and plugin in _TELLING) else None
 
 
 class _RefusedStatement:
@@ -254,7 +254,7 @@ def _tls(config: MySqlConfig, key: str) -> dict[str, Any]:
 def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, ...]]:
     """Return all rows of one statement."""
     wire = cast(Any, connection)
-    wire.heard, wire.counted = 0, True
+    wire.received, wire.counted = 0, True
     try:
         with spoken(), connection.cursor() as cursor:
             cursor.execute(statement)
@@ -280,14 +280,14 @@ def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
         text = str(error.args[1] if len(error.args) > 1 else error)
         raise translate(config, code, text, what) from None
     except (OSError, RuntimeError) as error:  # TLS files, and ciphers that need another package
-        said = "tls.ca or tls.cert: " if isinstance(error, FileNotFoundError) and not error.filename else ""
-        text = said + config.told(str(error))
+        prefix = "tls.ca or tls.cert: " if isinstance(error, FileNotFoundError) and not error.filename else ""
+        text = prefix + config.redacted(str(error))
         raise ConnectError(f"{what or config.place}: {text}", hint="check the source's TLS settings") from None
 
 
 def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> InstepError:
     """Our error for one of the server's or of pymysql's, by its number."""
-    subject, text = what or config.place, config.told(text)
+    subject, text = what or config.place, config.redacted(text)
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
         return AccessDenied(f"{subject}: may not be read any more: {text}", hint=hint)

@@ -32,7 +32,7 @@ from instep.sources.mysql.connect import MySqlConfig, connect, first, run, trans
 from instep.sources.mysql.read import MySqlReader
 from instep.sources.mysql.sql import literal, probing, quoted, quoted_table
 from instep.sources.mysql.types import query_type, selected
-from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, wanted
+from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, source_columns
 from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
@@ -97,7 +97,7 @@ class MySqlSnapshot:
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Ranges of an integer key's first column of about a million rows or 256 MB, else the table at once. The
         first and the last range are open, for the lane's view may be later than this snapshot."""
-        what = ", ".join(map(selected, wanted(read, columns)))
+        what = ", ".join(map(selected, source_columns(read, columns)))
         select = f"SELECT {what} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
         with translated(self.config, f"planning the read of {read.source.path}"):
             stats = table_statistics(self._connection, read.source.ref)

@@ -87,8 +87,8 @@ def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> s
         "options": config.options,
         "require_auth": "" if config.ssh else proof_of_password(config.sslmode, config.host),
     }
-    kept = {k: v for k, v in given.items() if v not in ("", 0)}
-    return make_conninfo("", **kept, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
+    options = {k: v for k, v in given.items() if v not in ("", 0)}
+    return make_conninfo("", **options, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
 
 
 def _authorities(config: PostgresConfig) -> str:
@@ -172,7 +172,7 @@ def translate(
     config: PostgresConfig, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
 ) -> InstepError:
     """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
-    text = config.told(_first_line(text))
+    text = config.redacted(_first_line(text))
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"

@@ -135,7 +135,7 @@ class PostgresReadSession:
                 if error.sqlstate != LOCKED or over:
                     raise
                 self._unlock()
-            self._patience.heard()
+            self._patience.restart()
             time.sleep(PAUSE)
 
     def _unlock(self) -> None:
@@ -148,8 +148,8 @@ class PostgresReadSession:
         import adbc_driver_manager
 
         ended = self._shared and (sqlstate == "57P01" or any(mark in text for mark in _ENDED))
-        told = sqlstate == "57014" or _CANCELLED in text
-        cancelled = told and "conflict with recovery" not in text and not self._config.is_over(begun)
+        was_cancelled = sqlstate == "57014" or _CANCELLED in text
+        cancelled = was_cancelled and "conflict with recovery" not in text and not self._config.is_over(begun)
         if not (ended or cancelled):
             return None
         error = LockYielded(
@@ -167,7 +167,7 @@ class PostgresReadSession:
 
     def _failure(self, text: str, sqlstate: str, chunk: Chunk) -> InstepError:
         if DIMENSIONS in text:
-            column = self._config.told(text.split(DIMENSIONS, 1)[1].split('"')[0].splitlines()[0])
+            column = self._config.redacted(text.split(DIMENSIONS, 1)[1].split('"')[0].splitlines()[0])
             hint = "declare the column with its dimensions in the source (integer[][]), then it is read as json"
             return ReadError(f"{chunk.table}: column {column} holds an array of more than one dimension", hint=hint)
         if _TOO_LARGE.search(text):
@@ -184,15 +184,15 @@ class PostgresReadSession:
             if chunk.largest:
                 cursor.execute(chunk.largest)
                 row = cursor.fetchone()
-        said = self._config.told(_server_said(text))
+        message = self._config.redacted(_server_message(text))
         where = f"; the largest, {row[0] or 'without a key'}, has {row[1] >> 20} MB" if row else ""
         return ReadError(
-            f"{chunk.table}: a row is larger than the 1 GB that PostgreSQL sends at once{where} ({said})",
+            f"{chunk.table}: a row is larger than the 1 GB that PostgreSQL sends at once{where} ({message})",
             hint="exclude its largest column, or the row with a row filter",
         )
 
 
-def _server_said(text: str) -> str:
+def _server_message(text: str) -> str:
     return text.partition("ERROR:")[2].strip().splitlines()[0] if "ERROR:" in text else text.splitlines()[0]
 
 

@@ -119,7 +119,7 @@ class PostgresSnapshot:
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
-            return self._config.told(error.diag.message_primary or str(error))
+            return self._config.redacted(error.diag.message_primary or str(error))
         return ""
 
     def transactions(self) -> str:
@@ -199,7 +199,7 @@ def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple
         with translated(config):
             connection.rollback()
             connection.execute(set_statement(settings(config)).encode())
-        return "", config.told(str(error).splitlines()[0])
+        return "", config.redacted(str(error).splitlines()[0])
     return name, ""
 
 

@@ -16,8 +16,8 @@ def quote_table(schema: str, name: str) -> str:
 
 def select(what: str, source: str, *conditions: str) -> str:
     """Return a query; each part is SQL already. Empty conditions are left out."""
-    kept = [c for c in conditions if c]
-    return " ".join(["SELECT", what, "FROM", source, *(["WHERE", " AND ".join(kept)] if kept else [])])
+    terms = [c for c in conditions if c]
+    return " ".join(["SELECT", what, "FROM", source, *(["WHERE", " AND ".join(terms)] if terms else [])])
 
 
 def literal(text: str) -> str:

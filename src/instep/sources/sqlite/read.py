@@ -104,13 +104,13 @@ def _fetch(cursor: sqlite3.Cursor, width: int, size: int, step: int) -> tuple[li
     one, so that wide rows are known before many of them are in memory. Rows are turned into columns while they are
     still in the processor's cache and before the garbage collector looks at them: twice as fast as all at once."""
     columns: list[list[Any]] = [[] for _ in range(width)]
-    held = 0
-    while len(columns[0]) < size and held < BATCH_BYTES and (rows := cursor.fetchmany(min(step, size))):
+    fetched = 0
+    while len(columns[0]) < size and fetched < BATCH_BYTES and (rows := cursor.fetchmany(min(step, size))):
         wide = 0
         for values, part in zip(columns, zip(*rows, strict=True), strict=True):
             values.extend(part)
             wide += _width(part)
-        held += wide
+        fetched += wide
         fits = _FETCH_BYTES * len(rows) // max(wide, 1)
         step = max(1, min(_FETCH_ROWS, _GROWTH * step, fits))
     return (columns if columns[0] else []), step

@@ -23,7 +23,7 @@ from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import Binary, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
-from instep.sources.query import cursor_source, differing, filters, moved_back, ranges, rows_where, wanted
+from instep.sources.query import cursor_source, differing, filters, moved_back, ranges, rows_where, source_columns
 from instep.sources.sqlite.catalog import (
     Contents,
     RowidStorage,
@@ -173,7 +173,7 @@ class SqliteSnapshot:
         """Ranges of the row id of about a million rows; the first and the last are open, so that rows written
         after the snapshot's point (WAL mode) belong to one of them."""
         storage = self._storage(read)
-        out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in wanted(read, columns))
+        out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in source_columns(read, columns))
         select = f"SELECT {out} FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
         within = [*_within(read, rows), *filters(read)]
         count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])

@@ -81,15 +81,15 @@ def _decimal(text: str, target: pa.DataType) -> Decimal:
     number = _finite(text)
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    kept = list(digits)
-    while exponent < -target.scale and kept and kept[-1] == 0:
-        kept.pop()
+    chars = list(digits)
+    while exponent < -target.scale and chars and chars[-1] == 0:
+        chars.pop()
         exponent += 1
-    if exponent < -target.scale and any(kept):
+    if exponent < -target.scale and any(chars):
         raise InvalidValue(f"more than {target.scale} digits after the point")
-    if any(kept) and number.adjusted() >= target.precision - target.scale:
+    if any(chars) and number.adjusted() >= target.precision - target.scale:
         raise InvalidValue(f"more than {target.precision - target.scale} digits before the point")
-    return Decimal((sign, tuple(kept), exponent)) if any(kept) else Decimal(0)
+    return Decimal((sign, tuple(chars), exponent)) if any(chars) else Decimal(0)
 
 
 def _float(text: str, target: pa.DataType) -> float:

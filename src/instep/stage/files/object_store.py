@@ -96,7 +96,7 @@ class ObjectPath:
 
     def read_once(self) -> bytes:
         """Return the same of an object that never changes, which this process then asks for no more."""
-        return _kept(self.uri, frozenset(self.io.items()))
+        return _cached_bytes(self.uri, frozenset(self.io.items()))
 
     def write_bytes(self, content: bytes) -> None:
         """Replace the object's content."""
@@ -221,7 +221,7 @@ def is_object(uri: str) -> bool:
 
 
 @lru_cache(1_000)
-def _kept(uri: str, io: frozenset[tuple[str, str]]) -> bytes:
+def _cached_bytes(uri: str, io: frozenset[tuple[str, str]]) -> bytes:
     return ObjectPath(uri, dict(io)).read_bytes()
 
 
@@ -230,9 +230,9 @@ def _store(bucket: str, io: frozenset[tuple[str, str]]) -> Any:
     """Without keys among the properties they come from the environment or the machine's role."""
     from obstore.store import S3Store
 
-    said = dict(io)
-    config: dict[str, Any] = {word: said[name] for name, word in _WORDS.items() if said.get(name)}
-    if said.get("s3.force-virtual-addressing", "").casefold() == "true":
+    options = dict(io)
+    config: dict[str, Any] = {word: options[name] for name, word in _WORDS.items() if options.get(name)}
+    if options.get("s3.force-virtual-addressing", "").casefold() == "true":
         config["virtual_hosted_style_request"] = True
     client: ClientConfig = {"timeout": "60s", "connect_timeout": "10s"}
     if str(config.get("endpoint", "")).startswith("http://"):
@@ -243,20 +243,20 @@ def _store(bucket: str, io: frozenset[tuple[str, str]]) -> Any:
 @contextmanager
 def _reached(uri: str, *, writing: bool = False) -> Iterator[None]:
     """ConnectError for a store that does not let us in, StageError for one that does not answer as it should."""
-    from obstore import exceptions as said
+    from obstore import exceptions as exceptions
 
     try:
         yield
-    except (said.UnauthenticatedError, said.PermissionDeniedError) as error:
+    except (exceptions.UnauthenticatedError, exceptions.PermissionDeniedError) as error:
         hint = "check the keys among the properties, and what their policy allows"
         raise ConnectError(f"{uri}: the store refuses: {_first(error)}", hint=hint) from None
     except FileNotFoundError:
         if not writing:
             raise
         raise ConnectError(f"{uri}: there is no such bucket", hint="check its name, and s3.endpoint") from None
-    except (said.AlreadyExistsError, said.PreconditionError):
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
         raise
-    except said.BaseError as error:
+    except exceptions.BaseError as error:
         if "NoSuchBucket" in str(error):
             raise ConnectError(f"{uri}: there is no such bucket", hint="check its name, and s3.endpoint") from None
         hint = "check s3.endpoint, s3.region and the bucket's name"

@@ -127,10 +127,10 @@ def children(uri: str, io: Mapping[str, str]) -> list[str]:
     return []
 
 
-def keep_only(uri: str, io: Mapping[str, str], kept: Collection[str]) -> None:
-    """Delete the files of a folder whose URIs are not among `kept`, and the folder if none is. Best effort."""
+def keep_only(uri: str, io: Mapping[str, str], retained: Collection[str]) -> None:
+    """Delete the files of a folder whose URIs are not among `retained`, and the folder if none is. Best effort."""
     place = StorageFolder(uri, io)
-    names = {file.rsplit("/", 1)[-1] for file in kept}
+    names = {file.rsplit("/", 1)[-1] for file in retained}
     if not names:
         remove(uri, io)
         return

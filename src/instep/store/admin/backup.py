@@ -43,10 +43,10 @@ def bring_back(
     begin = _begin(file)
     if begin != _SQLITE:
         with _opened(file, "rt", begin[:2] == b"\x1f\x8b") as lines:
-            return _told(lambda: restore(database, lines, replace=replace), file)
+            return _translate_errors(lambda: restore(database, lines, replace=replace), file)
     with temporary("restore") as folder:
         copy = Path(folder, "state.db")
-        _told(lambda: _whole(file, copy), file)
+        _translate_errors(lambda: _whole(file, copy), file)
         former = Database(f"sqlite:///{copy}", now)
         try:
             with former.read() as connection:
@@ -85,12 +85,12 @@ def _whole(source: Path, target: Path) -> None:
     with closing(sqlite3.connect(url, uri=True)) as there, closing(sqlite3.connect(target)) as here:
         there.backup(here, pages=_PAGES)
         here.execute("PRAGMA journal_mode = DELETE")
-        said = here.execute("PRAGMA integrity_check").fetchone()[0]
-    if said != "ok":
-        raise ConnectError(f"{source} is damaged: {said}", hint="restore an earlier backup")
+        result = here.execute("PRAGMA integrity_check").fetchone()[0]
+    if result != "ok":
+        raise ConnectError(f"{source} is damaged: {result}", hint="restore an earlier backup")
 
 
-def _told(work: Callable[[], Mapping[str, int] | None], file: Path) -> Mapping[str, int]:
+def _translate_errors(work: Callable[[], Mapping[str, int] | None], file: Path) -> Mapping[str, int]:
     try:
         return work() or {}
     except (sqlite3.Error, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:

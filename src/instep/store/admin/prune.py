@@ -96,18 +96,18 @@ def _needed() -> ColumnElement[bool]:
     named = [exists().where(table.c.run == c.id) for table in (accepted, schemas, plans, cursors, backfills)]
     rolled = exists().where(rollout_members.c.connection == c.connection, rollout_members.c.run == c.id)
     altered = exists().where(accepted.c.connection == c.connection, accepted.c.at.between(c.started, c.ended))
-    held = exists().where(table_runs.c.run == c.id, table_runs.c.invalid_values > 0)
-    return or_(last, newest, *named, rolled, altered, held, _last_of_a_table())
+    has_quarantined = exists().where(table_runs.c.run == c.id, table_runs.c.invalid_values > 0)
+    return or_(last, newest, *named, rolled, altered, has_quarantined, _last_of_a_table())
 
 
 def _last_of_a_table() -> ColumnElement[bool]:
     """It has the last word on one of its tables."""
     c, of, later, again = runs.c, table_runs.alias("of"), runs.alias("later_run"), table_runs.alias("again")
-    told_again = exists().where(
+    superseded = exists().where(
         later.c.connection == c.connection,
         later.c.fence > c.fence,
         again.c.run == later.c.id,
         again.c.table_schema == of.c.table_schema,
         again.c.table_name == of.c.table_name,
     )
-    return exists().where(of.c.run == c.id, ~told_again)
+    return exists().where(of.c.run == c.id, ~superseded)

@@ -29,14 +29,14 @@ class OldNames:
 
     def keep(self, connection: str, names: Iterable[OldName]) -> None:
         """Set the old names of the connection to exactly these."""
-        kept = {n.number: n for n in names}
+        by_number = {n.number: n for n in names}
         with self._db.write() as transaction:
             for was in self.of(connection):
                 where = old_names.c.number == was.number
-                if was.number not in kept:
+                if was.number not in by_number:
                     transaction.execute(delete(old_names).where(where))
-                elif kept[was.number] != was:
-                    transaction.execute(update(old_names).where(where).values(**_values(kept[was.number])))
+                elif by_number[was.number] != was:
+                    transaction.execute(update(old_names).where(where).values(**_values(by_number[was.number])))
 
     def extend(self, number: int, until: datetime) -> None:
         with self._db.write() as transaction:

@@ -40,7 +40,7 @@ class Copies:
 
     def add(self, connection: str, table: Ref, place: Ref, *, why: str, rows: int) -> None:
         """Record a copy; do nothing if its place is already recorded."""
-        if any(c.place == place for c in self.standing(connection)):
+        if any(c.place == place for c in self.existing(connection)):
             return
         values = {"table_schema": table[0], "table_name": table[1], "namespace": place[0], "name": place[1]}
         with self._db.write() as transaction:
@@ -54,12 +54,12 @@ class Copies:
             where = (copies.c.number == number, copies.c.ended.is_(None))
             transaction.execute(update(copies).where(*where).values(ended=self._db.now()))
 
-    def standing(self, connection: str) -> list[Copy]:
+    def existing(self, connection: str) -> list[Copy]:
         """Return those that were not purged, oldest first."""
-        return self.standing_of([connection])[connection]
+        return self.existing_of([connection])[connection]
 
-    def standing_of(self, names: Sequence[str]) -> dict[str, list[Copy]]:
-        """`standing` of several connections."""
+    def existing_of(self, names: Sequence[str]) -> dict[str, list[Copy]]:
+        """`existing` of several connections."""
         query = select(copies).where(copies.c.connection.in_(names), copies.c.ended.is_(None))
         with self._db.read() as transaction:
             rows = transaction.execute(query.order_by(copies.c.number))
@@ -68,7 +68,7 @@ class Copies:
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """Copies of renamed tables belong to them under their new names; the copies keep their own."""
         with self._db.write() as transaction:
-            for copy in self.standing(connection):
+            for copy in self.existing(connection):
                 if (to := moves.get(copy.table)) is not None:
                     values = {"table_schema": to[0], "table_name": to[1]}
                     transaction.execute(update(copies).where(copies.c.number == copy.number).values(**values))

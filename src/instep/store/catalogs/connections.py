@@ -174,13 +174,13 @@ class DestinationNames:
 
     def owners(self, destination: str, targets: Iterable[Ref]) -> dict[Ref, str]:
         """Return the connections by (namespace, name) of those `targets` that one owns."""
-        asked, c = set(targets), destination_names.c
+        requested, c = set(targets), destination_names.c
         query = select(c.namespace, c.name, c.connection).where(
-            c.destination == destination, c.namespace.in_({namespace for namespace, _ in asked})
+            c.destination == destination, c.namespace.in_({namespace for namespace, _ in requested})
         )
         with self._db.read() as transaction:
             rows = transaction.execute(query).all()
-        return {(r.namespace, r.name): r.connection for r in rows if (r.namespace, r.name) in asked}
+        return {(r.namespace, r.name): r.connection for r in rows if (r.namespace, r.name) in requested}
 
     def of(self, connection: str) -> dict[Ref, Ref]:
         """Table -> (namespace, name) for all tables of a connection."""

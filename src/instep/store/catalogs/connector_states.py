@@ -21,7 +21,7 @@ from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.engine.keyring import Keyring
 from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
-from instep.store.tables.catalogs import connector_held, connector_states
+from instep.store.tables.catalogs import connector_pending, connector_states
 
 Ref = tuple[str, str]
 
@@ -38,7 +38,7 @@ class ConnectorState:
 
 
 @dataclass(frozen=True)
-class HeldOperations:
+class PendingOperations:
     """Operations on a table that cannot be carried out yet: they are in the folder `place`. `key` is half of the key
     to its files."""
 
@@ -143,7 +143,7 @@ class ConnectorStates:
                 fresh = {"shape": {}, **values}
                 transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
 
-    def hold(self, connection: str, held: Iterable[tuple[Ref, str, int, str]]) -> None:
+    def hold(self, connection: str, entries: Iterable[tuple[Ref, str, int, str]]) -> None:
         """(table, folder, number of operations, half of the key) each."""
         now = self._db.now()
         rows = [
@@ -156,20 +156,20 @@ class ConnectorStates:
                 "at": now,
                 "key": key,
             }
-            for ref, place, operations, key in held
+            for ref, place, operations, key in entries
         ]
         if rows:
             with self._db.write() as transaction:
                 ensure(transaction, connection, now)
-                transaction.execute(insert(connector_held), rows)
+                transaction.execute(insert(connector_pending), rows)
 
-    def held(self, connection: str) -> list[HeldOperations]:
+    def pending(self, connection: str) -> list[PendingOperations]:
         """Return pending operations in the order in which they arrived."""
-        c = connector_held.c
-        query = select(connector_held).where(c.connection == connection).order_by(c.number)
+        c = connector_pending.c
+        query = select(connector_pending).where(c.connection == connection).order_by(c.number)
         with self._db.read() as transaction:
             return [
-                HeldOperations(
+                PendingOperations(
                     row.number, (row.table_schema, row.table_name), row.place, row.operations, row.at, row.key
                 )
                 for row in transaction.execute(query)
@@ -178,12 +178,12 @@ class ConnectorStates:
     def let_go(self, numbers: Sequence[int]) -> None:
         if numbers:
             with self._db.write() as transaction:
-                transaction.execute(connector_held.delete().where(connector_held.c.number.in_(numbers)))
+                transaction.execute(connector_pending.delete().where(connector_pending.c.number.in_(numbers)))
 
     def forget(self, connection: str) -> None:
         """State, shape and what is held."""
         with self._db.write() as transaction:
-            for table in (connector_held, connector_states):
+            for table in (connector_pending, connector_states):
                 transaction.execute(table.delete().where(table.c.connection == connection))
 
 
@@ -203,13 +203,13 @@ class OneConnector:
     def keep_shape(self, shape: Mapping[str, Any]) -> None:
         self.states.keep_shape(self.connection, shape)
 
-    def held(self) -> list[HeldOperations]:
-        return self.states.held(self.connection)
+    def pending(self) -> list[PendingOperations]:
+        return self.states.pending(self.connection)
 
     def done(
         self,
         state: Mapping[str, Any] | None,
-        held: Sequence[tuple[Ref, str, int, str]],
+        entries: Sequence[tuple[Ref, str, int, str]],
         let_go: Sequence[int],
         run: str,
         fence: int,
@@ -218,7 +218,7 @@ class OneConnector:
         with self.states.transaction():
             if state is not None:
                 self.states.save(self.connection, state, run=run, fence=fence)
-            self.states.hold(self.connection, held)
+            self.states.hold(self.connection, entries)
             self.states.let_go(let_go)
 
 

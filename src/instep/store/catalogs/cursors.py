@@ -59,9 +59,9 @@ class Cursors:
     def reading(self, slot: str) -> frozenset[str]:
         """Return the connections that have a table whose log is read from this slot."""
         query = select(cursors.c.connection).distinct()
-        said = cursors.c.cursor.contains(f'"slot": {json.dumps(slot)}', autoescape=True)
+        names_slot = cursors.c.cursor.contains(f'"slot": {json.dumps(slot)}', autoescape=True)
         with self._db.read() as transaction:
-            return frozenset(transaction.execute(query.where(said)).scalars()) if slot else frozenset()
+            return frozenset(transaction.execute(query.where(names_slot)).scalars()) if slot else frozenset()
 
     def forget(self, connection: str, table: Ref) -> None:
         """The next load of the table starts from nothing."""

@@ -37,7 +37,7 @@ class LoadedColumns:
                 values = {"connection": connection, "table_schema": table[0], "table_name": table[1], "at": now}
                 transaction.execute(
                     insert(loaded_columns).values(
-                        **values, columns=[asdict(c) for c in columns], filter=_said(filters.get(table))
+                        **values, columns=[asdict(c) for c in columns], filter=_rules_document(filters.get(table))
                     )
                 )
 
@@ -101,7 +101,7 @@ class LoadedColumns:
             self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in known if t in moves})
 
 
-def _said(one: LoadedRules | None) -> dict[str, object] | None:
+def _rules_document(one: LoadedRules | None) -> dict[str, object] | None:
     return asdict(one) if one is not None and one != LoadedRules() else None
 
 

@@ -183,8 +183,8 @@ class Steps:
 
 
 def _planned(plan: str, number: int, one: PlannedStep) -> dict[str, Any]:
-    said = {"kind": one.kind, "text": one.text, "rows": one.rows, "at_table": one.table}
-    return {"plan": plan, "number": number, "step": one.id, "status": "planned", **said}
+    document = {"kind": one.kind, "text": one.text, "rows": one.rows, "at_table": one.table}
+    return {"plan": plan, "number": number, "step": one.id, "status": "planned", **document}
 
 
 def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[RowMapping]:

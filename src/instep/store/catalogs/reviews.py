@@ -22,7 +22,7 @@ from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import reviews
 
-STANDING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
+EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,16 @@ class Reviews:
         """
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
-            standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
+            existing = {r.key: r for r in self._select(transaction, connection, EXISTING)}
             for finding in {f.key: f for f in findings}.values():
-                if finding.key in standing:
-                    self._see(transaction, standing[finding.key], finding, source_fingerprint, count)
+                if finding.key in existing:
+                    self._see(transaction, existing[finding.key], finding, source_fingerprint, count)
                 else:
                     self._open(transaction, connection, finding, source_fingerprint)
-            gone = standing.keys() - {f.key for f in findings} - set(out_of_sight)
-            ids = [standing[key].id for key in gone if standing[key].table not in unseen]
-            self._close(transaction, ids, "obsolete", STANDING)
-            now = {r.key: r for r in self._select(transaction, connection, STANDING)}
+            gone = existing.keys() - {f.key for f in findings} - set(out_of_sight)
+            ids = [existing[key].id for key in gone if existing[key].table not in unseen]
+            self._close(transaction, ids, "obsolete", EXISTING)
+            now = {r.key: r for r in self._select(transaction, connection, EXISTING)}
             return [now[finding.key] for finding in findings]
 
     def _open(self, transaction: Connection, connection: str, finding: DetectedChange, source: str) -> None:
@@ -111,7 +111,7 @@ class Reviews:
         for a change that is applied or obsolete."""
         with self._db.write() as transaction:
             review = self._one(transaction, review_id)
-            if review.status not in STANDING:
+            if review.status not in EXISTING:
                 raise Conflict(
                     f"change {review.id} is already {review.status}: {review.summary}",
                     hint="see `instep changes list`",
@@ -124,10 +124,10 @@ class Reviews:
         """Return a change that a person has named, rather than a detection found; the one that stands, if there is
         one."""
         with self._db.write() as transaction:
-            standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
-            if finding.key not in standing:
+            existing = {r.key: r for r in self._select(transaction, connection, EXISTING)}
+            if finding.key not in existing:
                 self._open(transaction, connection, finding, "")
-        return self.decide((standing.get(finding.key) or self.standing(connection)[finding.key]).id, "approved", who)
+        return self.decide((existing.get(finding.key) or self.existing(connection)[finding.key]).id, "approved", who)
 
     def snooze(self, review_id: str, until: datetime) -> Review:
         """Leave an open change alone until then; Conflict for one that is not open."""
@@ -166,12 +166,12 @@ class Reviews:
     def applied(self, ids: Iterable[str]) -> None:
         """Mark changes as carried out; those that no longer stand are left alone."""
         with self._db.write() as transaction:
-            self._close(transaction, list(ids), "applied", STANDING)
+            self._close(transaction, list(ids), "applied", EXISTING)
 
     def obsolete(self, ids: Iterable[str]) -> None:
         """Mark changes as gone."""
         with self._db.write() as transaction:
-            self._close(transaction, list(ids), "obsolete", STANDING)
+            self._close(transaction, list(ids), "obsolete", EXISTING)
 
     def _close(
         self, transaction: Connection, ids: Sequence[str], status: ReviewStatus, was: Sequence[ReviewStatus]
@@ -203,9 +203,9 @@ class Reviews:
         with self._db.read() as transaction:
             return self._select(transaction, connection, statuses, limit, scope)
 
-    def standing(self, connection: str) -> dict[str, Review]:
+    def existing(self, connection: str) -> dict[str, Review]:
         """Content key -> the change that is open, approved or rejected."""
-        return {review.key: review for review in self.find(connection, STANDING)}
+        return {review.key: review for review in self.find(connection, EXISTING)}
 
     def _select(
         self,

@@ -14,7 +14,7 @@ from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import schemas
 
-Kept = Literal["source", "destination"]
+CatalogSide = Literal["source", "destination"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SchemaVersion:
     the first), `run` the run that saw or made it ("" for a plan), `identity` the server whose ids are in it."""
 
     connection: str
-    side: Kept
+    side: CatalogSide
     version: int
     fingerprint: str
     at: datetime
@@ -42,7 +42,7 @@ class Schemas:
     def add(
         self,
         connection: str,
-        side: Kept,
+        side: CatalogSide,
         catalog: Catalog,
         *,
         run: str = "",
@@ -62,12 +62,12 @@ class Schemas:
             transaction.execute(insert(schemas).values(**vars(made), catalog=catalog_to_dict(catalog)))
             return True
 
-    def history(self, connection: str, side: Kept) -> list[SchemaVersion]:
+    def history(self, connection: str, side: CatalogSide) -> list[SchemaVersion]:
         """Return all versions, newest first."""
         with self._db.read() as transaction:
             return [SchemaVersion(**row) for row in transaction.execute(_versions(connection, side)).mappings()]
 
-    def latest(self, connection: str, side: Kept) -> Catalog | None:
+    def latest(self, connection: str, side: CatalogSide) -> Catalog | None:
         """Return the newest version's catalog; None before the first."""
         c = schemas.c
         query = select(c.catalog).where(c.connection == connection, c.side == side).order_by(c.version.desc()).limit(1)
@@ -75,7 +75,7 @@ class Schemas:
             data = transaction.execute(query).scalar()
         return None if data is None else catalog_from_dict(data)
 
-    def catalog(self, connection: str, side: Kept, version: int) -> Catalog:
+    def catalog(self, connection: str, side: CatalogSide, version: int) -> Catalog:
         """InstepError if there is no such version."""
         c = schemas.c
         query = select(c.catalog).where(c.connection == connection, c.side == side, c.version == version)

@@ -160,14 +160,14 @@ class Database:
             raise self._error(f"its driver is not installed ({error.name})", "install the driver's package") from error
 
     def _translate(self, error: DBAPIError | NoSuchModuleError) -> InstepError:
-        said = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-        if "database is locked" in said:
+        message = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+        if "database is locked" in message:
             hint = "another instep process is writing; try again when it is done"
             return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)
         for fragment, cause, hint in _CAUSES:
-            if fragment in said.lower():
+            if fragment in message.lower():
                 return self._error(cause, hint)
-        return self._error(said.strip().splitlines()[0], "run `instep doctor`")
+        return self._error(message.strip().splitlines()[0], "run `instep doctor`")
 
     def _error(self, cause: str, hint: str) -> ConnectError:
         return ConnectError(f"the store {self.place} cannot be used: {cause}", hint=hint)

@@ -37,8 +37,8 @@ class Events:
         now = self._db.now()
         rows = [{"connection": e.connection, "at": now, "type": e.type, "data": _data(e)} for e in happened]
         with self._db.write() as transaction:
-            said = insert(events).returning(events.c.number, sort_by_parameter_order=True)
-            numbers = transaction.execute(said, rows).scalars().all()
+            statement = insert(events).returning(events.c.number, sort_by_parameter_order=True)
+            numbers = transaction.execute(statement, rows).scalars().all()
             self._outbox.add(transaction, list(zip(numbers, happened, strict=True)), now)
             self._db.after_commit(partial(_tell, happened))
 
@@ -99,8 +99,8 @@ class Events:
 
 def _data(event: Event) -> dict[str, Any]:
     """Return the fields of an event; errors and reasons without the secrets that this process knows."""
-    told = event.data()
-    return {name: blot(value) if name in _TEXTS and isinstance(value, str) else value for name, value in told.items()}
+    data = event.data()
+    return {name: blot(value) if name in _TEXTS and isinstance(value, str) else value for name, value in data.items()}
 
 
 def _tell(happened: Sequence[Event]) -> None:

@@ -79,7 +79,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Told:
+class NotifiedEvent:
     """An event with what it is to its channel."""
 
     event: LoggedEvent
@@ -123,13 +123,13 @@ class Outbox:
         its job are one piece of news."""
         with self._db.write() as transaction:
             now = self._db.now()
-            taken = {(row.channel, row.batch) for row in transaction.execute(_held_back(now, patience))}
-            held = len(taken)
+            taken = {(row.channel, row.batch) for row in transaction.execute(_urgent_waiting(now, patience))}
+            waiting = len(taken)
             for channel, batch, urgent in transaction.execute(_batches(now)).all():
                 if (channel, batch) not in taken and (urgent or not _just_sent(transaction, channel, batch, now)):
                     _gather(transaction, channel, batch, urgent, now)
                     taken.add((channel, batch))
-            return len(taken) - held
+            return len(taken) - waiting
 
     def claim(self) -> Delivery | None:
         """Return the next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
@@ -145,14 +145,14 @@ class Outbox:
             transaction.execute(update(deliveries).where(d.number == row.number).values(**taken))
             return Delivery(**{**row._mapping, **taken})
 
-    def told(self, delivery: Delivery) -> list[Told]:
+    def events_of(self, delivery: Delivery) -> list[NotifiedEvent]:
         """Return what a delivery is about, in the order in which it happened."""
         query = select(events, outbox.c.notice, outbox.c.severity).join(events, events.c.number == outbox.c.event)
         query = query.where(outbox.c.delivery == delivery.number).order_by(events.c.number)
         with self._db.read() as transaction:
             rows = transaction.execute(query).all()
         return [
-            Told(LoggedEvent(row.number, row.connection, row.at, row.type, row.data), row.notice, row.severity)
+            NotifiedEvent(LoggedEvent(row.number, row.connection, row.at, row.type, row.data), row.notice, row.severity)
             for row in rows
         ]
 
@@ -183,8 +183,8 @@ class Outbox:
                     error=error,
                 )
             )
-            said = update(deliveries).where(*where).values(lease_until=None, error=error, **values)
-            return transaction.execute(said).rowcount == 1
+            statement = update(deliveries).where(*where).values(lease_until=None, error=error, **values)
+            return transaction.execute(statement).rowcount == 1
 
     def retry(self, number: int) -> Delivery:
         """A dead delivery is tried again, now, and as often as a new one; Conflict if it is not dead, InstepError if
@@ -300,7 +300,7 @@ def _batches(now: datetime) -> Any:
     return query.order_by(o.urgent.desc(), o.channel, o.batch)
 
 
-def _held_back(now: datetime, patience: timedelta) -> Any:
+def _urgent_waiting(now: datetime, patience: timedelta) -> Any:
     """(channel, batch) whose urgent notices wait for what belongs to them."""
     o = outbox.c
     running = select(jobs.c.id).where(jobs.c.connection == o.connection, jobs.c.status == "running")

@@ -11,7 +11,7 @@ from instep.store.engine.database import Database
 from instep.store.tables.notices import totals
 
 POSITION, TURN = "position", "turn"
-KEPT_APART = (POSITION, TURN)
+NO_COUNTERS = (POSITION, TURN)
 """Names of rows that are no counters."""
 
 
@@ -52,7 +52,7 @@ def _labels(of: str) -> str:
 
 
 def _values(transaction: Connection, of: str) -> Mapping[str, float]:
-    query = select(totals.c.name, totals.c.value).where(totals.c.name.in_(KEPT_APART), totals.c.labels == _labels(of))
+    query = select(totals.c.name, totals.c.value).where(totals.c.name.in_(NO_COUNTERS), totals.c.labels == _labels(of))
     return {row.name: row.value for row in transaction.execute(query)}
 
 

@@ -26,8 +26,8 @@ class LoggedEvent:
         """The event as it was logged; InstepError for a type that this version does not know."""
         for kind in _kinds(Event):
             if kind.type == self.type:
-                said: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.data.items()}
-                return kind(**said)
+                fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in self.data.items()}
+                return kind(**fields)
         raise InstepError(f"event {self.number} has the unknown type {self.type}", hint="update instep")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, insert, select, update
 
 from instep.store.engine.database import Database
-from instep.store.history.positions import KEPT_APART
+from instep.store.history.positions import NO_COUNTERS
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.tables.catalogs import events
 from instep.store.tables.notices import totals
@@ -44,7 +44,7 @@ class Totals:
     def all(self) -> dict[Total, float]:
         """Return what is counted so far, without events that were not folded yet."""
         with self._db.read() as transaction:
-            rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *KEPT_APART)))).all()
+            rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *NO_COUNTERS)))).all()
         return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in rows}
 
     def fold(self, count: Callable[[Sequence[LoggedEvent]], Counted], batch: int = BATCH) -> int:

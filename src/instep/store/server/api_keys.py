@@ -145,6 +145,6 @@ def _one(transaction: Connection, key_id: str) -> ApiKey:
     if row is None:
         raise InstepError(f"no API key {key_id!r} is known", hint="see `instep keys list`")
     query = select(api_secrets).where(api_secrets.c.key == key_id).order_by(api_secrets.c.created, api_secrets.c.digest)
-    kept = tuple(ApiSecret(s.prefix, s.created, s.expires, s.last_used) for s in transaction.execute(query))
-    values: dict[str, Any] = {**row, "groups": tuple(row["groups"]), "secrets": kept}
+    secrets = tuple(ApiSecret(s.prefix, s.created, s.expires, s.last_used) for s in transaction.execute(query))
+    values: dict[str, Any] = {**row, "groups": tuple(row["groups"]), "secrets": secrets}
     return ApiKey(**values)

@@ -33,7 +33,7 @@ class Gauges:
     notifications: Mapping[tuple[tuple[str, str], ...], int] = field(default_factory=dict)
 
 
-class Standings:
+class StoreGauges:
     def __init__(self, database: Database, workers: Workers, outbox: Outbox) -> None:
         self._db, self._workers, self._outbox = database, workers, outbox
 

@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select
 from instep.store.engine.database import Database
 from instep.store.tables.server import idempotency
 
-KEPT = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 _SALT = hashlib.blake2b.SALT_SIZE
 
 
@@ -41,7 +41,7 @@ class Idempotency:
     def find(self, caller: str, token: str) -> StoredAnswer | None:
         """Return what `caller` was told the first time it sent this token, within a day."""
         c = idempotency.c
-        query = select(idempotency).where(c.caller == caller, c.token == token, c.at > self._db.now() - KEPT)
+        query = select(idempotency).where(c.caller == caller, c.token == token, c.at > self._db.now() - RETENTION)
         with self._db.read() as transaction:
             row = transaction.execute(query).first()
         return StoredAnswer(row.request, row.status, row.body) if row else None
@@ -50,7 +50,7 @@ class Idempotency:
         """Store an answer in the transaction of its effect. Answers older than a day are deleted."""
         c, now = idempotency.c, self._db.now()
         with self._db.write() as transaction:
-            transaction.execute(delete(idempotency).where(c.at <= now - KEPT))
+            transaction.execute(delete(idempotency).where(c.at <= now - RETENTION))
             digest = _digest(request, secrets.token_bytes(_SALT))
             values = {"request": digest, "status": status, "body": dict(body)}
             transaction.execute(insert(idempotency).values(caller=caller, token=token, at=now, **values))

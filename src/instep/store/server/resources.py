@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from instep.errors import Conflict
-from instep.model import KeptKind
+from instep.model import StoredKind
 from instep.operations.kinds import ObjectKind
 from instep.store.engine.database import Database
 from instep.store.tables.server import object_links as links
@@ -33,7 +33,7 @@ class StoredObject:
     """`version` counts the writes of the object, from 1; `id` is never used again. Secrets in `spec` are references
     `${secret:ID}`."""
 
-    kind: KeptKind
+    kind: StoredKind
     name: str
     id: str
     spec: Mapping[str, Any]
@@ -61,7 +61,7 @@ class StoredResources:
 
     def put(
         self,
-        kind: KeptKind,
+        kind: StoredKind,
         name: str,
         spec: Mapping[str, Any],
         *,
@@ -89,7 +89,7 @@ class StoredResources:
             assert found is not None
             return _object(found)
 
-    def check(self, kind: KeptKind, name: str, expected: int | None) -> None:
+    def check(self, kind: StoredKind, name: str, expected: int | None) -> None:
         """Conflict if the object does not have the expected version; see `put`."""
         found = self.get(kind, name) if expected is not None else None
         version = found.version if found else 0
@@ -105,12 +105,12 @@ class StoredResources:
             hint="read it again and repeat the change",
         )
 
-    def get(self, kind: KeptKind, name: str) -> StoredObject | None:
+    def get(self, kind: StoredKind, name: str) -> StoredObject | None:
         with self._db.read() as transaction:
             row = _row(transaction, kind, name)
         return _object(row) if row else None
 
-    def several(self, kind: KeptKind, names: Collection[str]) -> list[StoredObject]:
+    def several(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
         """Return those of these that there are, by name."""
         query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
         with self._db.read() as transaction:
@@ -121,7 +121,7 @@ class StoredResources:
             row = transaction.execute(select(objects).where(objects.c.id == id)).first()
         return _object(row) if row else None
 
-    def names(self, kind: KeptKind) -> tuple[str, ...]:
+    def names(self, kind: StoredKind) -> tuple[str, ...]:
         """Return all names in their order."""
         query = select(objects.c.name).where(objects.c.kind == kind)
         with self._db.read() as transaction:
@@ -142,7 +142,7 @@ class StoredResources:
 
     def page(
         self,
-        kind: KeptKind,
+        kind: StoredKind,
         *,
         after: str = "",
         limit: int = 100,
@@ -160,7 +160,7 @@ class StoredResources:
         with self._db.read() as transaction:
             return [_object(row) for row in transaction.execute(query)]
 
-    def count(self, kind: KeptKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
+    def count(self, kind: StoredKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
         with self._db.read() as transaction:
             query = _filtered(select(func.count()).select_from(objects), kind, name, links)
             return int(transaction.execute(query).scalar_one())
@@ -171,13 +171,13 @@ class StoredResources:
         with self._db.read() as transaction:
             return sorted((row.kind, row.name) for row in transaction.execute(query))
 
-    def linked(self, kind: KeptKind, any_of: Iterable[Link]) -> set[str]:
+    def linked(self, kind: StoredKind, any_of: Iterable[Link]) -> set[str]:
         """Return the names of all objects that have one of these links."""
         query = _with_one(select(objects.c.name).where(objects.c.kind == kind), kind, any_of)
         with self._db.read() as transaction:
             return set(transaction.execute(query).scalars())
 
-    def delete(self, kind: KeptKind, name: str, *, expected: int | None = None) -> StoredObject | None:
+    def delete(self, kind: StoredKind, name: str, *, expected: int | None = None) -> StoredObject | None:
         """Delete an object and answer what it was, None if there was none; Conflict as `put`."""
         with self._db.write() as transaction:
             self.check(kind, name, expected)
@@ -193,11 +193,11 @@ def new_id() -> str:
     return random.choice(_ID_CHARACTERS[:24]) + "".join(rest)
 
 
-def _is(kind: KeptKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _is(kind: StoredKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return objects.c.kind == kind, objects.c.name == name
 
 
-def _row(transaction: Connection, kind: KeptKind, name: str) -> Row[Any] | None:
+def _row(transaction: Connection, kind: StoredKind, name: str) -> Row[Any] | None:
     return transaction.execute(select(objects).where(*_is(kind, name))).first()
 
 
@@ -205,14 +205,14 @@ def _object(row: Row[Any]) -> StoredObject:
     return StoredObject(**{**row._mapping, "tags": tuple(row.tags)})
 
 
-def _link(transaction: Connection, kind: KeptKind, name: str, wanted: Iterable[Link]) -> None:
+def _link(transaction: Connection, kind: StoredKind, name: str, wanted: Iterable[Link]) -> None:
     transaction.execute(delete(links).where(links.c.kind == kind, links.c.name == name))
     rows = [{"kind": kind, "name": name, "what": what, "value": value} for what, value in dict.fromkeys(wanted)]
     if rows:
         transaction.execute(insert(links), rows)
 
 
-def _filtered(query: Select[Any], kind: KeptKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
+def _filtered(query: Select[Any], kind: StoredKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
     query = query.where(objects.c.kind == kind)
     if name:
         query = query.where(objects.c.name.icontains(name, autoescape=True))
@@ -222,14 +222,14 @@ def _filtered(query: Select[Any], kind: KeptKind, name: str, wanted: Iterable[Li
     return query
 
 
-def _with_one(query: Select[Any], kind: KeptKind, wanted: Iterable[Link]) -> Select[Any]:
+def _with_one(query: Select[Any], kind: StoredKind, wanted: Iterable[Link]) -> Select[Any]:
     fitting = [and_(links.c.what == what, links.c.value == value) for what, value in wanted]
     if not fitting:
         return query
     return query.where(objects.c.name.in_(select(links.c.name).where(links.c.kind == kind, or_(*fitting))))
 
 
-def _is_called(kind: KeptKind, called: Called) -> ColumnElement[bool]:
+def _is_called(kind: StoredKind, called: Called) -> ColumnElement[bool]:
     there = (links.c.kind == kind, links.c.what == "destination", links.c.value.in_(called.destinations))
-    said = objects.c.spec[called.path].as_string() == called.name
-    return or_(objects.c.name == called.name, said, objects.c.name.in_(select(links.c.name).where(*there)))
+    name = objects.c.spec[called.path].as_string() == called.name
+    return or_(objects.c.name == called.name, name, objects.c.name.in_(select(links.c.name).where(*there)))

@@ -168,7 +168,7 @@ table_runs = Table(
     error_column(),
 )
 
-HELD = "table_runs.invalid_values > 0"
+QUARANTINED = "table_runs.invalid_values > 0"
 some_while("ix_table_runs_held", table_runs, ("run",), "invalid_values > 0")
 
 cursors = Table(
@@ -414,7 +414,7 @@ connector_states = Table(
     Column("at", Utc, nullable=False),
 )
 
-connector_held = Table(
+connector_pending = Table(
     "connector_held",
     metadata,
     number_column(),
@@ -426,4 +426,4 @@ connector_held = Table(
     Column("at", Utc, nullable=False),
     sqlite_autoincrement=True,
 )
-Index("ix_connector_held_connection", connector_held.c.connection)
+Index("ix_connector_held_connection", connector_pending.c.connection)

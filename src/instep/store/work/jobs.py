@@ -47,7 +47,7 @@ def backoff(attempt: int, name: str) -> timedelta:
 
 WAITED_FOR = 100
 """The priority of a job whose answer somebody waits for; some lanes run nothing else."""
-ASKED = 50
+REQUESTED = 50
 SCHEDULED = 0
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time; one of them may be a detection."""
@@ -105,7 +105,7 @@ class Jobs:
             return job, True
 
     def _join(self, transaction: Connection, job: Job, who: str) -> None:
-        if not who or not policy_of(job.kind).shared or asked_by(job.who, who):
+        if not who or not policy_of(job.kind).shared or requested_by(job.who, who):
             return
         people = f"{job.who or job.why or 'the schedule'}, {who}"
         transaction.execute(update(jobs).where(jobs.c.id == job.id).values(who=people))
@@ -143,7 +143,7 @@ class Jobs:
         """Raise Fenced once the job belongs to somebody else. Inside `store.transaction()` nothing can come between
         this and what is written next."""
         with self._db.read() as transaction:
-            if transaction.execute(select(jobs.c.id).where(*_held(job))).first() is None:
+            if transaction.execute(select(jobs.c.id).where(*_leased(job))).first() is None:
                 raise _fenced(job)
 
     def note_run(self, job: Job, run: str) -> None:
@@ -260,7 +260,7 @@ class Jobs:
             return self._get(transaction, job.id)
 
     def _change(self, transaction: Connection, job: Job, **values: Any) -> None:
-        if transaction.execute(update(jobs).where(*_held(job)).values(**values)).rowcount != 1:
+        if transaction.execute(update(jobs).where(*_leased(job)).values(**values)).rowcount != 1:
             raise _fenced(job)
 
     def get(self, job_id: str, scope: Collection[str] | None = None) -> Job:
@@ -417,7 +417,7 @@ def _of(scope: Collection[str]) -> ColumnElement[bool]:
     return or_(c.connection.in_(sorted(scope)), rollout)
 
 
-def asked_by(people: str, who: str) -> bool:
+def requested_by(people: str, who: str) -> bool:
     """Return whether this person is, alone or with others, who has asked for a job; `people` is its `who`."""
     return f", {who}, " in f", {people}, "
 
@@ -442,7 +442,7 @@ def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, opt
     transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
 
 
-def _held(job: Job) -> tuple[ColumnElement[bool], ...]:
+def _leased(job: Job) -> tuple[ColumnElement[bool], ...]:
     return jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.status == "running"
 
 

@@ -136,7 +136,7 @@ class Rollouts:
         with self._db.write() as transaction:
             row = self._allowed(transaction, id, allowed)
             owner, now = this_process(), self._db.now()
-            said = {} if as_is else {"status": "running", "why": ""}
+            values = {} if as_is else {"status": "running", "why": ""}
             self._set(
                 transaction,
                 row.id,
@@ -145,7 +145,7 @@ class Rollouts:
                 pid=owner.pid,
                 pid_started=owner.started,
                 lease_until=now + self.lease,
-                **said,
+                **values,
             )
             return _rollout(_one(transaction, row.id))
 
@@ -200,8 +200,8 @@ class Rollouts:
         """End this process's part. What a person has stopped meanwhile stays stopped."""
         with self._db.write() as transaction:
             row = self._check(transaction, rollout)
-            said = {"status": status, "why": why} if row.status == "running" else {}
-            self._set(transaction, rollout.id, **said, **_FREE)
+            values = {"status": status, "why": why} if row.status == "running" else {}
+            self._set(transaction, rollout.id, **values, **_FREE)
             return _rollout(_one(transaction, rollout.id))
 
     def stop(self, id: str, why: str) -> Rollout:

@@ -22,7 +22,7 @@ from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.engine.owner import Owner, this_process
 from instep.store.history.events import Events
-from instep.store.tables.catalogs import HELD, connections, runs, table_runs
+from instep.store.tables.catalogs import QUARANTINED, connections, runs, table_runs
 from instep.store.tables.queue import LOST, MOVES, jobs
 
 LEASE = timedelta(seconds=60)
@@ -201,15 +201,15 @@ class Runs:
         with self._db.read() as transaction:
             return [_table_run(row) for row in transaction.execute(query)]
 
-    def ever_held(self, connection: str) -> bool:
+    def has_quarantined(self, connection: str) -> bool:
         """Return whether a run of the connection has put anything into quarantine."""
-        return bool(self.that_held([connection]))
+        return bool(self.with_quarantined([connection]))
 
-    def that_held(self, names: Sequence[str]) -> frozenset[str]:
+    def with_quarantined(self, names: Sequence[str]) -> frozenset[str]:
         """Return those of these connections of which a run has put anything into quarantine. By an index of its own."""
         query = select(runs.c.connection).join(table_runs, runs.c.id == table_runs.c.run).distinct()
         with self._db.read() as transaction:
-            where = (runs.c.connection.in_(names), text(HELD))
+            where = (runs.c.connection.in_(names), text(QUARANTINED))
             return frozenset(transaction.execute(query.where(*where)).scalars())
 
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:

@@ -79,11 +79,11 @@ class Troubles:
             )
             for r in tables
         ]
-        told = {name for name, trouble in found if trouble.what == "failed"}
+        failed_names = {name for name, trouble in found if trouble.what == "failed"}
         found += [
             (r.connection, Trouble("sync", r.error))
             for r in last
-            if r.connection not in told and r.status in FAILED and r.error
+            if r.connection not in failed_names and r.status in FAILED and r.error
         ]
         begun = {r.connection: r for r in last}
         found += [  # what ended before a run of it began

@@ -85,5 +85,5 @@ def without(table: Table, names: list[str]) -> Table:
     if not names:
         return table
     broken = any(c.key for c in table.columns if c.name in names)
-    kept = (replace(c, key=0) if broken and c.key else c for c in table.columns if c.name not in names)
-    return replace(table, columns=tuple(kept), cursor=None if table.cursor in names else table.cursor)
+    columns = (replace(c, key=0) if broken and c.key else c for c in table.columns if c.name not in names)
+    return replace(table, columns=tuple(columns), cursor=None if table.cursor in names else table.cursor)

@@ -70,11 +70,11 @@ def _touched(table: Table, change: Change) -> Table:
     is how an approved type that old rows do not fit is taken."""
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
-    kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
+    columns = tuple(c for c in table.columns if (c.name == name if name else c.key))
     if change.kind not in _OF_THEIR_OWN:
-        kept = tuple(replace(c, nullable=True, default=None, comment=None) for c in kept)
+        columns = tuple(replace(c, nullable=True, default=None, comment=None) for c in columns)
     cursor = None if name else table.cursor
-    return replace(table, columns=kept, comment=None, alias="", extra=None, generation=0, cursor=cursor)
+    return replace(table, columns=columns, comment=None, alias="", extra=None, generation=0, cursor=cursor)
 
 
 def _print(table: Table | None) -> str:
@@ -95,7 +95,7 @@ def moved(review: Review, now: str) -> str:
     return " and ".join(sides)
 
 
-def asked_again(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
+def reopened(decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
     """Return changes whose approval has become stale wait for a person again, whatever policy would leave out in
     silence. `answers` by content key, with the stale ones open."""
 

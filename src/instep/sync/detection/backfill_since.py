@@ -31,12 +31,12 @@ def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: 
     """Record cursors for columns that are newly blocked. Of a table without a record nobody knows where its cursor is:
     its first load may have been killed behind its commit."""
     decisions = tuple(decisions)
-    held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
-    if not held:
+    pending = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
+    if not pending:
         return
     places, cursors = TableRenames.of(decisions), context.store.cursors.of(context.name)
     found: dict[Seen, str] = {}
-    for change in held:
+    for change in pending:
         assert isinstance(change, ColumnAdded)
         table = accepted.get(places.before(change))
         at = cursors.get(table.ref) if table is not None else None
@@ -46,7 +46,7 @@ def note_cursors(context: SyncContext, decisions: Iterable[Decision], accepted: 
     context.store.watermarks.add(context.name, found)
 
 
-def was_held(context: SyncContext, table: Table | None, change: Change) -> bool:
+def was_pending(context: SyncContext, table: Table | None, change: Change) -> bool:
     """Return whether a column was held while the cursor of its accepted table went on."""
     return (
         table is not None

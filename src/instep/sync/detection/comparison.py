@@ -15,7 +15,7 @@ from instep.schema.planning.projection import pair_tables
 from instep.schema.planning.reread import LoadedColumn
 from instep.schema.policy.policy import Decision, Explicit, decide
 from instep.schema.policy.type_choice import is_type_choice, with_types
-from instep.schema.selection.overrides import SelectionSides, Switch, said, sides
+from instep.schema.selection.overrides import SelectionSides, Switch, chosen, sides
 from instep.schema.selection.selection import Selection, hashed, is_on, select_columns
 from instep.sources.base import Discovery
 from instep.spans import span, tell
@@ -75,7 +75,7 @@ class DetectionInputs:
         review = self.answers.get(key(change))
         counts = None if own_word(self.context, change.kind, review) else review
         typed: Explicit | None = "typed" if is_type_choice(change) else None
-        return _answer(change, counts, self.listing) or said(self.chosen.now, change, self.source) or typed
+        return _answer(change, counts, self.listing) or chosen(self.chosen.now, change, self.source) or typed
 
 
 def gather(context: SyncContext, discovery: Discovery, *, stored: bool, recalled: bool) -> DetectionInputs:
@@ -91,12 +91,12 @@ def gather(context: SyncContext, discovery: Discovery, *, stored: bool, recalled
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
     switches = store.switches.of(context.name)
-    chosen = sides(context.said, switches, discovery.catalog, accepted, discovery.identity)
+    chosen = sides(context.project_selection, switches, discovery.catalog, accepted, discovery.identity)
     context = replace(context, selection=chosen.now, before=chosen.before)
     closed = {**unusable(discovery.catalog, accepted), **discovery.denied}
     access = restrict(discovery.catalog, accepted, closed, context.selection)
     source = _settled(context, access.source, accepted)
-    answers = store.reviews.standing(context.name)
+    answers = store.reviews.existing(context.name)
     missing = missing_includes(context, discovery, accepted, recalled=recalled)
     return DetectionInputs(
         context,

@@ -56,7 +56,7 @@ from instep.sources.stream import Streams
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.approval_fingerprint import ApprovalFingerprint, asked_again
+from instep.sync.detection.approval_fingerprint import ApprovalFingerprint, reopened
 from instep.sync.detection.backfill_since import note_cursors
 from instep.sync.detection.comparison import Comparison, DetectionInputs, compare, gather
 from instep.sync.detection.drift import Drift
@@ -73,10 +73,10 @@ KINDS = ("table.removed", "column.removed")
 
 
 def returned(
-    standing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
+    existing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
 ) -> Iterator[tuple[Ref, str]]:
-    """Accepted tables, and why: of the `standing` removals (by content key) those that are not `found` any more."""
-    for content_key, review in standing.items():
+    """Accepted tables, and why: of the `existing` removals (by content key) those that are not `found` any more."""
+    for content_key, review in existing.items():
         if review.kind not in KINDS or content_key in found:
             continue
         table, now = accepted.get(review.table), source.get(review.table)
@@ -143,15 +143,15 @@ class DetectionResult:
     def replaced(self) -> frozenset[Ref]:
         """Accepted tables whose replacement under the same name is not accepted."""
         places = TableRenames.of(self.decisions)
-        held = (d.change for d in self.decisions if d.change.kind == "table.replaced" and not d.applied)
-        return frozenset(map(places.before, held))
+        pending = (d.change for d in self.decisions if d.change.kind == "table.replaced" and not d.applied)
+        return frozenset(map(places.before, pending))
 
     def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
         """Accepted tables whose key is not the source's any more, which has not been accepted: rows that differ would
         meet as one. `moved`: by the names that renames give them, once they are applied."""
         places = TableRenames.of(self.decisions)
-        held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
-        keyed = [d for d in held if (t := self.accepted.get(places.before(d.change))) and t.key]
+        pending = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
+        keyed = [d for d in pending if (t := self.accepted.get(places.before(d.change))) and t.key]
         place = places.after if moved else places.before
         return {place(d.change): f"{describe(d.change)}: not applied, {self.state_of(d)}" for d in keyed}
 
@@ -200,7 +200,7 @@ class Evidence:
     """New columns that look personal."""
     changes: tuple[Change, ...]
     """The changes, with columns that look personal as changes of their own."""
-    kept: tuple[Change, ...]
+    overflow: tuple[Change, ...]
     """Columns that wait and whose values are kept as JSON, which are still at the source."""
     collisions: tuple[NameCollided, ...]
     """Names in use that a person was asked about."""
@@ -223,15 +223,15 @@ def sample(
     context, answers = inputs.context, dict(inputs.answers)
     personal = suspects(context, comparison.changes, inputs.source, answers, look=assumed is None)
     changes = split(comparison.changes, personal)
-    kept = left_behind(_columns_asked(answers), changes, inputs.accepted, inputs.source)
-    fingerprint = ApprovalFingerprint.of([*changes, *kept], inputs.source, inputs.accepted)
-    collisions = _names_asked(answers)
-    stale = fingerprint.stale([*changes, *kept, *collisions], answers)
+    left = left_behind(_columns_answered(answers), changes, inputs.accepted, inputs.source)
+    fingerprint = ApprovalFingerprint.of([*changes, *left], inputs.source, inputs.accepted)
+    collisions = _collisions_answered(answers)
+    stale = fingerprint.stale([*changes, *left, *collisions], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
     explicit = replace(inputs, answers=answers).explicit
     doubt = suspect(context, changes, inputs.discovery, fingerprint, answers, explicit, opened)
     past = _past(context) if any(isinstance(c, Retype) for c in doubt.changes) else ()
-    return Evidence(personal, tuple(changes), tuple(kept), tuple(collisions), fingerprint, stale, answers, doubt, past)
+    return Evidence(personal, tuple(changes), tuple(left), tuple(collisions), fingerprint, stale, answers, doubt, past)
 
 
 def decide_changes(
@@ -241,17 +241,17 @@ def decide_changes(
     context, accepted, source, answers = inputs.context, inputs.accepted, inputs.source, evidence.answers
     inputs = replace(inputs, answers=answers)
     decisions, proposals = decide_all(
-        [*evidence.doubt.changes, *evidence.kept],
+        [*evidence.doubt.changes, *evidence.overflow],
         context.policy,
         explicit=inputs.explicit,
         tags=context.tags,
         suspected=evidence.doubt.proposals,
     )
-    decisions = asked_again(evidence.doubt.explained(stay_off(decisions, inputs.listing.is_off)), answers)
+    decisions = reopened(evidence.doubt.explained(stay_off(decisions, inputs.listing.is_off)), answers)
     seen = {k: r.seen + count for k, r in answers.items()}
-    held = {k for k, r in answers.items() if r.rule == MASS_REMOVAL and r.status == "open"}
+    pending = {k for k, r in answers.items() if r.rule == MASS_REMOVAL and r.status == "open"}
     proven = inputs.discovery.proves_absence
-    decisions = confirm_removals(decisions, accepted, seen=seen, proven=proven, held=held)
+    decisions = confirm_removals(decisions, accepted, seen=seen, proven=proven, pending=pending)
 
     def name(fact: NameCollided) -> Decision:
         return decide(fact, context.policy, explicit=inputs.explicit(fact), tags=context.tags)
@@ -261,7 +261,7 @@ def decide_changes(
     guard = PrivacyGuard(inputs.chosen, source, accepted, before, answers)
     decisions = hold_personal(guard.hold(met.decisions), evidence.personal)
     bounded = _bounded(inputs, evidence, decisions)
-    decisions = explained(bounded, evidence.kept, f"{context.naming.prefix}extra")
+    decisions = explained(bounded, evidence.overflow, f"{context.naming.prefix}extra")
     decisions = second_person(context, met.settled(settle(decisions, accepted)), answers)
     return _result(inputs, comparison, evidence, decisions, proposals, stored=stored)
 
@@ -305,12 +305,12 @@ def _result(
     )
 
 
-def _names_asked(answers: Mapping[str, Review]) -> list[NameCollided]:
+def _collisions_answered(answers: Mapping[str, Review]) -> list[NameCollided]:
     found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
     return [change for change in found if isinstance(change, NameCollided)]
 
 
-def _columns_asked(answers: Mapping[str, Review]) -> list[Change]:
+def _columns_answered(answers: Mapping[str, Review]) -> list[Change]:
     return [change_from_dict(r.change) for r in answers.values() if r.kind == ColumnAdded.kind]
 
 
@@ -324,8 +324,8 @@ def _bounded(inputs: DetectionInputs, evidence: Evidence, decisions: Sequence[De
     """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
     answered."""
     rules = {k: r.rule for k, r in evidence.answers.items()}
-    held = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
-    decisions = limit_columns(decisions, inputs.context.max_new_columns, held)
+    over_limit = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
+    decisions = limit_columns(decisions, inputs.context.max_new_columns, over_limit)
     return hold_flapping(decisions, evidence.past) if retypes(decisions) else decisions
 
 
@@ -349,7 +349,7 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
     store, source_print = context.store, fingerprint(detection.source)
     sight = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
     with context.transaction():
-        known = store.reviews.standing(context.name)  # another detection may have been recorded since this one was made
+        known = store.reviews.existing(context.name)  # another detection may have been recorded since this one was made
         decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)
         findings = [_finding(d, sight, detection.doubt) for d in decided]
         findings += detection.doubt.findings(sight)
@@ -384,11 +384,11 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
     return {r.key: r for r in reviews}
 
 
-def asked(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
+def waiting_ids(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """Return the ids of the changes that wait for a person now; snoozed ones wait later."""
-    held = [reviews[key(d.change)] for d in detection.waiting]
-    held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
-    return tuple(r.id for r in held if not context.store.reviews.is_asleep(r))
+    waiting = [reviews[key(d.change)] for d in detection.waiting]
+    waiting += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
+    return tuple(r.id for r in waiting if not context.store.reviews.is_asleep(r))
 
 
 def remember(context: SyncContext, detection: DetectionResult) -> None:
@@ -409,7 +409,7 @@ def look_at(context: SyncContext, known: CachedDiscovery) -> DetectionResult:
     same = context.store.discoveries.fingerprint(context.name) == known.fingerprint and not has_weak_ids(known.catalog)
     if same:
         context.store.discoveries.touch(context.name)
-    return detect(context, seen_then(known), stored=same)
+    return detect(context, to_discovery(known), stored=same)
 
 
 def _known(context: SyncContext) -> Discovery | None:
@@ -421,14 +421,14 @@ def _known(context: SyncContext) -> Discovery | None:
     if known is None or has_weak_ids(known.catalog):
         return None
     context.store.discoveries.touch(context.name)
-    return seen_then(known)
+    return to_discovery(known)
 
 
 def has_weak_ids(catalog: Catalog) -> bool:
     return any(t.id and t.id.startswith(WEAK) for t in catalog.tables)
 
 
-def seen_then(known: CachedDiscovery) -> Discovery:
+def to_discovery(known: CachedDiscovery) -> Discovery:
     """Return the stored discovery as the source gave it."""
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
@@ -438,7 +438,9 @@ def recall(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResu
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
     known = context.store.discoveries.get(context.name)
     return (
-        detect(context, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
+        detect(context, to_discovery(known), count=False, stored=True, assumed=assumed, recalled=True)
+        if known
+        else None
     )
 
 

@@ -35,19 +35,19 @@ class Drift:
     def changes(self) -> list[DestinationDrifted]:
         return [DestinationDrifted(ref, detail(found)) for ref, found in sorted(self.found.items())]
 
-    def held(self, decisions: Iterable[Decision]) -> dict[Ref, tuple[str, str]]:
+    def stopped(self, decisions: Iterable[Decision]) -> dict[Ref, tuple[str, str]]:
         """Accepted tables that must be left alone, as (status, why): what differs was not approved, and they cannot
         be loaded as they are."""
-        said = {d.change.table: d for d in decisions if isinstance(d.change, DestinationDrifted) and not d.applied}
+        pending = {d.change.table: d for d in decisions if isinstance(d.change, DestinationDrifted) and not d.applied}
         return {
-            ref: ("paused" if said[ref].needs_review else "failed", _why(found))
+            ref: ("paused" if pending[ref].needs_review else "failed", _why(found))
             for ref, found in self.found.items()
-            if ref in said and any(d.what not in LOADABLE for d in found)
+            if ref in pending and any(d.what not in LOADABLE for d in found)
         }
 
     def approved(self, decisions: Iterable[Decision]) -> frozenset[Ref]:
-        said = {d.change.table for d in decisions if isinstance(d.change, DestinationDrifted) and d.applied}
-        return frozenset(self.found.keys() & said)
+        refs = {d.change.table for d in decisions if isinstance(d.change, DestinationDrifted) and d.applied}
+        return frozenset(self.found.keys() & refs)
 
 
 def _why(found: tuple[Difference, ...]) -> str:
@@ -63,12 +63,12 @@ def compare(context: SyncContext, accepted: Catalog) -> Drift:
     refs = {t.ref: destination_ref(t, context.naming) for t in accepted.tables if not t.retained}
     left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
     there, _ = inspected(context, [refs[ref] for ref in left])
-    left = _ever_there(context, {ref: (table, there.get(refs[ref])) for ref, table in left.items()})
+    left = _existed(context, {ref: (table, there.get(refs[ref])) for ref, table in left.items()})
     pairs = {ref: differences(table, there.get(refs[ref]), context.naming.prefix) for ref, table in left.items()}
     return Drift({ref: found for ref, found in pairs.items() if found}, left)
 
 
-def _ever_there(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
+def _existed(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
     """Without the tables that are not there because the run that accepted them has died, or has not come yet, to their
     first rows, with which they appear."""
     gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
@@ -129,7 +129,7 @@ def as_left(context: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catal
     reviews that are answered now) stay remembered as they were left."""
     answered = set(done)
     open_ = [
-        r for r in context.store.reviews.standing(context.name).values() if r.kind == KIND and r.id not in answered
+        r for r in context.store.reviews.existing(context.name).values() if r.kind == KIND and r.id not in answered
     ]
     before = context.store.schemas.latest(context.name, "destination") if open_ else None
     if before is None:

@@ -35,8 +35,8 @@ def current(met: RowLookup, prefix: str) -> RowLookup:
     if mark not in met.rows.column_names:
         return met
     stands = pc.fill_null(met.rows.column(mark), False)
-    kept = pc.indices_nonzero(stands).to_pylist()
-    return replace(met, rows=met.rows.take(pa.array(kept, pa.int64())), numbers=[met.numbers[i] for i in kept])
+    indices = pc.indices_nonzero(stands).to_pylist()
+    return replace(met, rows=met.rows.take(pa.array(indices, pa.int64())), numbers=[met.numbers[i] for i in indices])
 
 
 LARGEST = 50_000_000
@@ -148,23 +148,23 @@ class _EvidenceReader:
         rows = self.source_rows(every, spread=True)
         names = [c.place for c in keys]
         unique = _first_of_each(rows[: len(keys)])
-        asked = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
-        if not len(asked):
+        key_values = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
+        if not len(key_values):
             return [Sample(note="no rows at the source to compare with")] * len(wanted)
-        met = current(self.context.destination.write.lookup_rows(self.there, asked), self.context.naming.prefix)
+        met = current(self.context.destination.write.lookup_rows(self.there, key_values), self.context.naming.prefix)
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
         old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
         mark = f"{self.context.naming.prefix}deleted"
         gone = met.rows.column(mark).to_pylist() if mark in met.rows.column_names else [False] * len(met.rows)
-        kept = [
+        matching = [
             i
             for i, dead in enumerate(gone)
             if not dead and all(_same(o[i], n[i]) for o, n in self.stamped(stamps, old, new))
         ]
         first = len(stamps)
         return [
-            _compared([o[i] for i in kept], [n[i] for i in kept], hide=self.is_hashed(c))
+            _compared([o[i] for i in matching], [n[i] for i in matching], hide=self.is_hashed(c))
             for c, o, n in zip(wanted, old[first:], new[first:], strict=True)
         ]
 
@@ -283,17 +283,19 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: C
     every = [_Column(old.by_name[n], raw.by_name[n], n) for n in (*old.key, *(n for n in names if n not in old.key))]
     rows = work.source_rows(every, spread=True)
     unique = _first_of_each(rows[: len(old.key)])
-    asked = pa.table([v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]])
-    if not len(asked):
+    key_values = pa.table(
+        [v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]]
+    )
+    if not len(key_values):
         return [Sample(note="no rows at the source to compare with")]
-    met = current(context.destination.write.lookup_rows(there, asked), context.naming.prefix)
+    met = current(context.destination.write.lookup_rows(there, key_values), context.naming.prefix)
     places = unique.take(pa.array(met.numbers, pa.int64()))
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]
     )
     # Rows that are new since the last load cannot stand there; where hardly a key does, it is another table.
-    rows_compared = max(len(places), min(state.rows, len(asked)) // 2)
-    return [Sample("key", len(asked), rows_compared, same, whole=True)]
+    rows_compared = max(len(places), min(state.rows, len(key_values)) // 2)
+    return [Sample("key", len(key_values), rows_compared, same, whole=True)]
 
 
 def _fits(old: Column, new: Column) -> bool:

@@ -13,16 +13,16 @@ from instep.sources.base import Filters, Snapshot
 from instep.sync.context import Ref, SyncContext
 
 
-def filter_said(context: SyncContext, *tables: Table) -> str | None:
+def filter_of(context: SyncContext, *tables: Table) -> str | None:
     """Return the filter that a table has under the first of its names of which the settings say one; None: under
     none."""
-    said = (context.settings(table).filter for table in tables)
-    return next((text.strip() for text in said if text is not None), None)
+    filters = (context.settings(table).filter for table in tables)
+    return next((text.strip() for text in filters if text is not None), None)
 
 
 def where_of(context: SyncContext, *tables: Table) -> str:
     """Return the filter, "" for all rows."""
-    return filter_said(context, *tables) or ""
+    return filter_of(context, *tables) or ""
 
 
 def faulty_filters(context: SyncContext, snapshot: Snapshot, reads: Iterable[TableRead]) -> dict[Ref, str]:

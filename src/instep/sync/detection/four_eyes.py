@@ -34,7 +34,7 @@ DESTRUCTIVE = frozenset(
 
 RULE = "four eyes"
 OLDER = "it was open before the policy applied it: with four_eyes one person approves it, and another one applies it"
-_KEPT_OUT = ("waits for a review", "not applied", "the table is paused", "the connection is paused")
+_NOT_APPLIED = ("waits for a review", "not applied", "the table is paused", "the connection is paused")
 """How `Decision.why` begins where a policy keeps a change out."""
 _BY_PERSON = frozenset({"review", "selection"})
 
@@ -46,7 +46,7 @@ def own_word(context: SyncContext, kind: str, review: Review | None) -> bool:
     return review.status == "approved" and review.decided_by == context.who
 
 
-def held_before(context: SyncContext, kind: str, review: Review | None) -> bool:
+def was_pending(context: SyncContext, kind: str, review: Review | None) -> bool:
     """Return whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
 
     Who may set a policy could accept alone what waits for a second person, so another policy decides only about what
@@ -57,12 +57,12 @@ def held_before(context: SyncContext, kind: str, review: Review | None) -> bool:
     if not context.four_eyes or review is None or kind not in DESTRUCTIVE or review.status != "open":
         return False
     refused = review.rule == REFUSED and bool(review.decided_by)
-    return refused or review.rule == RULE or (review.rule not in _BY_PERSON and review.why.startswith(_KEPT_OUT))
+    return refused or review.rule == RULE or (review.rule not in _BY_PERSON and review.why.startswith(_NOT_APPLIED))
 
 
 def out_of_sight(
     context: SyncContext,
-    standing: Mapping[str, Review],
+    existing: Mapping[str, Review],
     found: Collection[str],
     accepted: Catalog,
     sources: Sequence[Catalog],
@@ -75,7 +75,7 @@ def out_of_sight(
     keys of what the detection has decided."""
     if not context.four_eyes:
         return frozenset()
-    missing = {k: r for k, r in standing.items() if r.kind in DESTRUCTIVE and k not in found}
+    missing = {k: r for k, r in existing.items() if r.kind in DESTRUCTIVE and k not in found}
     if not missing:
         return frozenset()
     there = {key(change) for source in sources for change in diff(accepted, source)}
@@ -88,23 +88,25 @@ def second_person(
     context: SyncContext, decisions: Sequence[Decision], answers: Mapping[str, Review]
 ) -> tuple[Decision, ...]:
     """Return the decisions with those held that wait for somebody else. What a policy accepts is not held, unless the
-    change was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be
+    change was there before the policy let it in (`was_pending`) or this very person has approved it: the policy may be
     of the same person. `answers` by content key."""
 
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))
         if review is not None and own_word(context, decision.change.kind, review):
-            return _held(decision, f"approved by {review.decided_by}: with four_eyes another person has to apply it")
+            return _for_review(
+                decision, f"approved by {review.decided_by}: with four_eyes another person has to apply it"
+            )
         lets_in = decision.applied or decision.effect == "waiting"
-        if lets_in and held_before(context, decision.change.kind, review):
-            return _held(decision, OLDER)
+        if lets_in and was_pending(context, decision.change.kind, review):
+            return _for_review(decision, OLDER)
         return decision
 
     made = tuple(map(one, decisions))
     return follow_keys(made) if made != tuple(decisions) else made
 
 
-def _held(decision: Decision, why: str) -> Decision:
+def _for_review(decision: Decision, why: str) -> Decision:
     return replace(decision, action="review", rule=RULE, effect="", why=why)
 
 
@@ -114,7 +116,7 @@ def check_second_person(context: SyncContext, made: Plan, reviews: Mapping[str, 
     for decision in made.decisions:
         review, kind = reviews.get(key(decision.change)), decision.change.kind
         if decision.applied and own_word(context, kind, review):
-            said = f"{describe(decision.change)}: {context.who} has approved this, and four_eyes is on"
-            raise Blocked(said, hint="ask another person to apply the plan, or to approve the change")
-        if decision.applied and decision.rule != "review" and held_before(context, kind, review):
+            message = f"{describe(decision.change)}: {context.who} has approved this, and four_eyes is on"
+            raise Blocked(message, hint="ask another person to apply the plan, or to approve the change")
+        if decision.applied and decision.rule != "review" and was_pending(context, kind, review):
             raise Blocked(f"{describe(decision.change)}: {OLDER}", hint="approve the change, and plan again")

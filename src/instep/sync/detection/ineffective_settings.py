@@ -29,9 +29,9 @@ def ineffective_settings(
         if (table := tables.get(path)) is not None:
             found |= dict.fromkeys(_of_table(table, settled, context.settings(table), columns))
         elif path not in hidden:
-            found[f"the project file sets up a table {path}, which the source does not have{_meant(path, tables)}"] = (
-                None
-            )
+            found[
+                f"the project file sets up a table {path}, which the source does not have{_suggestion(path, tables)}"
+            ] = None
     return tuple(found)
 
 
@@ -39,22 +39,22 @@ def _of_table(table: Table, settled: Catalog, settings: TableSettings, columns: 
     own = table.by_name
     for name in columns:
         if name not in own:
-            yield f"{table.path}: `columns` names {name}, which the table does not have{_meant(name, own)}"
+            yield f"{table.path}: `columns` names {name}, which the table does not have{_suggestion(name, own)}"
     for name in unknown_names(table, settings.types):
-        yield f"{table.path}: `types` names {name}, which is neither a column nor a type of it{_meant(name, own)}"
+        yield f"{table.path}: `types` names {name}, which is neither a column nor a type of it{_suggestion(name, own)}"
     now: Mapping[Ref, Table] = settled.by_ref
     if (read := now.get(table.ref)) is None:
         return
     if settings.cursor and settings.cursor not in own and read.cursor is None:
-        yield f"{table.path}: `cursor: {settings.cursor}` is not a column of it{_meant(settings.cursor, own)}"
+        yield f"{table.path}: `cursor: {settings.cursor}` is not a column of it{_suggestion(settings.cursor, own)}"
     if settings.key and table.key and sorted(settings.key) != sorted(table.key):
         yield f"{table.path}: `key` is not used, the source has a primary key: {', '.join(table.key)}"
     elif settings.key and not read.key:
         lost = next((k for k in settings.key if k not in own), settings.key[0])
-        yield f"{table.path}: `key` names {lost}, which is not a column of it{_meant(lost, own)}"
+        yield f"{table.path}: `key` names {lost}, which is not a column of it{_suggestion(lost, own)}"
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     return did_you_mean(name, known, form=" (did you mean {}?)")
 
 
@@ -75,7 +75,7 @@ def missing_includes(
     seen |= {path: Table(*ref, ()) for ref in _tables(discovery.denied) if (path := ".".join(filter(None, ref)))}
     known = {**{t.path: t for t in accepted.tables}, **seen}
     columns = {f"{t.path}.{c.name}" for t in known.values() for c in t.columns}
-    wanted = [*(p.text for p in context.said.include), *sorted(context.said.on - columns)]
+    wanted = [*(p.text for p in context.project_selection.include), *sorted(context.project_selection.on - columns)]
     lost = [text for text in wanted if not any(map(Pattern(text).matches, known))]
     theirs = [text for text in context.scope.include if not _fits(text, known.values())]
     every: Mapping[str, Table] = {}
@@ -88,12 +88,12 @@ def missing_includes(
         seen |= every
     found = dict.fromkeys(theirs, f"`include` of source {context.scope.source}")
     found |= dict.fromkeys(lost, f"`include` of connection {context.name}")
-    own = {*(p.text for p in context.said.include), *context.scope.include}
-    told = {
-        text: f"'{one_line(text)}' in {where} matches no table of the source: {_included_meant(text, seen, own)}"
+    own = {*(p.text for p in context.project_selection.include), *context.scope.include}
+    reported = {
+        text: f"'{one_line(text)}' in {where} matches no table of the source: {_include_suggestion(text, seen, own)}"
         for text, where in found.items()
     }
-    return told | dict(_excluded(context, discovery, {**known, **every}))
+    return reported | dict(_excluded(context, discovery, {**known, **every}))
 
 
 def _excluded(context: SyncContext, discovery: Discovery, tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
@@ -101,19 +101,19 @@ def _excluded(context: SyncContext, discovery: Discovery, tables: Mapping[str, T
     names, and others where nothing is left to read."""
     nothing_left = not any(is_on(context.selection, t)[0] for t in discovery.catalog.tables)
     of_source = [(text, f"source {context.scope.source}", _loosely(text)) for text in context.scope.exclude]
-    ours = [(p.text, f"connection {context.name}", p.matches) for p in context.said.exclude_tables]
+    ours = [(p.text, f"connection {context.name}", p.matches) for p in context.project_selection.exclude_tables]
     both = [*of_source, *ours]
     theirs = [
         (text, f"source {context.scope.source}", _loosely(text), both if nothing_left else of_source)
         for text in context.scope.include
     ]
-    own = [(p.text, f"connection {context.name}", p.matches, both) for p in context.said.include]
+    own = [(p.text, f"connection {context.name}", p.matches, both) for p in context.project_selection.include]
     for text, where, fits, exclusions in [*theirs, *own]:
         if not (nothing_left or Pattern(text).is_exact):
             continue
-        meant = [path for path in tables if fits(path)] or [text] * Pattern(text).is_exact
-        by = [_first_of(exclusions, path) for path in meant if path not in context.selection.on]
-        if len(by) == len(meant) and by and (first := by[0]) and all(by):
+        excluded = [path for path in tables if fits(path)] or [text] * Pattern(text).is_exact
+        by = [_first_of(exclusions, path) for path in excluded if path not in context.selection.on]
+        if len(by) == len(excluded) and by and (first := by[0]) and all(by):
             yield (
                 text,
                 (
@@ -166,11 +166,11 @@ def _within(column: str, tables: Collection[str]) -> bool:
 def _outside(context: SyncContext) -> Callable[[str], bool]:
     """Return what tells whether the section of the source keeps the table of a column from the connection."""
     wanted, unwanted = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
-    let_in, kept_out = tuple(wanted), tuple(unwanted)
+    let_in, excluded = tuple(wanted), tuple(unwanted)
 
     def outside(column: str) -> bool:
         table = column.rpartition(".")[0]
-        return (bool(let_in) and not any(f(table) for f in let_in)) or any(f(table) for f in kept_out)
+        return (bool(let_in) and not any(f(table) for f in let_in)) or any(f(table) for f in excluded)
 
     return outside
 
@@ -201,7 +201,7 @@ def _ever(reviews: Reviews, connection: str) -> set[Ref]:
     return {r.table for r in reviews.find(connection) if any(r.table)}
 
 
-def _included_meant(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -> str:
+def _include_suggestion(text: str, tables: Mapping[str, Table], own: Collection[str] = ()) -> str:
     if not tables:
         return "the source shows this user no table"
     near = nearest(text, tables, own)

@@ -108,7 +108,7 @@ def is_for_tables(
     """Return whether a plan lets a schema in for no tables but those that a person has switched on or approved."""
     if not isinstance(change, SchemaAdded):
         return False
-    on = with_switches(context.said, context.store.switches.of(context.name)).on
+    on = with_switches(context.project_selection, context.store.switches.of(context.name)).on
     tables = (d.change for d in decisions if d.applied and isinstance(d.change, TableAdded))
 
     def is_chosen(added: TableAdded) -> bool:

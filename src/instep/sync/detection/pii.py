@@ -99,7 +99,7 @@ def _known(answers: Mapping[str, Review], new: _New, change: Change) -> str:
 def _whole(changes: Sequence[Change], found: Suspects) -> Suspects:
     """Tables that cannot come in without what looks personal: it is in the key, is the cursor, or the table replaces
     another one."""
-    held: dict[tuple[Ref, str], str] = {}
+    suspected: dict[tuple[Ref, str], str] = {}
     for change in changes:
         if not isinstance(change, TableAdded | TableReplaced):
             continue
@@ -107,8 +107,8 @@ def _whole(changes: Sequence[Change], found: Suspects) -> Suspects:
         for column in table.columns:
             needed = column.key or column.name == table.cursor or isinstance(change, TableReplaced)
             if needed and (why := found.get((table.ref, column.name))):
-                held[table.ref, ""] = why if why.startswith("column ") else f"column {column.name}: {why}"
-    return held
+                suspected[table.ref, ""] = why if why.startswith("column ") else f"column {column.name}: {why}"
+    return suspected
 
 
 def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
@@ -117,11 +117,11 @@ def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
     for change in changes:
         out.append(change)
         if isinstance(change, TableAdded) and (table := change.after) and (table.ref, "") not in found:
-            held = [n for n in _new(change, Catalog()) if (table.ref, n.column.name) in found]
-            names = {n.column.name for n in held}
-            if held and len(held) < len(table.columns):
+            suspected = [n for n in _new(change, Catalog()) if (table.ref, n.column.name) in found]
+            names = {n.column.name for n in suspected}
+            if suspected and len(suspected) < len(table.columns):
                 out[-1] = TableAdded(replace(table, columns=tuple(c for c in table.columns if c.name not in names)))
-                out += [n.change for n in held]
+                out += [n.change for n in suspected]
     return out
 
 
@@ -130,10 +130,10 @@ _HINT = ": `changes approve ID --hash` accepts it hashed, `approve` in clear"
 
 def hold(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
     """The decisions with those that a person has to take."""
-    return tuple(_held(d, found) for d in decisions)
+    return tuple(_for_review(d, found) for d in decisions)
 
 
-def _held(decision: Decision, found: Suspects) -> Decision:
+def _for_review(decision: Decision, found: Suspects) -> Decision:
     change = decision.change
     if not decision.applied or decision.rule == "review":
         return decision

@@ -90,13 +90,13 @@ class PrivacyGuard:
         known = (*self.accepted.tables, *self.last.tables)
         went = [t for t in known if not t.retained and t.ref not in self.source.by_ref]
         covered = (f"{t.path}.{n}" for t in went for n in shown if hashed(self.chosen.before, t.ref, n))
-        asked = (
+        changes = (
             f"{t.path}.{r.column}"
             for t in went
             for r in self.answers.values()
             if r.rule == RULE and r.table == t.ref and r.column in shown
         )
-        return next(covered, "") or next(asked, "")
+        return next(covered, "") or next(changes, "")
 
     @cached_property
     def _by_id(self) -> Mapping[str, Table]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from instep.schema.planning.projection import pair_tables
 from instep.sources.base import Discovery, Snapshot
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import has_weak_ids, seen_then
+from instep.sync.detection.detect import has_weak_ids, to_discovery
 
 
-def seen_now(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
+def current_discovery(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
     """(the source's schema, whether it is the stored one, so that nothing is detected anew)."""
     known = _recent(context) if rely else None
     if known is None:
@@ -29,7 +29,7 @@ def _recent(context: SyncContext) -> Discovery | None:
     if age is None or not 0 <= age < context.detect_every or context.store.accepted.latest(context.name) is None:
         return None
     known = context.store.discoveries.get(context.name)
-    return seen_then(known) if known else None
+    return to_discovery(known) if known else None
 
 
 def _as_accepted(context: SyncContext, known: Discovery, now: Discovery) -> bool:

@@ -17,7 +17,7 @@ RULE = "destination"
 """Who decided, where the destination refuses what policy or a person has accepted."""
 
 
-def held_back(decision: Decision, why: str) -> Decision:
+def for_review(decision: Decision, why: str) -> Decision:
     """Return the decision as one that waits for a review, because the destination refuses the change."""
     return replace(decision, action="review", rule=RULE, effect="", why=why)
 
@@ -37,7 +37,7 @@ def hold_tables(
             return decision
         if ref in drifted:
             return replace(decision, action="ignore", effect="waiting", why=f"waits: {refused[ref]}")
-        return decision if decision.effect == "recorded" else held_back(decision, refused[ref])
+        return decision if decision.effect == "recorded" else for_review(decision, refused[ref])
 
     return follow_keys(tuple(map(one, decisions)))
 
@@ -48,7 +48,7 @@ def still_refused(decision: Decision, known: Review | None) -> Decision:
         return decision
     if not (decision.applied or decision.needs_review):
         return decision
-    return replace(held_back(decision, known.why), action=decision.action if decision.needs_review else "review")
+    return replace(for_review(decision, known.why), action=decision.action if decision.needs_review else "review")
 
 
 def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
@@ -61,16 +61,16 @@ def record_refused(context: SyncContext, decisions: Sequence[Decision], reviews:
         context.store.reviews.hold(review.id, rule=RULE, why=decision.why)
         if review.status == "approved" or review.rule != RULE:
             new = context.run is not None and review.first_seen >= context.run.started and review.status == "open"
-            told = ReviewNeeded if new else ChangeReopened
-            context.store.events.add(told(context.name, review.id, review.summary, decision.why))
+            event_type = ReviewNeeded if new else ChangeReopened
+            context.store.events.add(event_type(context.name, review.id, review.summary, decision.why))
 
 
 def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list[str]:
     """Return one sentence for each change that the destination refuses alone: its table, which is not refused as a
     `whole`, goes on with the others."""
     places = TableRenames.of(decisions)
-    held = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
-    return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in held]
+    refused = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
+    return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in refused]
 
 
 def state_of(decision: Decision, review: Review | None) -> str:

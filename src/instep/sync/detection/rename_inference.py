@@ -116,15 +116,17 @@ def suspect(
     fresh = suspicions(found, threshold_of(context.policy), samples)
     known = {key(c) for c in changes}
     let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, context.policy, context.tags)
-    standing = _standing(answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent)
+    existing = _open_proposals(
+        answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent
+    )
     taken = {side for s in fresh for side in s.sides}
     return RenameCandidate(
         as_renames(changes, let_in) if let_in else tuple(changes),
         (
             *(s for s in fresh if s not in let_in),
-            *(s for r, s in standing if r.status != "rejected" and not taken & set(s.sides)),
+            *(s for r, s in existing if r.status != "rejected" and not taken & set(s.sides)),
         ),
-        tuple(s for r, s in standing if r.status == "rejected"),
+        tuple(s for r, s in existing if r.status == "rejected"),
         {key(s.rename): s for s in let_in},
         dict(_swaps(types, turned, samples)),
     )
@@ -186,7 +188,7 @@ def silent_sides(
 ) -> Iterator[ColumnRemoved | ColumnAdded]:
     """What a stream shows and no change says: a column that does not come any more, though it is none of those removed,
     and one that was there before its first value came."""
-    said = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
+    added = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
     for ref, names in discovery.begun.items():
         if (table := accepted.get(ref)) is None or table.retained:
             continue
@@ -194,10 +196,10 @@ def silent_sides(
         silent = discovery.silent.get(ref, frozenset()) & live.keys()
         yield from (ColumnRemoved(ref, live[name], NOWHERE) for name in sorted(silent))
         new = (names & live.keys()) - silent
-        yield from (ColumnAdded(ref, live[name], NOWHERE) for name in sorted(new) if (ref, name) not in said)
+        yield from (ColumnAdded(ref, live[name], NOWHERE) for name in sorted(new) if (ref, name) not in added)
 
 
-def _standing(
+def _open_proposals(
     answers: Mapping[str, Review],
     sight: ApprovalFingerprint,
     fresh: set[str],

@@ -53,7 +53,7 @@ def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision
         and d.modifiers.removed == "retain"
     }
     new = change.after
-    kept = (c for c in table.columns if c.retained or c.name in went)
+    retained = (c for c in table.columns if c.retained or c.name in went)
     return any(
-        fitting(c.type, new.type) for c in kept if c.name == new.name or (c.retained and c.id and c.id == new.id)
+        fitting(c.type, new.type) for c in retained if c.name == new.name or (c.retained and c.id and c.id == new.id)
     )

@@ -65,14 +65,14 @@ class Filling:
     context: SyncContext
     run: Run
     engine: Engine
-    told: Progress
+    progress: Progress
     outcome: RunOutcome
-    wanted: RunScope
+    scope: RunScope
     begun: float = field(default_factory=time.monotonic)
 
     @property
     def by_person(self) -> bool:
-        return bool(self.wanted.columns)
+        return bool(self.scope.columns)
 
     def all(self) -> None:
         """All wishes of the run's tables that may be carried out now."""
@@ -89,15 +89,15 @@ class Filling:
 
     def _carry_out_all(self, found: Sequence[PendingBackfill]) -> None:
         crashpoint("fill.before")
-        self.told.step("reading new columns")
+        self.progress.step("reading new columns")
         works, staged, moved = self._read(found)
         crashpoint("fill.read")
-        self.told.step("rewriting files")
+        self.progress.step("rewriting files")
         for number, work in works.items():
             files = staged[number]
             if work.load.read.source.ref in moved:
                 files = Conflict(f"table {work.pending.table.path}: its schema changed during the read: sync again")
-            if self._is_wanted(work.pending):
+            if self._is_pending(work.pending):
                 self._carry_out(work, files)
             else:
                 self._leave(work.pending, "that was cancelled")
@@ -105,9 +105,9 @@ class Filling:
 
     def _may(self, pending: PendingBackfill) -> bool:
         ref, path = pending.table.ref, pending.table.path
-        if self.wanted.tables and path not in self.wanted.tables:
+        if self.scope.tables and path not in self.scope.tables:
             return False
-        if self.wanted.columns and not {c.name for c in pending.columns} & set(self.wanted.columns):
+        if self.scope.columns and not {c.name for c in pending.columns} & set(self.scope.columns):
             return False
         loaded = [d for d in self.outcome.loaded if d.load.table.ref == ref]
         beside = self.outcome.others.get(ref)  # done: its log had no change to read
@@ -145,7 +145,7 @@ class Filling:
         with context.source.snapshot() as snapshot:
             detection = detect(context, snapshot.discover(), count=False)
             works = self._works(found, detection, snapshot)
-            self.told.tables({w.pending.table.path: _rows(detection, w) for w in works.values()})
+            self.progress.tables({w.pending.table.path: _rows(detection, w) for w in works.values()})
             staged = self._stage(works, snapshot)
             moved = snapshot.moved(
                 Catalog.of({w.load.read.source.ref: w.load.read.source for w in works.values()}.values())
@@ -157,7 +157,7 @@ class Filling:
         self, found: Sequence[PendingBackfill], detection: DetectionResult, snapshot: Snapshot
     ) -> dict[int, _RunningBackfill]:
         reads = {r.table.ref: r for r in selected_reads(self.context, detection)[0]}
-        drifted = detection.drift.held(detection.decisions)
+        drifted = detection.drift.stopped(detection.decisions)
         paused = self.context.store.pauses.tables(self.context.name)
         stopped = {*paused, *detection.unkeyed(moved=True), *detection.denied, *drifted}
         dead, works = dead_runs(self.context, self.run), {}
@@ -213,14 +213,14 @@ class Filling:
             chunks += snapshot.chunks(work.load.read, work.load.spec, CursorRange(), columns=names)
         paths = {w.load.spec: w.pending.table.path for w in works.values()}
 
-        def told(rows: Mapping[str, tuple[int, int]]) -> None:
+        def on_progress(rows: Mapping[str, tuple[int, int]]) -> None:
             for spec, (count, size) in rows.items():
-                self.told.table(paths[spec], rows=count, bytes=size, step="reading")
+                self.progress.table(paths[spec], rows=count, bytes=size, step="reading")
 
         specs = [w.spec for w in works.values()]
         results: dict[str, list[ChunkResult]] = defaultdict(list)
-        self.engine.ready(chunks, self.told.step)
-        for result in self.engine.extract(snapshot.reader, specs, chunks, told, at_the_end):
+        self.engine.ready(chunks, self.progress.step)
+        for result in self.engine.extract(snapshot.reader, specs, chunks, on_progress, at_the_end):
             results[result.table].append(result)
         planned: dict[str, set[int]] = defaultdict(set)
         for chunk in chunks:
@@ -240,7 +240,7 @@ class Filling:
             self.outcome.filled[pending.table.ref] = self._result(
                 pending, "failed", error=f"filling {pending.names}: {error}"
             )
-            self.told.table(path, step="failed")
+            self.progress.table(path, step="failed")
             return
         finally:
             self._clear(work)
@@ -268,19 +268,19 @@ class Filling:
             keys, pending.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.invalid_values)
         )
 
-        def told(rows: int, size: int) -> None:
-            self.told.table(pending.table.path, rows=rows, bytes=size, step="writing")
+        def on_progress(rows: int, size: int) -> None:
+            self.progress.table(pending.table.path, rows=rows, bytes=size, step="writing")
 
         commit = Commit(self.run.id, self.run.fence)
         return context.destination.write.fill(
-            self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(pending)
+            self.engine.session, work.ref, fill, commit, on_progress, lambda: self._go_on(pending)
         )
 
     def _go_on(self, pending: PendingBackfill) -> bool:
         minutes = 0.0 if self.by_person else self.context.backfill_limits.max_minutes
-        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(pending)
+        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_pending(pending)
 
-    def _is_wanted(self, pending: PendingBackfill) -> bool:
+    def _is_pending(self, pending: PendingBackfill) -> bool:
         """Somebody may cancel it at any time."""
         waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
         return any(b.number in waiting for b in pending.backfills)
@@ -288,9 +288,9 @@ class Filling:
     def _tell(self, work: _RunningBackfill, staged: Staged, done: Filled, seconds: float) -> None:
         pending = work.pending
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} rewritten"
-        then = "the next sync continues" if self._is_wanted(pending) else "then it was cancelled"
+        then = "the next sync continues" if self._is_pending(pending) else "then it was cancelled"
         self._note(pending, text if done.whole else f"{text} so far: {then}")
-        self.told.table(pending.table.path, step="done")
+        self.progress.table(pending.table.path, step="done")
         size = sum(f.bytes for f in staged.files)
         result = self._result(
             pending, "done", read=staged.read, updated=done.rows, invalid_values=staged.invalid_values, bytes=size

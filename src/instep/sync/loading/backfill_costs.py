@@ -45,7 +45,7 @@ class _Table:
     changes: list[str] = field(default_factory=list)
 
 
-def asked(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
+def requested_backfills(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
     """Return requested backfills by table. Rows that only a cursor has left behind (detection/backfill_since.py) are
     part of the next sync."""
     tables: dict[Ref, _Table] = {}

@@ -166,17 +166,17 @@ class Following:
         ref = load.table.ref
         if ref in self._lost:
             raise self._lost[ref]
-        said = self._followed[ref]
+        followed = self._followed[ref]
         load = replace(load, action="merge" if state else "overwrite", log=self.log)
-        if said.why:
+        if followed.why:
             return replace(
-                load, notes=(*load.notes, f"its changes cannot be followed, so it is read as a whole: {said.why}")
+                load, notes=(*load.notes, f"its changes cannot be followed, so it is read as a whole: {followed.why}")
             )
         assert self._found is not None
-        position, why = self._position(ref, state, said, whole=whole)
+        position, why = self._position(ref, state, followed, whole=whole)
         followed_before = position is not None or bool(why)
         if followed_before or self._found.ready:
-            load = replace(load, cursor=self._cursor(said))
+            load = replace(load, cursor=self._cursor(followed))
         else:
             why = (
                 "a transaction is still open that began before its log was followed: the next sync reads it as a "
@@ -189,9 +189,9 @@ class Following:
         if whole or position is None or why:
             return replace(load, notes=(*load.notes, f"read as a whole: {why}") if why else load.notes)
         self._base[ref] = state.cursor if state else ""
-        if not changed.keys and not said.has_grown((_log(self._base[ref]) or {})["shape"]):
+        if not changed.keys and not followed.has_grown((_log(self._base[ref]) or {})["shape"]):
             self._idle.add(ref)
-        scans = load.choice.deletes != "ignore" and not self.context.destination.capabilities.merges_asked
+        scans = load.choice.deletes != "ignore" and not self.context.destination.capabilities.merges_requested
         return replace(load, complete=False, changed=changed, keys=scans)
 
     def is_idle(self, load: Load) -> bool:
@@ -199,7 +199,7 @@ class Following:
         return load.changed is not None and load.table.ref in self._idle
 
     def _position(
-        self, ref: Ref, state: LoadState | None, said: FollowedTable, *, whole: bool
+        self, ref: Ref, state: LoadState | None, followed: FollowedTable, *, whole: bool
     ) -> tuple[str | None, str]:
         """Up to where the destination's table has the log, None and why if that is not known."""
         assert self.log is not None
@@ -215,12 +215,12 @@ class Following:
             )
         if last["server"] != self._state.server:
             return None, ""
-        if not said.holds(last["shape"]):
+        if not followed.holds(last["shape"]):
             place = ", a column's type or its place in the publication" if self._state.ours else " or a column's type"
             return None, f"its key{place} is another one"
-        if not said.parts_hold(last["shape"]):
+        if not followed.parts_hold(last["shape"]):
             return None, "a partition was attached, detached, dropped, truncated or rewritten, which no log records"
-        if said.is_rewritten(last["shape"]):
+        if followed.is_rewritten(last["shape"]):
             return None, "ALTER TABLE has rewritten its rows, which no log records"
         seen = self._seen(state.cursor)
         at = max(last["at"], seen, key=self.log.order)
@@ -248,7 +248,7 @@ class Following:
             return None, f"{what} from {since} only, and it was at {at.partition('@')[0] if self._state.ours else at}"
         return at, ""
 
-    def _cursor(self, said: FollowedTable) -> str:
+    def _cursor(self, followed: FollowedTable) -> str:
         assert self._found is not None
         assert self._state is not None
         assert self.context.log is not None
@@ -256,7 +256,7 @@ class Following:
             "slot": self.context.log.slot if self._state.ours else "",
             "at": self._found.reached,
             "server": self._state.server,
-            "shape": said.shape,
+            "shape": followed.shape,
         }
         return json.dumps({"log": found})
 

@@ -41,13 +41,13 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def sent_again(context: SyncContext, wanted: RunScope, outcome: RunOutcome) -> bool:
+def sent_again(context: SyncContext, scope: RunScope, outcome: RunOutcome) -> bool:
     """Return whether some table waits for all of its rows, which only a run from the start brings. Not while it is off,
     nor for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = context.store.accepted.catalog(context.name)
     read = {t.ref for t in accepted.tables if not t.retained and is_on(context.selected_before, t)[0]}
     paused = rebuilds(context) & context.store.pauses.tables(context.name).keys()
-    if wanted.tables or not (tables := (whole_tables(context).keys() & read) - paused):
+    if scope.tables or not (tables := (whole_tables(context).keys() & read) - paused):
         return False
     names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
     outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
@@ -66,7 +66,7 @@ class FollowsConnector(Protocol):
         """All operations of the run so far."""
         ...
 
-    def said(self, line: LogLine) -> None:
+    def on_log_line(self, line: LogLine) -> None:
         """What the connector has just logged or printed."""
         ...
 
@@ -74,7 +74,7 @@ class FollowsConnector(Protocol):
 @dataclass
 class Streaming:
     """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted one.
-    `anew`: everything is sent again, from the start; with tables `wanted` only those are taken, and no state is saved.
+    `anew`: everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved.
     `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
     not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
     later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
@@ -82,9 +82,9 @@ class Streaming:
 
     context: SyncContext
     run: Run
-    wanted: RunScope
+    scope: RunScope
     outcome: RunOutcome
-    told: Progress
+    progress: Progress
     anew: bool
     saved: Mapping[Ref, str] = field(default_factory=dict)
     pending: frozenset[Ref] = frozenset()
@@ -103,7 +103,7 @@ class Streaming:
 
     @property
     def alone(self) -> bool:
-        return bool(self.wanted.tables)
+        return bool(self.scope.tables)
 
     @property
     def stream(self) -> Stream:
@@ -121,15 +121,17 @@ class Streaming:
             )
         source = self.context.source
         assert isinstance(source, Streams)
-        follows = self.told if isinstance(self.told, FollowsConnector) else None
-        told = follows.operations if follows else _unheard
-        with source.stream(anew=self.anew, told=told, log=lambda line: self._log(line, follows)) as self._stream:
+        follows = self.progress if isinstance(self.progress, FollowsConnector) else None
+        on_counts = follows.operations if follows else _unheard
+        with source.stream(
+            anew=self.anew, on_counts=on_counts, log=lambda line: self._log(line, follows)
+        ) as self._stream:
             yield
 
     def _log(self, line: Any, follows: FollowsConnector | None) -> None:
         LOG.log(LEVELS.get(line.level, logging.INFO), "%s: %s", line.origin, line.message)
         if follows:
-            follows.said(line)
+            follows.on_log_line(line)
 
     @property
     def whole(self) -> frozenset[Ref]:
@@ -140,7 +142,7 @@ class Streaming:
         if not self._ended:
             return frozenset() if self.alone else self._complete - self.missed
         refs = {r.table.ref: r.table.path for r in self._reads.values()}
-        sent = frozenset(ref for ref, path in refs.items() if path in (self.wanted.tables or {path}))
+        sent = frozenset(ref for ref, path in refs.items() if path in (self.scope.tables or {path}))
         return sent - (rebuilds(self.context) - self._rebuilt) - self.missed
 
     @property
@@ -162,7 +164,7 @@ class Streaming:
 
     def next(self) -> bool:
         """Return whether there is another group, which is at hand then."""
-        self.told.step("waiting for the connector")
+        self.progress.step("waiting for the connector")
         if self.broken:
             return False
         try:
@@ -186,7 +188,7 @@ class Streaming:
         them."""
         again, self._over = not self._over and self.anew, True
         paths = (".".join(filter(None, ref)) for ref in self._unbuilt)
-        return again and any(not self.alone or path in self.wanted.tables for path in paths)
+        return again and any(not self.alone or path in self.scope.tables for path in paths)
 
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
         """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
@@ -235,16 +237,16 @@ class Streaming:
     def planned(self, load: Load, state: LoadState | None, snapshot: Snapshot, *, rebuild: bool) -> Load:
         """Return the load of a table's operations."""
         assert isinstance(snapshot, Operations)
-        ref, brought = load.table.ref, snapshot.brought(load.read.source.ref)
+        ref, sent = load.table.ref, snapshot.counts(load.read.source.ref)
         cursor = json.dumps({"stream": {"run": self.run.id, "segment": self.stream.number}})
         first = state is None or (rebuild and ref not in self._rebuilt)
         self._begun.setdefault(ref, frozenset(b for b in self._waiting if b.table == ref))
         if rebuild:
             self._rebuilt.add(ref)
         if first:
-            brought = replace(brought, updates=0, deletes=0)
-            return replace(load, action="overwrite", complete=True, cursor=cursor, brought=brought)
-        return replace(load, action="merge", complete=brought.truncated, cursor=cursor, brought=brought)
+            sent = replace(sent, updates=0, deletes=0)
+            return replace(load, action="overwrite", complete=True, cursor=cursor, counts=sent)
+        return replace(load, action="merge", complete=sent.truncated, cursor=cursor, counts=sent)
 
     def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
         """Keep pending operations and save the state after the commits of a pass, or end the run if a table failed."""
@@ -254,13 +256,13 @@ class Streaming:
         if self._failed(left) or any(d.error is not None for d in done):
             self.broken = True
             return
-        kept = frozenset() if self.alone else frozenset(ref for ref in left if self._waits(ref, detection))
-        self._missed |= (self.stream.came & left) - kept
+        waiting = frozenset() if self.alone else frozenset(ref for ref in left if self._waits(ref, detection))
+        self._missed |= (self.stream.came & left) - waiting
         self._remember([d.load for d in done])
         if self.alone:
             return
-        self.stream.leave(self.stream.left | ((self.stream.came & left) - kept - self._reads.keys()))
-        self.stream.hold(kept)
+        self.stream.leave(self.stream.left | ((self.stream.came & left) - waiting - self._reads.keys()))
+        self.stream.hold(waiting)
         self.context.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
         self._complete |= {d.load.table.ref for d in done if d.load.complete}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
-Told = Callable[["Mapping[str, tuple[int, int]]"], None]
+RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
 Done = Callable[["list[ChunkResult]"], None]
 Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
@@ -53,7 +53,7 @@ class Engine(Protocol):
         ...
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
         """Return one result per chunk, or one with an `error` per failed table; InstepError if all failed together.
         `done` is given results, from this thread, while others are still read; those that it was not given come at the
@@ -110,7 +110,7 @@ class OnSpark:
         self.spark(say)
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
         from instep.spark.extract import extract
 
@@ -138,7 +138,7 @@ class Inline:
         return None
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
         from instep.stage.inline import extract_inline
 
@@ -157,7 +157,7 @@ class DriverReads(OnSpark):
         pass
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
         return Inline().extract(reader, specs, chunks, progress, done)
 

@@ -169,16 +169,16 @@ class _Versions:
                 for n, f in zip(names, schema, strict=True)
             ]
             found = pa.RecordBatch.from_arrays(columns, schema=schema)
-            kept = found.filter(wanted(found))
-            if len(kept):
-                yield kept
+            filtered = found.filter(wanted(found))
+            if len(filtered):
+                yield filtered
 
     def fill(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> None:
         """Make `staged`, `known` and `met`."""
         schema = numbered(self.spec.schema)
         tabled(db, "staged", staged_rows(self.files, self.spec, self.spec.schema.names), schema)
         db.execute(f"DELETE FROM staged WHERE n IN ({plan.older})").fetchall()
-        if known := self.how.keys or self.how.asked:
+        if known := self.how.keys or self.how.requested:
             keys = staged_rows(known, self.spec, self.how.key)
             some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
             tabled(db, "bare", (b.rename_columns(some.names) for b in keys), some)
@@ -205,7 +205,7 @@ class _Versions:
         columns = [*self.how.key, self.system.current]
         some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
 
-        def standing() -> Iterator[pa.RecordBatch]:
+        def current_rows() -> Iterator[pa.RecordBatch]:
             for batch in self.context.destination.write.read(self.ref, columns):
                 keys = [
                     as_plain(batch.column(batch.schema.get_field_index(k)), f.type)
@@ -214,7 +214,7 @@ class _Versions:
                 current = batch.column(batch.schema.get_field_index(self.system.current))
                 yield pa.RecordBatch.from_arrays(keys, schema=some).filter(pc.fill_null(current, False))
 
-        tabled(db, "stands", standing(), some)
+        tabled(db, "stands", current_rows(), some)
         db.execute(plan.returned).fetchall()
 
     def write(self, batches: Iterator[pa.RecordBatch], part: int) -> tuple[StagedFile, ...]:

@@ -66,16 +66,16 @@ class VersionPlan:
     def met(self) -> str:
         """`what` becomes of each version: `n` is the number of the staged row that it met, `known` tells a current one
         whose key the source has. Values of versions that stay are left out."""
-        known = f" LEFT JOIN known AS k ON {self.same_key('t', 'k')}" if self.how.keys or self.how.asked else ""
+        known = f" LEFT JOIN known AS k ON {self.same_key('t', 'k')}" if self.how.keys or self.how.requested else ""
         join = f"there AS t LEFT JOIN staged AS s ON {self.same_key('t', 's')}{known}"
         here = "t.open AND coalesce(k.here, false)" if self.how.keys else "false"
         found = f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {self._what} AS what, {here} AS known FROM {join}"
-        kept = ", ".join(f"CASE WHEN what <> 'same' THEN c{i} END AS c{i}" for i in range(len(self.columns)))
-        return f"SELECT what, n, known, {kept} FROM ({found}) WHERE what <> 'same' OR n IS NOT NULL OR known"
+        columns = ", ".join(f"CASE WHEN what <> 'same' THEN c{i} END AS c{i}" for i in range(len(self.columns)))
+        return f"SELECT what, n, known, {columns} FROM ({found}) WHERE what <> 'same' OR n IS NOT NULL OR known"
 
     @property
     def _what(self) -> str:
-        here = "k.here" if self.how.keys or self.how.asked else "false"
+        here = "k.here" if self.how.keys or self.how.requested else "false"
         cases = [
             ("NOT t.open", f"CASE WHEN s.n IS NULL AND {here} THEN 'returned' ELSE 'same' END"),
             (
@@ -101,7 +101,7 @@ class VersionPlan:
             return "false"
         if self.how.keys:
             return "k.here IS NULL"
-        return "k.here" if self.how.asked else str(self.how.complete).lower()
+        return "k.here" if self.how.requested else str(self.how.complete).lower()
 
     @property
     def _differs(self) -> str:
@@ -154,15 +154,15 @@ class VersionPlan:
         """The rows to merge by key and begin: ended versions, begun ones, current ones that got values."""
         unread = set(self.how.unread) & set(self.columns)
         here = {c: f"s.{self.column(c)}" for c in self.columns}
-        kept = here | {c: f"m.{self.column(c)}" for c in unread}
+        values = here | {c: f"m.{self.column(c)}" for c in unread}
         old = {c: f"m.{self.column(c)}" for c in self.columns}
         alone = "staged AS s WHERE NOT EXISTS (SELECT 1 FROM met WHERE met.n = s.n)"
         pairs = "met AS m JOIN staged AS s ON m.n = s.n WHERE m.what ="
         begin = old[self.system.valid_from]
         parts = [
             (here | self._open(self._moment(self.at)), alone),
-            (kept | self._open(self._moment(self.at)), f"{pairs} 'changed'"),
-            (kept | self._open(begin), f"{pairs} 'filled'"),
+            (values | self._open(self._moment(self.at)), f"{pairs} 'changed'"),
+            (values | self._open(begin), f"{pairs} 'filled'"),
             (old | self._ended, "met AS m WHERE m.what IN ('changed', 'gone')"),
         ]
         return " UNION ALL ".join(

@@ -49,8 +49,8 @@ def mark_removed(context: SyncContext, load: Load, keys: Sequence[StagedFile], s
     marked = 0
     for batch in staged_rows(keys, spec, names):
         met = context.destination.write.lookup_rows(load.ref, pa.Table.from_batches([batch.rename_columns(names)]))
-        standing = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
-        places = pc.indices_nonzero(standing).to_pylist()
+        alive = pc.invert(pc.fill_null(met.rows.column(spec.system.deleted), False))
+        places = pc.indices_nonzero(alive).to_pylist()
         if places:
             change = RowUpdate(places, _marked(met.rows.take(pa.array(places)), spec), met.rows.slice(0, 0))
             context.destination.write.update_rows(load.ref, met, change, own)
@@ -68,7 +68,7 @@ def _marked(rows: pa.Table, spec: StageSpec) -> pa.Table:
     return pa.table(columns, schema=rows.schema)
 
 
-class KeyHeld(Blocked):
+class KeyQuarantined(Blocked):
     """The rows have keys of a type that is not accepted."""
 
 
@@ -87,8 +87,8 @@ class TableResult:
     @property
     def changed(self) -> tuple[str, ...]:
         """What `casts` says, for the report."""
-        told = (self.casts or {}).items()
-        return tuple(f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in told)
+        casts = (self.casts or {}).items()
+        return tuple(f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in casts)
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,13 @@ def verify(
     for result in (*rows, *keys, *altered):
         if result.error:
             return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
-        kept = sum(f.rows for f in result.files) + result.rejected
-        if kept != result.read:
-            return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
+        loaded = sum(f.rows for f in result.files) + result.rejected
+        if loaded != result.read:
+            return StageError(f"table {load.table.path}: {result.read:,} rows were read and {loaded:,} staged")
     for spec, own in zip(load.specs, (rows, keys, altered), strict=True):
         if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
             return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
-    if error := _held_key(load, sum(r.unkeyed for r in (*rows, *keys))):
+    if error := _quarantined_key(load, sum(r.unkeyed for r in (*rows, *keys))):
         return error
     casts: dict[str, int] = {}
     for result in (*rows, *altered):
@@ -154,15 +154,15 @@ def verify(
     )
 
 
-def _held_key(load: Load, rows: int) -> KeyHeld | None:
+def _quarantined_key(load: Load, rows: int) -> KeyQuarantined | None:
     """Stop a table whose key has values that do not fit while their type is held: without these rows the others would
     pass for all, and the old ones for deleted. A stream says itself which rows are gone."""
-    held = [load.holds[name][0] for name in load.table.key if name in load.holds]
-    if not rows or not held or load.brought is not None:
+    ids = [load.holds[name][0] for name in load.table.key if name in load.holds]
+    if not rows or not ids or load.counts is not None:
         return None
-    return KeyHeld(
-        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not approved",
-        hint=f"run `instep changes approve {held[0]}`, or revert the change at the source",
+    return KeyQuarantined(
+        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {ids[0]} is not approved",
+        hint=f"run `instep changes approve {ids[0]}`, or revert the change at the source",
     )
 
 
@@ -182,7 +182,7 @@ def settled(context: SyncContext, load: Load, future: Future[TableResult], run: 
 
 def failed(load: Load, run: Run, error: InstepError) -> TableResult:
     """Return a load that changed nothing, with its reason."""
-    status = "paused" if isinstance(error, KeyHeld) else "failed"
+    status = "paused" if isinstance(error, KeyQuarantined) else "failed"
     result = TableRun(run.id, load.table.ref, status, load.choice.mode, error=str(error))
     return TableResult(load, result, error=error)
 
@@ -259,16 +259,16 @@ def _publish(
         cursor=newest,
         complete=load.complete,
         keys=() if load.asks else staged.keys,
-        asked=staged.keys if load.asks else (),
+        requested=staged.keys if load.asks else (),
         deletes=load.choice.deletes,
         unread=_unread(load, context.naming.prefix),
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
     removed = 0
-    if merge.asked and not context.destination.capabilities.merges_asked:
-        removed = mark_removed(context, load, merge.asked, _spec(staged), commit)
-        merge = replace(merge, asked=())
+    if merge.requested and not context.destination.capabilities.merges_requested:
+        removed = mark_removed(context, load, merge.requested, _spec(staged), commit)
+        merge = replace(merge, requested=())
     merged = partial(_merge, context, engine, progress, ref)
     if not load.versioned:
         outcome = merged(staged.files, merge, commit)

@@ -60,7 +60,11 @@ class Loading:
         with span("extract", tables=len(self.loads), chunks=len(chunks)), self._pool() as pool:
             try:
                 results = self.engine.extract(
-                    snapshot.reader, specs, chunks, self._told(), lambda fresh: self._hear(fresh, snapshot, pool)
+                    snapshot.reader,
+                    specs,
+                    chunks,
+                    self._rows_callback(),
+                    lambda fresh: self._hear(fresh, snapshot, pool),
                 )
                 self._wait()
                 crashpoint("sync.staged")
@@ -103,14 +107,14 @@ class Loading:
             self._planned[chunk.table].add(chunk.number)
         return chunks
 
-    def _told(self) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+    def _rows_callback(self) -> Callable[[Mapping[str, tuple[int, int]]], None]:
         paths = {spec: load.table.path for load in self.loads for spec in load.specs}
 
-        def told(rows: Mapping[str, tuple[int, int]]) -> None:
+        def on_progress(rows: Mapping[str, tuple[int, int]]) -> None:
             for spec, (count, size) in rows.items():
                 self.progress.table(paths[spec], rows=count, bytes=size, step="reading")
 
-        return told
+        return on_progress
 
     def _keep(self, results: Iterable[ChunkResult]) -> None:
         for result in results:

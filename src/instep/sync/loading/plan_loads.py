@@ -31,7 +31,7 @@ from instep.sync.named_tables import unknown_table
 from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.history_tables import rekeyed
-from instep.sync.schema_changes.overflow_columns import extra_reads, held_columns, only_copies
+from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 from instep.sync.schema_changes.selection_change import owes_versions, want_again
 from instep.sync.staging_cleanup import dead_runs, folder, remove_uncommitted_files
@@ -45,7 +45,7 @@ class LoadPass:
 
     context: SyncContext
     run: Run
-    wanted: RunScope
+    scope: RunScope
     snapshot: Snapshot
     detection: DetectionResult
     outcome: RunOutcome
@@ -60,25 +60,25 @@ class LoadPass:
         if self.only is None:
             self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
         for gone in missing:
-            if self._is_wanted(gone.table.path, gone.table.ref):
+            if self._in_scope(gone.table.path, gone.table.ref):
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, anew = self._stopped(), rebuilds(self.context)
         faulty = faulty_filters(self.context, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
-        asked = [r for r in sound if self.only is None or r.table.ref in self.only]
-        refused = want_again(self.context, self.detection, asked) | faulty
+        requested = [r for r in sound if self.only is None or r.table.ref in self.only]
+        refused = want_again(self.context, self.detection, requested) | faulty
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)
         waiting = whole_tables(self.context)
         dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
-        holds, extras = holds_of(self.context, self.detection), held_columns(self.context, self.detection)
+        holds, extras = holds_of(self.context, self.detection), overflow_columns(self.context, self.detection)
         on = sides_now(self.context).now if extras else self.context.selection
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
-            if not self._is_wanted(read.table.path, ref):
+            if not self._in_scope(read.table.path, ref):
                 continue
             if ref in stopped:
                 self._leave(ref, *stopped[ref])
@@ -118,14 +118,14 @@ class LoadPass:
             )
         return loads
 
-    def _is_wanted(self, path: str, ref: Ref) -> bool:
+    def _in_scope(self, path: str, ref: Ref) -> bool:
         """A later pass reads what the first one chose, whatever it is called by now."""
         if self.only is not None:
             return ref in self.only
-        return not self.wanted.tables or path in self.wanted.tables
+        return not self.scope.tables or path in self.scope.tables
 
     def _check_names(self, known: set[str]) -> None:
-        for name in sorted(self.wanted.tables - known):
+        for name in sorted(self.scope.tables - known):
             raise unknown_table(f"connection {self.context.name} syncs no table", name, known)
 
     def _leave(self, ref: Ref, status: str, why: str) -> None:
@@ -134,25 +134,25 @@ class LoadPass:
 
     def _stopped(self) -> dict[Ref, tuple[str, str]]:
         """Return tables that do not run now: (status, why)."""
-        held = {ref: ("paused", why) for ref, why in self.detection.unkeyed(moved=True).items()}
+        stopped = {ref: ("paused", why) for ref, why in self.detection.unkeyed(moved=True).items()}
         paused = self.context.store.pauses.tables(self.context.name)
-        held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
-        held |= self._drifted()
-        held |= {ref: ("paused", why) for ref, why in rekeyed(self.context, self.detection.decisions).items()}
-        return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
+        stopped |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
+        stopped |= self._drifted()
+        stopped |= {ref: ("paused", why) for ref, why in rekeyed(self.context, self.detection.decisions).items()}
+        return stopped | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
     def _drifted(self) -> dict[Ref, tuple[str, str]]:
         """Return tables that somebody has changed at the destination, each with how the question about it stands."""
-        asked = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
-        found = self.detection.drift.held(self.detection.decisions)
+        drifted = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
+        found = self.detection.drift.stopped(self.detection.decisions)
         state = self.detection.state_of
-        return {ref: (status, f"{why}: {state(asked[ref])}") for ref, (status, why) in found.items()}
+        return {ref: (status, f"{why}: {state(drifted[ref])}") for ref, (status, why) in found.items()}
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
         context, ref = self.context, destination_ref(read.table, self.context.naming)
         context.destination.write.claim(ref, self.run.fence)
         state = context.destination.schema.state(ref)
-        full, (cursors, serves) = full or self.wanted.full, noted(context, read.table, self.backfills)
+        full, (cursors, serves) = full or self.scope.full, noted(context, read.table, self.backfills)
         if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
             full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
             self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
@@ -161,7 +161,7 @@ class LoadPass:
         if isinstance(self.follow, Streaming):
             load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
             return replace(load, folder=folder(self.run.id, self.attempt), read_at=self.read_at), state
-        whole = rebuild or self.wanted.kind == "backfill"
+        whole = rebuild or self.scope.kind == "backfill"
         if load.choice.mode == "cdc" and self.follow is not None:
             load = self.follow.planned(load, state, whole=whole or full or bool(cursors))
         if whole:
@@ -169,7 +169,7 @@ class LoadPass:
         if load.table.history and state is not None:
             load = replace(load, action="merge")
         elif not rebuild:
-            load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
+            load = keep_rows(load, state, drop_retained=self.scope.drop_retained)
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
         return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
@@ -197,20 +197,20 @@ class LoadPass:
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
     """Return what is done with values that do not fit a column whose new type was not accepted."""
     places = TableRenames.of(detection.decisions)
-    return {places.after(d.change): d.modifiers.on_invalid_value for d in _held(detection)}
+    return {places.after(d.change): d.modifiers.on_invalid_value for d in _pending_types(detection)}
 
 
-def _held(detection: DetectionResult) -> list[Decision]:
+def _pending_types(detection: DetectionResult) -> list[Decision]:
     kinds = ("column.retyped", "column.narrowed", "column.widened")
     return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
 
 
 def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
     """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
-    decisions = _held(detection)
+    decisions = _pending_types(detection)
     if not decisions:
         return {}
-    places, reviews = TableRenames.of(detection.decisions), context.store.reviews.standing(context.name)
+    places, reviews = TableRenames.of(detection.decisions), context.store.reviews.existing(context.name)
     found: dict[Ref, dict[str, tuple[str, str]]] = {}
     for decision in decisions:
         review = reviews.get(key(decision.change))

@@ -87,7 +87,7 @@ def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) 
     """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
     wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context).before
     types = _types_at_source(context, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
-    return {c.alias or c.name: _kept(context, on, table, c, b, types) for c, b in wanted}
+    return {c.alias or c.name: _overflow_column(context, on, table, c, b, types) for c, b in wanted}
 
 
 def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
@@ -96,7 +96,7 @@ def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:
     return {c.name: c.type for c in source.columns} if source else {}
 
 
-def _kept(
+def _overflow_column(
     context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
 ) -> OverflowColumn:
     """Return the kept values of a column. They were kept as they came unless the column was to be hashed by then."""
@@ -114,8 +114,8 @@ def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Col
         return False
     answered = context.store.reviews.get(backfill.change).decided_at if backfill.change else None
     switched = context.store.events.latest(connection=context.name, types=("selection.changed",), limit=1_000_000)
-    told = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
-    return not any(answered is None or e.at < answered for e in told)
+    matching = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
+    return not any(answered is None or e.at < answered for e in matching)
 
 
 def _name(context: SyncContext, backfill: Backfill) -> str:

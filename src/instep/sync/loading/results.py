@@ -45,7 +45,7 @@ class RunOutcome:
         done: dict[Ref, TableRun] = {}
         for one in self.loaded:
             before = done.get(one.load.table.ref)
-            more = before is not None and one.load.brought is not None
+            more = before is not None and one.load.counts is not None
             done[one.load.table.ref] = _together(before, one.result) if before and more else one.result
         for ref, filled in self.filled.items():
             both = ref in done and filled.status != "failed"

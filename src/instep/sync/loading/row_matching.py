@@ -33,8 +33,8 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield db
 
 
-def _incomparable(said: str) -> StageError:
-    return StageError(f"versions of rows could not be compared: {said}", hint="nothing was changed")
+def _incomparable(name: str) -> StageError:
+    return StageError(f"versions of rows could not be compared: {name}", hint="nothing was changed")
 
 
 def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:

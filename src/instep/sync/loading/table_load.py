@@ -18,7 +18,7 @@ from instep.schema.planning.overflow import gone
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import ChangedKeys, ChangeLog
-from instep.sources.stream import Brought
+from instep.sources.stream import TableCounts
 from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.table_mode import TableMode, choose
@@ -35,9 +35,9 @@ class Load:
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
     are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
-    the snapshot was taken, in microseconds since 1970 UTC. `brought`: the operations that a stream has sent. `asked`:
-    the backfills that waited when it was planned, by number and time: what is asked for later it does not serve.
-    `one_moment`: its keys are those of the very moment of its rows."""
+    the snapshot was taken, in microseconds since 1970 UTC. `counts`: the operations that a stream has sent.
+    `backfills`: the backfills that waited when it was planned, by number and time: what is asked for later it does not
+    serve. `one_moment`: its keys are those of the very moment of its rows."""
 
     number: int
     read: TableRead
@@ -59,8 +59,8 @@ class Load:
     changed: ChangedKeys | None = None
     log: ChangeLog | None = None
     read_at: int = 0
-    brought: Brought | None = None
-    asked: frozenset[tuple[int, datetime]] = frozenset()
+    counts: TableCounts | None = None
+    backfills: frozenset[tuple[int, datetime]] = frozenset()
     one_moment: bool = True
 
     def unread(self, outcome: LoadOutcome) -> int:
@@ -73,7 +73,7 @@ class Load:
     def answers(self, backfill: Backfill) -> bool:
         """True for one of its table that waited already when this load, of every row and column, was planned."""
         of_it = self.complete and backfill.table == self.table.ref
-        return of_it and (backfill.number, backfill.wanted_at) in self.asked
+        return of_it and (backfill.number, backfill.wanted_at) in self.backfills
 
     @property
     def wide(self) -> TableRead:
@@ -102,14 +102,14 @@ class Load:
         """Whether the keys that were asked for tell which rows are gone."""
         if self.choice.deletes == "ignore" or self.keys:
             return False
-        if self.brought is not None:
-            return self.brought.deletes > 0 and not self.complete
+        if self.counts is not None:
+            return self.counts.deletes > 0 and not self.complete
         return self.changed is not None
 
     @property
     def alters(self) -> bool:
         """Whether some columns of rows at the destination are given other values."""
-        return self.brought is not None and self.brought.updates > 0 and not self.complete
+        return self.counts is not None and self.counts.updates > 0 and not self.complete
 
     @property
     def merges(self) -> bool:
@@ -167,8 +167,12 @@ def plan_load(
 
 def _reread(load: Load) -> list[str]:
     """Rows without a key cannot be told apart: those that are read again are new ones."""
-    kept = [c.name for c in load.table.columns if c.retained and load.since is not None]
-    return [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(kept)}"] if kept else []
+    retained = [c.name for c in load.table.columns if c.retained and load.since is not None]
+    return (
+        [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(retained)}"]
+        if retained
+        else []
+    )
 
 
 def _with_cursor(
@@ -254,11 +258,11 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     is refused. A table that was never loaded has nothing to lose."""
     if load.action != "overwrite" or state is None:
         return load
-    kept = [c.name for c in load.table.columns if c.retained]
+    lost = [c.name for c in load.table.columns if c.retained]
     undecided = [one.column.name for one in load.read.columns if _is_gone(load, one)]
     only_here = gone(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
-    if load.table.key and (kept or undecided or only_here or (load.choice.mode == "upsert" and left)):
+    if load.table.key and (lost or undecided or only_here or (load.choice.mode == "upsert" and left)):
         # A mode that lays the table down anew deletes nothing itself: the merge in its place has to.
         deletes = "hard" if load.choice.mode == "full_refresh" else load.choice.deletes
         return replace(load, action="merge", complete=True, choice=replace(load.choice, deletes=deletes))
@@ -268,9 +272,9 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
             "dropped and whose removal is not decided yet",
             hint="a removal counts once it is seen again; for one under review run `instep changes list`",
         )
-    if kept and not drop_retained:
+    if lost and not drop_retained:
         raise Blocked(
-            f"a full refresh of {load.table.path} would lose the values of {', '.join(kept)}, which the source dropped",
+            f"a full refresh of {load.table.path} would lose the values of {', '.join(lost)}, which the source dropped",
             hint="pass --drop-retained to drop them",
         )
     if only_here:

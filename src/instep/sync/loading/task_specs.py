@@ -63,10 +63,10 @@ def stage_spec(
     context: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
     """Return how the rows of a load become files of the destination table."""
-    kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
+    retained = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
     return StageSpec(
         table=load.spec,
-        columns=stage_columns(load.read, yields, types=target.types) + kept,
+        columns=stage_columns(load.read, yields, types=target.types) + retained,
         system=system_columns(context, load),
         schema=target.schema,
         location=f"{target.location}/{load.folder}",
@@ -137,12 +137,12 @@ def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
 
 def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
     """Return the queries of a load: its rows, and its keys if it looks for deleted rows."""
-    if load.brought is not None:
+    if load.counts is not None:
         return _operations(load, snapshot)
     if load.changed is not None and load.log is not None:
         chunks = load.log.rows(load.wide, load.spec, load.changed)
-        asked = load.log.keys(load.read, load.key_spec, load.changed) if load.asks else []
-        return [*chunks, *asked, *(_all_keys(load, snapshot) if load.keys else [])]
+        keys = load.log.keys(load.read, load.key_spec, load.changed) if load.asks else []
+        return [*chunks, *keys, *(_all_keys(load, snapshot) if load.keys else [])]
     if not load.keys:
         return snapshot.chunks(load.wide, load.spec, load.rows)
     rows = snapshot.chunks(load.wide, load.spec, replace(load.rows, upper=None))  # a lane's view may be a later one

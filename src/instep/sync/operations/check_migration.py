@@ -35,7 +35,7 @@ from instep.schema.policy.policy import Decision
 from instep.sources.base import Discovery
 from instep.sources.declared import DIALECTS, declared_type
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, detect, recall, seen_then
+from instep.sync.detection.detect import DetectionResult, detect, recall, to_discovery
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
 from instep.sync.operations.impact import ImpactReport, report
@@ -109,7 +109,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
             f"nothing of the source of {context.name} is known yet", hint=f"run `instep detect {context.name}` first"
         )
     rehearsal, unread = _rehearse(context, known.catalog, migration)
-    seen = replace(seen_then(known), catalog=rehearsal.catalog, proves_absence=True)
+    seen = replace(to_discovery(known), catalog=rehearsal.catalog, proves_absence=True)
     then = detect(context, seen, count=False, assumed={}, recalled=True)
     before, after = _plan(context, now), _plan(context, then)
     old = {key(d.change): d for d in now.decisions}

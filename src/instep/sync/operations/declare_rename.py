@@ -29,8 +29,8 @@ class Prepared:
     def document(self, connection: str) -> dict[str, Any]:
         """`backfill`: rows are read again."""
         empty, steps = self.mapped.empty, [s.text for s in self.mapped.plan.steps]
-        said = {"connection": connection, "old": self.old, "new": self.new, "steps": steps, "empty": empty}
-        return {**said, "backfill": self.whole or bool(empty)}
+        document = {"connection": connection, "old": self.old, "new": self.new, "steps": steps, "empty": empty}
+        return {**document, "backfill": self.whole or bool(empty)}
 
 
 def prepare(context: SyncContext, old: str, new: str) -> Prepared:

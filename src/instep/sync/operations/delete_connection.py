@@ -56,7 +56,7 @@ def belongings(context: SyncContext) -> Belongings:
         context.name,
         log,
         tuple(sorted(context.store.names.of(context.name).values())),
-        tuple(context.store.copies.standing(context.name)),
+        tuple(context.store.copies.existing(context.name)),
     )
 
 
@@ -76,21 +76,21 @@ def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False
 
 
 def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:
-    left, there = DeletedConnection(context.name), belongings(context)
+    left, found = DeletedConnection(context.name), belongings(context)
     with claimed(context, "delete", paused_too=True) as run:
-        with _or_left(left, abandon, f"slot {there.log}"):
+        with _or_left(left, abandon, f"slot {found.log}"):
             left.log = _drop_log(context)
         if context.log and (other := context.log_taken()):
             left.behind.append(f"slot {context.log.slot}: connection {other} reads it")
         crashpoint("leave.log.after")
         with _or_left(left, abandon, "tables"), context.destination_open():
-            _clear(context, run, there, fate, left)
+            _clear(context, run, found, fate, left)
         crashpoint("leave.tables.after")
     crashpoint("leave.records.before")
     with context.store.transaction():
         left.records = context.store.connections.forget(context.name)
         done = len(left.dropped) if fate == "drop" else len(left.kept)
-        told = ConnectionDeleted(
+        deleted = ConnectionDeleted(
             context.name,
             context.who,
             done,
@@ -101,7 +101,7 @@ def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnect
             context.destination_name,
             context.naming.namespace,
         )
-        context.store.events.add(told)
+        context.store.events.add(deleted)
     return left
 
 
@@ -117,7 +117,7 @@ def _or_left(left: DeletedConnection, abandon: bool, what: str) -> Iterator[None
 
 
 def _fate(fate: Fate, left: DeletedConnection) -> str:
-    if any(said.startswith("tables: ") for said in left.behind):
+    if any(text.startswith("tables: ") for text in left.behind):
         return "left"
     return "dropped" if fate == "drop" else "kept"
 
@@ -141,10 +141,10 @@ def log_of(context: SyncContext) -> ChangeLog | None:
     return context.source.log(context.log)
 
 
-def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: DeletedConnection) -> None:
+def _clear(context: SyncContext, run: Run, found: Belongings, fate: Fate, left: DeletedConnection) -> None:
     """Take away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
-    for table in context.destination.schema.inspect(there.tables).tables:
+    for table in context.destination.schema.inspect(found.tables).tables:
         context.destination.write.claim(table.ref, run.fence)
         context.destination.lifecycle.remove_uncommitted_files(table.ref, runs)
         if fate == "keep":
@@ -157,7 +157,7 @@ def _clear(context: SyncContext, run: Run, there: Belongings, fate: Fate, left: 
             left.dropped.append(table.ref)
             crashpoint("leave.table.after")
     if fate == "drop":
-        _purge(context, run, there.copies, left)
+        _purge(context, run, found.copies, left)
 
 
 def _drop_views(context: SyncContext, ref: Ref) -> None:

@@ -34,7 +34,9 @@ def forget_sent(context: SyncContext, name: str) -> Table:
             left = SeenTables({ref: found for ref, found in seen.items() if ref != table.ref})
             states.keep_shape(context.name, left.to_dict())
             states.save(context.name, {})
-            states.let_go([held.number for held in states.held(context.name) if held.table == table.ref])
+            states.let_go(
+                [operation.number for operation in states.pending(context.name) if operation.table == table.ref]
+            )
     return table
 
 

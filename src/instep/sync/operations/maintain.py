@@ -66,7 +66,7 @@ class MaintenanceReport:
 def maintain(
     context: SyncContext,
     pattern: str,
-    told: Progress,
+    on_progress: Progress,
     session: Callable[[], SparkSession | None],
     *,
     dry_run: bool = False,
@@ -82,7 +82,7 @@ def maintain(
         context.store.runs.finish(run, "done")
         context.store.events.add(RunStarted(context.name, run.id, run.kind))
     try:
-        done = _done(context, run, found, told, session, dry_run=dry_run)
+        done = _done(context, run, found, on_progress, session, dry_run=dry_run)
     except BaseException as error:
         _end(context, run, status_by(error), str(error) or type(error).__name__)
         raise
@@ -117,7 +117,7 @@ def _done(
     context: SyncContext,
     run: Run,
     found: list[Table],
-    told: Progress,
+    on_progress: Progress,
     session: Callable[[], SparkSession | None],
     *,
     dry_run: bool,
@@ -126,9 +126,9 @@ def _done(
         forgotten = [] if dry_run else _forget(context, found, run)
         began = _began(run)
         work = Upkeep(context.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
-        told.step("maintaining")
-        told.tables({t.path: 0 for t in found})
-        tables = tuple(_by_command(context, keeper, table, work, told) for table in found)
+        on_progress.step("maintaining")
+        on_progress.tables({t.path: 0 for t in found})
+        tables = tuple(_by_command(context, keeper, table, work, on_progress) for table in found)
         return MaintenanceReport(run.id, tables, tuple(forgotten))
     if (vacuum := context.destination.lifecycle.vacuum) is not None:
         forgotten = [] if dry_run else _forget(context, found, run)
@@ -162,9 +162,9 @@ def _forget(context: SyncContext, tables: Sequence[Table], run: Run) -> list[str
     gone: list[str] = []
     for table in tables:
         ref = destination_ref(table, context.naming)
-        held = keeper.held_by(ref) if keeper else run.fence
+        fence = keeper.latest_claim(ref) if keeper else run.fence
         try:
-            gone += context.destination.lifecycle.purge_expired([ref], min(held, run.fence))
+            gone += context.destination.lifecycle.purge_expired([ref], min(fence, run.fence))
         except Fenced:
             continue
     return gone
@@ -175,20 +175,24 @@ def _began(run: Run) -> int:
 
 
 def _by_command(
-    context: SyncContext, keeper: MaintenanceFacet, table: Table, work: Upkeep, told: Progress
+    context: SyncContext, keeper: MaintenanceFacet, table: Table, work: Upkeep, on_progress: Progress
 ) -> MaintainedTable:
     ref, path = destination_ref(table, context.naming), table.path
     if table.ref in context.store.pauses.tables(context.name):
         return MaintainedTable(path, left="it is paused")
     if not context.destination.schema.inspect([ref]).tables:
         return MaintainedTable(path, left="it is not at the destination")
-    held = keeper.held_by(ref)
-    if held > work.fence:
+    fence = keeper.latest_claim(ref)
+    if fence > work.fence:
         return MaintainedTable(path, left="a later run is working on it")
-    own = replace(work, fence=held, told=lambda rows, bytes: told.table(path, rows=rows, bytes=bytes, step="writing"))
-    kept = _one(context, keeper, ref, path, own)
-    told.table(path, step="failed" if kept.error else "done")
-    return kept
+    own = replace(
+        work,
+        fence=fence,
+        on_progress=lambda rows, bytes: on_progress.table(path, rows=rows, bytes=bytes, step="writing"),
+    )
+    result = _one(context, keeper, ref, path, own)
+    on_progress.table(path, step="failed" if result.error else "done")
+    return result
 
 
 def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, work: Upkeep) -> MaintainedTable:
@@ -223,7 +227,7 @@ def _one(context: SyncContext, keeper: MaintenanceFacet, ref: Ref, path: str, wo
     return MaintainedTable(path, done, seconds)
 
 
-def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, told: Progress) -> None:
+def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine: Engine, on_progress: Progress) -> None:
     """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
     those with a longer history are looked through for orphans, too."""
     how = context.maintenance
@@ -238,19 +242,19 @@ def maintain_loaded(context: SyncContext, run: Run, outcome: RunOutcome, engine:
         run.fence,
         _began(run),
         deep,
-        session=partial(engine.spark, told.step),
+        session=partial(engine.spark, on_progress.step),
         go_on=lambda: time.monotonic() < until,
     )
-    for path, kept in _due(context, keeper, tables, work, told).items():
-        if why := kept.error or kept.left:
+    for path, result in _due(context, keeper, tables, work, on_progress).items():
+        if why := result.error or result.left:
             outcome.note(f"{path} was not maintained: {why}")
-        elif kept.done.rewritten:
-            done = kept.done
+        elif result.done.rewritten:
+            done = result.done
             outcome.note(f"compacted {path}: {done.files_before:,} files → {done.files:,}")
 
 
 def _due(
-    context: SyncContext, keeper: MaintenanceFacet, tables: Mapping[Ref, str], work: Upkeep, told: Progress
+    context: SyncContext, keeper: MaintenanceFacet, tables: Mapping[Ref, str], work: Upkeep, on_progress: Progress
 ) -> dict[str, MaintainedTable]:
     found = {}
     for ref, path in tables.items():
@@ -262,6 +266,6 @@ def _due(
             found[path] = MaintainedTable(path, error=str(error))
             continue
         if due:
-            told.step(f"maintaining {path}")
+            on_progress.step(f"maintaining {path}")
             found[path] = _one(context, keeper, ref, path, work)
     return found

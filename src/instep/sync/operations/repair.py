@@ -61,17 +61,17 @@ from instep.sync.named_tables import unknown_table
 from instep.sync.operations.verify import (
     QuarantinedColumns,
     VerifyResult,
-    count_held,
+    count_quarantined,
     destination_rows,
-    held_values,
     keeps_rows,
+    quarantined_columns,
     source_rows,
     waiting_tables,
-    with_held,
+    with_quarantined,
 )
 from instep.sync.progress import Progress, Silent
 from instep.sync.schema_changes.backfill_plan import whole_tables
-from instep.sync.schema_changes.overflow_columns import extra_reads, held_columns, only_copies
+from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.owned_tables import check_unmoved
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 from instep.sync.staging_cleanup import dead_runs, discard, folder, remove_uncommitted_files
@@ -231,9 +231,9 @@ class RepairFindings:
     def verdict(self) -> VerifyResult:
         """Return what `verify` says of the rows, but for what is held in quarantine."""
         counts, (source, destination) = self.counts(), self.rows.rows
-        kept = self.rows.counts().get(EXTRA, 0) if self.keeps else 0
+        extras = self.rows.counts().get(EXTRA, 0) if self.keeps else 0
         lines = tuple(f"{what} ({count:,} rows)" for what, count in counts.items())
-        return VerifyResult(self.target.path, not counts, source, destination, lines, kept=kept)
+        return VerifyResult(self.target.path, not counts, source, destination, lines, kept=extras)
 
 
 @contextmanager
@@ -242,16 +242,18 @@ def compared(
 ) -> Iterator[RepairFindings]:
     """Read both sides and compare them; the findings are there until the block is left."""
     names = {c.name: c.alias or c.name for c in target.read.table.columns}
-    with held_values(target.path, names) as unfit, row_comparison(target.read, target.columns) as rows:
+    with quarantined_columns(target.path, names) as unfit, row_comparison(target.read, target.columns) as rows:
         progress.step("reading the source")
         batches = source_rows(context, snapshot, target.read, 0, unfit.add)
-        rows.load("source", pa.RecordBatchReader.from_batches(batches.schema, _told(batches, target.path, progress)))
+        rows.load(
+            "source", pa.RecordBatchReader.from_batches(batches.schema, _with_progress(batches, target.path, progress))
+        )
         found = RepairFindings(context, target, rows, unfit, progress)
         found.compare()
         yield found
 
 
-def _told(batches: pa.RecordBatchReader, path: str, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _with_progress(batches: pa.RecordBatchReader, path: str, progress: Progress) -> Iterator[pa.RecordBatch]:
     rows = size = 0
     for batch in batches:
         rows, size = rows + len(batch), size + batch.nbytes
@@ -328,8 +330,8 @@ def prepare(context: SyncContext, path: str, progress: Progress | None = None) -
     with context.source.snapshot() as snapshot:
         target = repair_target(context, snapshot, path)
         with compared(context, snapshot, target, progress or Silent()) as found:
-            verdict = with_held(
-                found.verdict(), found.unfit.rejected, count_held(context, target.read.table, found.unfit)
+            verdict = with_quarantined(
+                found.verdict(), found.unfit.rejected, count_quarantined(context, target.read.table, found.unfit)
             )
             found.check_keys()
             counts = found.counts()
@@ -375,7 +377,7 @@ def repair(
     """
     check_unmoved(context)
     _check_kind(context, _accepted(context, path))
-    told = progress or Silent()
+    on_progress = progress or Silent()
     with ExitStack() as stack:
         with claimed(context, "repair") as run:
             context = replace(context, run=run)
@@ -383,18 +385,20 @@ def repair(
                 target = repair_target(context, snapshot, path)
                 context.destination.write.claim(target.ref, run.fence)
                 remove_uncommitted_files(context, dead_runs(context, run), target.ref, target.state)
-                found = stack.enter_context(compared(context, snapshot, target, told))
+                found = stack.enter_context(compared(context, snapshot, target, on_progress))
                 savepoint = _savepoint(context, target.ref)
                 staged = _stage(context, snapshot, found, run, allowed)
             done = TableRun(run.id, target.read.table.ref, "done", "repair")
             if staged is not None:
-                done = replace(commit(context, engine or Inline(), *staged, run, told).result, mode="repair")
+                done = replace(commit(context, engine or Inline(), *staged, run, on_progress).result, mode="repair")
                 found.compare()
             _record(context, path, done)
             verdict = found.verdict()
-            told.table(path, step="done")
+            on_progress.table(path, step="done")
         # not before the run has ended: what a run that is under way holds does not count yet
-        verdict = with_held(verdict, found.unfit.rejected, count_held(context, target.read.table, found.unfit))
+        verdict = with_quarantined(
+            verdict, found.unfit.rejected, count_quarantined(context, target.read.table, found.unfit)
+        )
     return RepairResult(run.id, verdict, done.inserted, done.updated, done.deleted, savepoint)
 
 
@@ -437,8 +441,8 @@ def _stage(
 def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool) -> Load:
     """Return the merge of some rows: as a sync does it that was told their keys by a log, but for the position."""
     read, detection, ref = target.read, target.detection, target.read.table.ref
-    said, extras = context.settings(read.table).handling_of_invalid_values(), held_columns(context, detection)
-    asks = removes and context.destination.capabilities.merges_asked
+    setting, extras = context.settings(read.table).handling_of_invalid_values(), overflow_columns(context, detection)
+    asks = removes and context.destination.capabilities.merges_requested
     choice = replace(target.choice, cursor=None, deletes=target.choice.deletes if removes else "ignore")
     return Load(
         number=0,
@@ -450,7 +454,7 @@ def _load(context: SyncContext, target: RepairTarget, run: Run, *, removes: bool
         complete=False,
         keys=removes and not asks,
         folder=folder(run.id, 0),
-        on_invalid_value=said if said != "quarantine" else on_invalid_value_of(detection).get(ref, "quarantine"),
+        on_invalid_value=setting if setting != "quarantine" else on_invalid_value_of(detection).get(ref, "quarantine"),
         holds=holds_of(context, detection).get(ref, {}),
         extra=extra_reads(sides_now(context).now, read, extras.get(ref, ())),
         only_copies=only_copies(read, context.store.backfills.waiting(context.name)),

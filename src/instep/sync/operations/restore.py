@@ -205,19 +205,19 @@ def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] =
     what = f"{path}: rows as of snapshot {made.point.id}"
     agreed = nullcontext() if made.interrupted else two_people(context, "restore", what)
     with agreed, claimed(context, "restore", paused_too=True) as run:
-        held = replace(context, run=run)
+        locked = replace(context, run=run)
         if made.interrupted:
             if _interrupted(context, made.ref) != made.interrupted:
                 raise _moved(made)
-            _record(held, made.interrupted, made)
+            _record(locked, made.interrupted, made)
             return run
-        _go_back(held, run, made)
+        _go_back(locked, run, made)
         crashpoint("restore.before")
         context.destination.write.claim(made.ref, run.fence)
         commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
         _keeper(context).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
         crashpoint("restore.after")
-        _record(held, run.id, made)
+        _record(locked, run.id, made)
         return run
 
 

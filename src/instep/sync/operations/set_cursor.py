@@ -47,8 +47,8 @@ class NewCursor:
         return (*self._reading(), *(f"settles {r.id}: {r.summary}" for r in self.settles))
 
     def document(self) -> dict[str, Any]:
-        said = {"table": self.table.path, "cursor": self.cursor or None, "from": self.start or None}
-        return {**said, "newest": self.upper or None, "lines": list(self.lines)}
+        document = {"table": self.table.path, "cursor": self.cursor or None, "from": self.start or None}
+        return {**document, "newest": self.upper or None, "lines": list(self.lines)}
 
     def _reading(self) -> Sequence[str]:
         path = self.table.path

@@ -97,7 +97,7 @@ class Rekeying:
             "settles": [r.id for r in self.settles],
         }
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return the lines for people: counts, obstacles and options."""
         return {
             "counted": list(self.counts.lines),
@@ -272,7 +272,7 @@ class SetKey(Work):
         """Count what shares the key. `detail` has what was `counted`, `why_not` (what keeps it from being done) and the
         ways that there are."""
         made = prepare(context, request.table, request.key, request.way)
-        return Preview(context.name, request, made.document(), made.lines, made.told(), prepared=made)
+        return Preview(context.name, request, made.document(), made.lines, made.summary(), prepared=made)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Set the key; return the accepted version, and where the old table is kept as a copy, if it is."""

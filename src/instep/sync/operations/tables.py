@@ -100,7 +100,7 @@ def _schemas(context: SyncContext) -> SchemaSides:
     seen, accepted = context.store.discoveries.get(context.name), context.store.accepted.catalog(context.name)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
     pairs = pair_tables(accepted.tables, source)
-    selection = sides(context.said, context.store.switches.of(context.name), source, accepted, identity)
+    selection = sides(context.project_selection, context.store.switches.of(context.name), source, accepted, identity)
     return SchemaSides(accepted, source, pairs, selection)
 
 
@@ -121,13 +121,13 @@ def _at_destination(context: SyncContext, tables: Iterable[Table]) -> AtDestinat
 
 def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[str, int] | None:
     """Return how many entries each table holds, by path; what cannot be looked at is noted."""
-    if not context.store.runs.ever_held(context.name):
+    if not context.store.runs.has_quarantined(context.name):
         return {}
     only = {path} & {table.path for table in context.store.accepted.catalog(context.name).tables}
     if path and not only:
         return {}
     try:
-        return {one.table.path: len(one.held) for one in holdings(context, only)}
+        return {one.table.path: len(one.pending) for one in holdings(context, only)}
     except InstepError as error:
         notes.append(f"the quarantine of {context.name} could not be looked at: {error.message}")
         return None
@@ -143,10 +143,10 @@ def _records(context: SyncContext, quarantined: Mapping[str, int] | None) -> Tab
 
 
 def _summary(
-    context: SyncContext, schemas: SchemaSides, there: AtDestination, records: TableRecords, table: Table
+    context: SyncContext, schemas: SchemaSides, stored: AtDestination, records: TableRecords, table: Table
 ) -> TableSummary:
     ref = destination_ref(table, context.naming) if table.alias else None
-    made, size = (there.tables.get(ref), there.sizes.get(ref, TableSize())) if ref else (None, TableSize())
+    made, size = (stored.tables.get(ref), stored.sizes.get(ref, TableSize())) if ref else (None, TableSize())
     source = schemas.pairs.get(table.ref) if table.alias else table
     mode, trouble = _mode(context, table)
     last = records.last.get(table.ref)
@@ -166,7 +166,7 @@ def _summary(
         paused=next((p.reason for p in records.pauses if p.table in (None, table.ref)), None),
         error=failed or trouble or None,
         backfills=records.backfills.get(table.ref, ()),
-        note=there.foreign.get(ref, "") if ref and ref in there.foreign else _note(table, size),
+        note=stored.foreign.get(ref, "") if ref and ref in stored.foreign else _note(table, size),
     )
 
 
@@ -199,9 +199,9 @@ def _is_system(context: SyncContext, column: Column) -> bool:
     return context.naming.fold(column.name) in context.naming.system
 
 
-def _columns(context: SyncContext, schemas: SchemaSides, there: AtDestination, table: Table) -> Iterator[TableColumn]:
+def _columns(context: SyncContext, schemas: SchemaSides, stored: AtDestination, table: Table) -> Iterator[TableColumn]:
     """Yield the accepted columns in order, then those of the source alone, then those of the destination alone."""
-    made = there.tables.get(destination_ref(table, context.naming)) if table.alias else None
+    made = stored.tables.get(destination_ref(table, context.naming)) if table.alias else None
     accepted = table.columns if table.alias else ()
     source = schemas.pairs.get(table.ref) if table.alias else table
     fed = {old.name: new for old, new in pair_columns(table, source).same} if accepted and source else {}

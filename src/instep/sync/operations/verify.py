@@ -78,9 +78,9 @@ class QuarantinedColumns:
     _rows: list[tuple[str, str, bool]] = field(default_factory=list, repr=False)
     _writer: Any = field(default=None, repr=False)
 
-    def add(self, held: Sequence[QuarantinedValue]) -> None:
-        self.count += len(held)
-        for one in held:
+    def add(self, values: Sequence[QuarantinedValue]) -> None:
+        self.count += len(values)
+        for one in values:
             self.rejected += not one.column
             place = _place(self._named(one.key), self.names.get(one.column, one.column), self._original(one))
             self._rows.append((entry_id(self.table, one.key, one.column, one.original), place, not one.column))
@@ -110,16 +110,16 @@ class QuarantinedColumns:
 
 
 @contextmanager
-def held_values(table: str, names: Mapping[str, str]) -> Iterator[QuarantinedColumns]:
+def quarantined_columns(table: str, names: Mapping[str, str]) -> Iterator[QuarantinedColumns]:
     """Collect what does not fit of the accepted table with this path; `names` are its columns' names at the
     destination."""
     with temporary("verify") as folder:
         yield QuarantinedColumns(table, names, Path(folder))
 
 
-def count_held(context: SyncContext, table: Table, found: QuarantinedColumns) -> QuarantineCount:
+def count_quarantined(context: SyncContext, table: Table, found: QuarantinedColumns) -> QuarantineCount:
     """Compare what does not fit with what the table's quarantine holds, by key, column and original."""
-    if not found.count and not context.store.runs.ever_held(context.name):
+    if not found.count and not context.store.runs.has_quarantined(context.name):
         return QuarantineCount()
     entries = pa.Table.from_batches(list(_entries(context, table, found.names)), _ENTRIES)
     with in_duckdb() as db:
@@ -177,7 +177,7 @@ OnQuarantined = Callable[[Sequence[QuarantinedValue]], None]
 """Is given what does not fit, batch by batch."""
 
 
-__all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_held", "held_values"]
+__all__ = ["OnQuarantined", "QuarantineCount", "QuarantinedColumns", "count_quarantined", "quarantined_columns"]
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def verify(
             f"connection {context.name} has nothing to compare with: a connector sends what has changed, once",
             hint="`instep sync --full` lets it send everything again",
         )
-    told = progress or Silent()
+    on_progress = progress or Silent()
     verdicts = []
     with context.source.snapshot() as snapshot:
         detection = detect(context, snapshot.discover())
@@ -261,9 +261,9 @@ def verify(
             if why := closed.get(read.table.ref):
                 verdicts.append(VerifyResult(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
-            told.table(read.table.path, step="verifying")
+            on_progress.table(read.table.path, step="verifying")
             verdicts.append(_verify(context, snapshot, read, number, keys=keys))
-            told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
+            on_progress.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
     for gone in missing:
         if not only or gone.table.path in only:
             lost = gone.table.ref in detection.denied
@@ -280,7 +280,7 @@ def waiting_tables(context: SyncContext, detection: DetectionResult) -> dict[Ref
     places = TableRenames.of(detection.decisions)
     paused = {p.table: p for p in context.store.pauses.active(context.name) if p.table and p.change}
     found = {ref: f"pending change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
-    stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.held(detection.decisions)}
+    stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.stopped(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
     for one in detection.decisions:
         ref = places.before(one.change)
@@ -308,29 +308,29 @@ def _verify(context: SyncContext, snapshot: Snapshot, read: TableRead, number: i
         count = snapshot.count(read)
         same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
         return VerifyResult(read.table.path, not same, count, state.rows, same)
-    with held_values(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
+    with quarantined_columns(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
         source = _checksum(source_rows(context, snapshot, read, number, unfit.add), columns)
-        held = count_held(context, read.table, unfit)
+        quarantined = count_quarantined(context, read.table, unfit)
     destination = _checksum(destination_rows(context, read, columns), columns)
     found = _compared(context, snapshot, read, number, columns, source, destination, keys=keys)
-    return with_held(found, unfit.rejected, held)
+    return with_quarantined(found, unfit.rejected, quarantined)
 
 
-def with_held(found: VerifyResult, rejected: int, held: QuarantineCount) -> VerifyResult:
+def with_quarantined(found: VerifyResult, rejected: int, quarantined: QuarantineCount) -> VerifyResult:
     """Count what does not fit: a row that is refused is one of the source."""
     lines = found.differences
-    if held.absent:
+    if quarantined.absent:
         way = f"`instep sync --full --table {found.table}` holds them again"
-        lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({held.absent:,}): {way}")
+        lines = (*lines, f"values that do not fit are neither loaded nor in quarantine ({quarantined.absent:,}): {way}")
     return replace(
         found,
-        equal=found.equal and not held.absent,
+        equal=found.equal and not quarantined.absent,
         source_rows=found.source_rows + rejected,
         differences=lines,
-        held=held.values,
-        held_rows=held.rows,
-        discarded=held.discarded,
-        stale=held.stale,
+        held=quarantined.values,
+        held_rows=quarantined.rows,
+        discarded=quarantined.discarded,
+        stale=quarantined.stale,
     )
 
 
@@ -349,16 +349,16 @@ def _compared(
     if source == destination:
         return VerifyResult(read.table.path, True, source.rows, destination.rows)
     found = _differing(context, snapshot, read, number, columns) if read.table.key else {}
-    kept = found.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
-    if kept and not found:
-        return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=kept)
+    extras = found.pop(EXTRA, (0, []))[0] if keeps_rows(context, read) else 0
+    if extras and not found:
+        return VerifyResult(read.table.path, True, source.rows, destination.rows, kept=extras)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
     lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values are in other rows"]
-    lines = [] if kept else lines  # every column differs by the rows that are kept
+    lines = [] if extras else lines  # every column differs by the rows that are kept
     for what, (count, some) in found.items():
-        told = f"{what} ({count:,} rows)"
-        lines += [f"{told}: key {key}" for key in some] if keys else [told]
-    return VerifyResult(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
+        difference = f"{what} ({count:,} rows)"
+        lines += [f"{difference}: key {key}" for key in some] if keys else [difference]
+    return VerifyResult(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=extras)
 
 
 def keeps_rows(context: SyncContext, read: TableRead) -> bool:
@@ -368,9 +368,14 @@ def keeps_rows(context: SyncContext, read: TableRead) -> bool:
 
 
 def source_rows(
-    context: SyncContext, snapshot: Snapshot, read: TableRead, number: int, on_held: OnQuarantined = lambda held: None
+    context: SyncContext,
+    snapshot: Snapshot,
+    read: TableRead,
+    number: int,
+    on_quarantined: OnQuarantined = lambda values: None,
 ) -> pa.RecordBatchReader:
-    """Return the table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
+    """Return the table as a load would stage it, without its system columns. `on_quarantined` is given what does not
+    fit."""
     ref = destination_ref(read.table, context.naming)
     load = Load(number, read, ref, choose(read.table, context.settings(read.table)), "overwrite")
     target = context.destination.write.target(ref)
@@ -384,7 +389,7 @@ def source_rows(
                 conformer = Conformer(spec)
                 for batch in session.read(chunk):
                     made = conformer.conform(batch)
-                    on_held(made.held)
+                    on_quarantined(made.quarantined)
                     yield made.batch.select(names)
 
     schema = pa.schema([target.schema.field(n).remove_metadata() for n in names])
@@ -405,14 +410,14 @@ def destination_rows(context: SyncContext, read: TableRead, columns: Sequence[st
     with_mark: Iterable[pa.RecordBatch] = rows
     schema = pa.schema([rows.schema.field(c) for c in columns])
 
-    def standing() -> Iterator[pa.RecordBatch]:
+    def current() -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 
         for batch in with_mark:
             marked = pc.fill_null(batch.column(batch.schema.get_field_index(mark)), False)
             yield batch.filter(marked if read.table.history else pc.invert(marked)).select(list(columns))
 
-    return pa.RecordBatchReader.from_batches(schema, standing())
+    return pa.RecordBatchReader.from_batches(schema, current())
 
 
 def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:

@@ -34,7 +34,7 @@ from instep.sync.staging_cleanup import dead_runs, remove_uncommitted_files, unc
 from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-KEPT_RUNS = 100
+MOST_RUNS = 100
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Holding:
     found: TableQuarantine
 
     @property
-    def held(self) -> list[QuarantineEntry]:
+    def pending(self) -> list[QuarantineEntry]:
         return [e for e in self.found.entries if e.status == "held"]
 
 
@@ -57,7 +57,7 @@ def holdings(
     """Yield the quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks,
     for which what dead runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead.
     Raises InstepError for an unknown table."""
-    known = context.store.runs.history(context.name, limit=KEPT_RUNS)
+    known = context.store.runs.history(context.name, limit=MOST_RUNS)
     running = {r.id for r in known if r.status == "running" and not idle}
     ended_badly = [r for r in known if r.status != "done" and r.id not in running]
     dead = dead_runs(context, run) if run is not None else []
@@ -118,10 +118,10 @@ def discard(context: SyncContext, tables: Collection[str] = (), ids: Collection[
         claimed(context, "discard", paused_too=True) as run,
     ):
         found = list(holdings(context, tables, run))
-        chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.held}
+        chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.pending}
         gone: list[QuarantineEntry] = []
         for holding in found:
-            mine = [e for e in holding.held if e.id in chosen]
+            mine = [e for e in holding.pending if e.id in chosen]
             if mine:
                 gone += mine
                 let_go = {e.id: replace(e, status="discarded", original=None) for e in mine}
@@ -218,9 +218,9 @@ class Erase(DirectWork):
 
 def _is_of(context: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:
     """Hashed key columns hold the hash of what a person knows."""
-    held = json.loads(entry.key)
+    entry_key = json.loads(entry.key)
     return bool(key) and all(
-        name in held and held[name] in (text, None if text is None else digest(text, context.salt))
+        name in entry_key and entry_key[name] in (text, None if text is None else digest(text, context.salt))
         for name, text in key.items()
     )
 
@@ -247,7 +247,7 @@ def settle(holding: Holding, changed: Mapping[str, QuarantineEntry], run: Run) -
 def expire(context: SyncContext, run: Run) -> int:
     """Delete what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
     the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
-    if not is_first_today(context, run) or not context.store.runs.ever_held(context.name):
+    if not is_first_today(context, run) or not context.store.runs.has_quarantined(context.name):
         return 0
     gone = 0
     with suppress(InstepError):

@@ -117,8 +117,8 @@ class _RejoinBatches:
 
     def settle(self, status: Status, cells: Sequence[Cell | RefusedRow]) -> None:
         """What a person has let go stays so."""
-        held = (c.entry for c in cells if c.entry.status == "held")
-        self.entries[status] += [replace(e, status=status) for e in held]
+        pending = (c.entry for c in cells if c.entry.status == "held")
+        self.entries[status] += [replace(e, status=status) for e in pending]
 
     def stay(self, cell: Cell, reason: str) -> None:
         if cell.entry.status == "held":

@@ -97,7 +97,7 @@ def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Repla
         if any(e not in holding.found.entries for e in settled.values()):
             settle(holding, settled, run)
     except InstepError as error:
-        done = Replayed(holding.table.path, held=tuple(holding.held), error=str(error))
+        done = Replayed(holding.table.path, held=tuple(holding.pending), error=str(error))
     _record(context, holding.table, done, run)
     return done
 
@@ -113,16 +113,16 @@ def _commit(context: SyncContext, holding: Holding, met: RowLookup, joined: Rejo
 
 def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:
     """As a sync does: the run's word about the table, and an event."""
-    status, held = "failed" if done.error else "done", len(done.held)
+    status, remaining = "failed" if done.error else "done", len(done.held)
     result = TableRun(
         run.id,
         table.ref,
         status,
         "",
-        len(done.replayed) + len(done.superseded) + held,
+        len(done.replayed) + len(done.superseded) + remaining,
         done.inserted,
         done.updated,
-        invalid_values=held,
+        invalid_values=remaining,
         error=done.error,
     )
     with context.transaction():
@@ -132,7 +132,7 @@ def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> Non
         else:
             context.store.events.add(
                 TableLoaded(
-                    context.name, run.id, table.path, "replay", result.read, done.inserted, done.updated, 0, held
+                    context.name, run.id, table.path, "replay", result.read, done.inserted, done.updated, 0, remaining
                 )
             )
 

@@ -14,7 +14,7 @@ from instep.schema.changes.describe import describe, key
 from instep.schema.planning.explain import explain
 from instep.schema.planning.plan import Plan
 from instep.schema.policy.policy import Decision
-from instep.store.catalogs.reviews import STANDING
+from instep.store.catalogs.reviews import EXISTING
 from instep.sync.context import SyncContext
 from instep.sync.detection.approval_fingerprint import moved
 from instep.sync.detection.detect import DetectionResult, detect, look, recall, record
@@ -43,7 +43,7 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
 
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerOutlook:
     """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
-    assumed = {r.key: replace(r, status=status) for r in reviews if r.status in STANDING}
+    assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}
     found = recall(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
     if not chosen:
@@ -78,7 +78,7 @@ def refuse_stale(detection: DetectionResult) -> None:
 
 
 def _check(review: Review, now: Review | None) -> None:
-    if review.status in STANDING and (now is None or now.id != review.id):
+    if review.status in EXISTING and (now is None or now.id != review.id):
         raise Conflict(
             f"change {review.id} is not at the source any more: {review.summary}", hint="see `instep changes list`"
         )

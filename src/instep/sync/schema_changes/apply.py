@@ -27,7 +27,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.accept import accept
 from instep.schema.planning.guard import Guards, offences, spared
-from instep.schema.planning.naming import assign, destination_ref, with_given
+from instep.schema.planning.naming import assign, destination_ref, with_custom_names
 from instep.schema.planning.overflow import was_extra
 from instep.schema.planning.plan import Plan, StepGroup, check_base, desired, plan
 from instep.schema.policy.policy import Decision, Modifiers, is_reordered_key
@@ -38,7 +38,7 @@ from instep.store.catalogs.backfills import Backfill, Scope
 from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.confirm import confirm
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.backfill_since import was_held
+from instep.sync.detection.backfill_since import was_pending
 from instep.sync.detection.detect import DetectionResult, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
 from instep.sync.detection.new_objects import is_for_tables
@@ -71,7 +71,7 @@ def make_plan(
     stuck = {**stuck, **failing}
     check_unmoved(context)
     before, guards = detection.accepted, _guards(context, detection.accepted)
-    decisions, kept = spared(detection.decisions, before, context.naming, guards)
+    decisions, spared_decisions = spared(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
     made = _drawn(context, detection, guards, stuck)
     anew: frozenset[Ref] = frozenset()
@@ -81,10 +81,12 @@ def make_plan(
     if unfit:
         detection, others = hold_columns(context, detection, made, unfit)
         made = _drawn(context, detection, guards, {**others, **stuck}, anew)
-    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
+    made = replace(
+        made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in spared_decisions.items()))
+    )
     made = with_shards(context, made)
     made = repaired(context, with_layouts(context, made), detection.drift, detection.decisions)
-    waiting = {*detection.drift.held(made.decisions), *_accepted(context, failing, detection.accepted, made.after)}
+    waiting = {*detection.drift.stopped(made.decisions), *_accepted(context, failing, detection.accepted, made.after)}
     return replace(made, decisions=hold_tables(made.decisions, made.refused, waiting))
 
 
@@ -99,7 +101,7 @@ def _drawn(
     (destination table to why) hold. Accepted tables in `anew` get a new generation."""
     before, decisions = detection.accepted, detection.decisions
     origins = {new: old for old, new in TableRenames.of(decisions).moves.items()}
-    named = with_given(accept(decisions, before, detection.source), before, origins, context.naming)
+    named = with_custom_names(accept(decisions, before, detection.source), before, origins, context.naming)
     after = assign(named.catalog, context.naming)
     after = with_history(context, decisions, before, record_extra(context, after, detection))
     after = Catalog.of(replace(t, generation=t.generation + (t.ref in anew)) for t in after.tables)
@@ -120,7 +122,7 @@ def _drawn(
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | shared_offences(context, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
-    remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept)
+    remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.unchanged)
     made = replace(made, remarks=(*remarks, *goes_on(context, after)))
     if detection.rebound:
         stored = context.store.accepted.catalog(context.name)
@@ -137,10 +139,10 @@ def _guards(context: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
 def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
     """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
     moves = TableRenames.of(detection.decisions).moves
-    held = detection.drift.held(detection.decisions)
+    paused = detection.drift.stopped(detection.decisions)
     tables = [
         (t, why)
-        for ref, (_, why) in held.items()
+        for ref, (_, why) in paused.items()
         for t in (detection.accepted.get(ref), after.get(moves.get(ref, ref)))
         if t
     ]
@@ -335,7 +337,7 @@ def backfill_of(context: SyncContext, decision: Decision, was: Table | None, mad
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         return ("table", "") if whole else ("column", column_of(change))
-    if again and was_held(context, made.after.get(TableRenames.of(made.decisions).after(change)), change):
+    if again and was_pending(context, made.after.get(TableRenames.of(made.decisions).after(change)), change):
         return "since", column_of(change)
     return None
 
@@ -385,7 +387,10 @@ def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
     """Drop accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
     One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
     columns. The destination keeps them for undoing."""
-    before, on = context.store.accepted.catalog(context.name), chosen(context.said, context.store, context.name)
+    before, on = (
+        context.store.accepted.catalog(context.name),
+        chosen(context.project_selection, context.store, context.name),
+    )
     gone = [
         ColumnRemoved(t.ref, c, i)
         for t in before.tables
@@ -411,7 +416,7 @@ def _lose(
     consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
     made = plan(consent, before, after, there, wanted, context.destination.capabilities, prefix=context.naming.prefix)
     with context.transaction():
-        known = context.store.reviews.standing(context.name)
+        known = context.store.reviews.existing(context.name)
         reviews = {
             key(d.change): context.store.reviews.open_approved(context.name, _named_by(d), context.who) for d in consent
         }

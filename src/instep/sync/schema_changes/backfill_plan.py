@@ -170,7 +170,7 @@ def _bytes(kind: DataType) -> int:
     return TEXT_BYTES
 
 
-def held_up(context: SyncContext, table: Table) -> str:
+def blocker_of(context: SyncContext, table: Table) -> str:
     """Return what would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
     limits = context.backfill_limits
     if not limits.max_bytes:
@@ -202,8 +202,8 @@ class BackfillEstimates(QueryWork):
     def find(self, context: Any, query: EstimateBackfill) -> BackfillOutlook:
         """Estimate the backfill of the table, or of its columns."""
         opened = context.open_connection(context.connection(query.connection))
-        found, held_up = estimated(opened, query.table, query.column)
-        return BackfillOutlook(**vars(found), waits=held_up)
+        found, blocker = estimated(opened, query.table, query.column)
+        return BackfillOutlook(**vars(found), waits=blocker)
 
 
 def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:

@@ -84,7 +84,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     if source.ref != table.ref:
         raise Blocked(f"table {table.path} is called {source.path} now", hint="decide about its rename first")
     where, fresh = _column(Catalog.of([source]), new, "at the source")
-    _check_held(context, table, column)
+    _check_pending(context, table, column)
     interim = _check(context, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
     made, after = _plan(context, detection.accepted, table, column, fresh, interim)
     return ColumnRenamePlan(table, column, after, interim, made, _empty(context, table, column))
@@ -93,12 +93,12 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
     """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
-        _check_held(context, mapped.table, mapped.old)
-        held = replace(context, run=run)
-        wanted = held.store.mappings.want(
+        _check_pending(context, mapped.table, mapped.old)
+        locked = replace(context, run=run)
+        wanted = locked.store.mappings.want(
             context.name, mapped.table.ref, mapped.old.name, mapped.column.name, context.who
         )
-        return _finish(held, run, wanted, mapped)
+        return _finish(locked, run, wanted, mapped)
 
 
 def resume_mappings(context: SyncContext, run: Run) -> list[str]:
@@ -143,9 +143,9 @@ def _note(context: SyncContext, wanted: DeclaredRename, version: int, empty: int
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, wanted.table))
     with context.transaction():
-        standing = list(context.store.reviews.standing(context.name).values())
+        existing = list(context.store.reviews.existing(context.name).values())
         sides = (("column.removed", wanted.old), ("column.added", wanted.new))
-        gone = [r.id for r in standing if r.table == wanted.table and (r.kind, r.column) in sides]
+        gone = [r.id for r in existing if r.table == wanted.table and (r.kind, r.column) in sides]
         context.store.reviews.obsolete(gone)
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
@@ -163,7 +163,7 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
     raise InstepError(f"there is no column {path} {where}", hint=hint)
 
 
-def _check_held(context: SyncContext, table: Table, old: Column) -> None:
+def _check_pending(context: SyncContext, table: Table, old: Column) -> None:
     """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
     if isinstance(context.source, Streams) and context.source.waits(table.ref):
         raise Blocked(

@@ -82,9 +82,9 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
 def carry_out(context: SyncContext, mapped: MappedTable) -> int:
     """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
-        held = replace(context, run=run)
-        wanted = held.store.mappings.want(context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who)
-        return _finish(held, run, wanted, mapped)
+        locked = replace(context, run=run)
+        wanted = locked.store.mappings.want(context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who)
+        return _finish(locked, run, wanted, mapped)
 
 
 def resume_mapping(context: SyncContext, run: Run, wanted: DeclaredRename) -> None:
@@ -113,14 +113,14 @@ def _finish(context: SyncContext, run: Run, wanted: DeclaredRename, mapped: Mapp
 def _note(context: SyncContext, wanted: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
     with context.transaction():
-        standing = context.store.reviews.standing(context.name).values()
+        existing = context.store.reviews.existing(context.name).values()
         sides = (("table.removed", wanted.table), ("table.added", new), ("table.renamed", new))
-        context.store.reviews.obsolete([r.id for r in standing if (r.kind, r.table) in sides])
+        context.store.reviews.obsolete([r.id for r in existing if (r.kind, r.table) in sides])
         follow(context, {wanted.table: new})
         why = f"{_path(wanted.table)} was mapped to {_path(new)}"
         context.store.backfills.want(context.name, new, why=why)
-        said = ChangeMapped(context.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
-        context.store.events.add(said)
+        event = ChangeMapped(context.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
+        context.store.events.add(event)
         context.store.mappings.end(wanted.number)
 
 

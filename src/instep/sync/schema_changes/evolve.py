@@ -14,7 +14,7 @@ from instep.schema.selection.selection import is_on
 from instep.sync.aliases import announced
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, asked, look, record
+from instep.sync.detection.detect import DetectionResult, look, record, waiting_ids
 from instep.sync.detection.filters import planned_faults
 from instep.sync.detection.four_eyes import check_second_person
 from instep.sync.detection.pause import hold, reconsider
@@ -82,7 +82,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
             *planned_faults(context, detection.discovery.catalog),
             *partial_columns(context, detection, made.after),
         ),
-        asked(context, replace(detection, decisions=made.decisions), reviews),
+        waiting_ids(context, replace(detection, decisions=made.decisions), reviews),
         announced(context, made),
     )
 
@@ -120,12 +120,12 @@ def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, i
     if drops:
         names = ", ".join(s.object for s in drops)
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
-    check_second_person(context, made, context.store.reviews.standing(context.name))
+    check_second_person(context, made, context.store.reviews.existing(context.name))
     reconsider(context)
     with claimed(context, "apply") as run:
         resume_undos(replace(context, run=run), run)
         resume_mappings(replace(context, run=run), run)
-        reviews = context.store.reviews.standing(context.name)
+        reviews = context.store.reviews.existing(context.name)
         check(context, made, reviews)
         check_approvals(context, made)
         return apply_plan(replace(context, run=run), run, made, reviews, id=id)

@@ -22,8 +22,8 @@ def with_history(context: SyncContext, decisions: Sequence[Decision], before: Ca
     does so goes on, whatever the settings say: its versions would be in the way of its keys. A table that is replaced
     by another one of its key goes on, too: rows that the other one does not have end."""
     same = {after.by_ref[ref].ref: old.generation for ref, old in _replaced(decisions, before, after)}
-    kept = (replace(t, generation=same.get(t.ref, t.generation)) for t in after.tables)
-    return Catalog.of(replace(t, history=True) if _begins(context, t) else t for t in kept)
+    tables = (replace(t, generation=same.get(t.ref, t.generation)) for t in after.tables)
+    return Catalog.of(replace(t, history=True) if _begins(context, t) else t for t in tables)
 
 
 def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:

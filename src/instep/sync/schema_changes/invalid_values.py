@@ -63,7 +63,7 @@ class _Pair:
         return InvalidValues(self.change, self.table.path, self.old.name, str(self.old.type))
 
 
-def held_values(
+def invalid_values(
     context: SyncContext, detection: DetectionResult, rows: int, only: str = ""
 ) -> tuple[InvalidValues, ...]:
     """Return one entry for each retype that is not accepted, or for the one with the content key `only`. Reads up to

@@ -22,7 +22,7 @@ from instep.sync.detection.table_renames import TableRenames
 EXTRA: Scope = "extra"
 
 
-def held_columns(context: SyncContext, detection: DetectionResult) -> dict[Ref, tuple[str, ...]]:
+def overflow_columns(context: SyncContext, detection: DetectionResult) -> dict[Ref, tuple[str, ...]]:
     """Return names of source columns whose values are kept, by accepted table as it is called once the decisions are
     applied: those over the limit, and all that are not accepted where the source cannot be read again."""
     places = TableRenames.of(detection.decisions)
@@ -34,7 +34,7 @@ def held_columns(context: SyncContext, detection: DetectionResult) -> dict[Ref, 
 def record_extra(context: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:
     """Return the accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
-    return with_extra(after, held_columns(context, detection), source, _let_go(detection))
+    return with_extra(after, overflow_columns(context, detection), source, _let_go(detection))
 
 
 def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
@@ -46,13 +46,13 @@ def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
     return found
 
 
-def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[ColumnRead, ...]:
+def extra_reads(on: Selection, read: TableRead, overflow: Iterable[str]) -> tuple[ColumnRead, ...]:
     """Return how a table's extra columns are read: under names that no accepted column has. One that is off by now, or
     that the source has no more, is left out."""
     if read.table.extra is None:
         return ()
     taken, found = {c.column.name for c in read.columns}, []
-    for name in held:
+    for name in overflow:
         column = read.source.by_name.get(name)
         if column is None or not column_is_on(on, read.source, column)[0]:
             continue

@@ -36,17 +36,17 @@ def _space(context: SyncContext) -> str:
     return f"{context.naming.namespace}{OF}{context.shard}" if context.shard else context.naming.namespace
 
 
-def _held(context: SyncContext, ref: Ref) -> Ref:
+def _owned_ref(context: SyncContext, ref: Ref) -> Ref:
     """Return a destination table as the store knows whose it is: shards own their rows of it."""
     return (f"{ref[0]}{OF}{context.shard}", ref[1]) if context.shard else ref
 
 
 def taken(context: SyncContext, refs: Collection[Ref]) -> dict[Ref, str]:
     """Return those of the destination tables that another connection owns, and why they are left alone."""
-    held = {_held(context, ref): ref for ref in refs}
-    owners = context.store.names.owners(context.destination_name, held)
+    owned = {_owned_ref(context, ref): ref for ref in refs}
+    owners = context.store.names.owners(context.destination_name, owned)
     return {
-        held[at]: f"connection {owner} writes {'.'.join(held[at])}: give {context.name} a namespace of its own"
+        owned[at]: f"connection {owner} writes {'.'.join(owned[at])}: give {context.name} a namespace of its own"
         for at, owner in owners.items()
         if owner != context.name
     }
@@ -57,5 +57,5 @@ def own(context: SyncContext, made: Plan) -> None:
     Conflict if another connection was faster."""
     store = context.store
     store.connections.put(context.name, destination=context.destination_name, namespace=_space(context))
-    wanted = {t.ref: _held(context, destination_ref(t, context.naming)) for t in made.after.tables}
+    wanted = {t.ref: _owned_ref(context, destination_ref(t, context.naming)) for t in made.after.tables}
     store.names.hold(context.name, context.destination_name, wanted)

@@ -9,7 +9,7 @@ from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.swapped import comes_back, swap_notes
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.schema_changes.backfill_plan import held_up, why_whole
+from instep.sync.schema_changes.backfill_plan import blocker_of, why_whole
 from instep.sync.schema_changes.selection_change import reselected_notes
 from instep.sync.table_mode import choose
 
@@ -33,7 +33,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
         elif decision.modifiers.backfill == "column":
             if why := why_whole(context, table, change.after.name):
                 found.append(f"{path}: {why}, so a sync reads the whole table for it")
-            elif why := held_up(context, table):
+            elif why := blocker_of(context, table):
                 found.append(f"{path}: rows loaded before are not filled at once: {why}")
         elif _partial(context, table):
             option = _option(context, table, change.after.name)

@@ -75,7 +75,7 @@ def give_up(context: SyncContext, wanted: DeclaredRename, old: Side, new: Side, 
 
 
 def _proposal(context: SyncContext, old: Side, new: Side) -> Review | None:
-    for review in context.store.reviews.standing(context.name).values():
+    for review in context.store.reviews.existing(context.name).values():
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename) and _sides(change) == (old, new):
             return review

@@ -28,10 +28,10 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
 def sides_now(context: SyncContext) -> SelectionSides:
     """Return what is selected by now: people may have switched something since the run began."""
     if not (switches := context.store.switches.of(context.name)):
-        return SelectionSides(context.said, context.said)
+        return SelectionSides(context.project_selection, context.project_selection)
     seen = context.store.discoveries.get(context.name)
     source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
-    return sides(context.said, switches, source, context.store.accepted.catalog(context.name), identity)
+    return sides(context.project_selection, switches, source, context.store.accepted.catalog(context.name), identity)
 
 
 def selected_reads(
@@ -41,9 +41,9 @@ def selected_reads(
     so that its old values stay; a table that is off under its name at the source is left out."""
     accepted = context.store.accepted.catalog(context.name)
     seen, switches = detection.discovery, context.store.switches.of(context.name)
-    chosen = sides(context.said, switches, seen.catalog, accepted, seen.identity)
+    chosen = sides(context.project_selection, switches, seen.catalog, accepted, seen.identity)
     on = Catalog.of(t for t in accepted.tables if is_on(chosen.before, t)[0])
-    found, missing = reads(on, detection.discovery.catalog, held=detection.replaced)
+    found, missing = reads(on, detection.discovery.catalog, paused=detection.replaced)
     now = (replace(r, where=where_of(context, r.table, r.source)) for r in found if is_on(chosen.now, r.source)[0])
     return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
 
@@ -52,8 +52,8 @@ def _why(missing: Missing, detection: DetectionResult) -> Missing:
     if denied := detection.denied.get(missing.table.ref):
         return replace(missing, why=denied)
     places = TableRenames.of(detection.decisions)
-    held = (d for d in detection.decisions if isinstance(d.change, TableRemoved | TableReplaced) and not d.applied)
-    mine = next((d for d in held if places.before(d.change) == missing.table.ref), None)
+    pending = (d for d in detection.decisions if isinstance(d.change, TableRemoved | TableReplaced) and not d.applied)
+    mine = next((d for d in pending if places.before(d.change) == missing.table.ref), None)
     return replace(missing, why=f"{missing.why}: {detection.state_of(mine)}") if mine else missing
 
 

@@ -27,7 +27,7 @@ from instep.schema.planning.reread import (
 )
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
-from instep.sync.detection.filters import filter_said, lost_filter
+from instep.sync.detection.filters import filter_of, lost_filter
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.selected import selected_reads
 from instep.sync.table_mode import choose
@@ -154,7 +154,7 @@ def _refiltered(context: SyncContext, reads: Sequence[TableRead], known: Mapping
     for read in reads:
         before = filters.get(read.table.ref, LoadedRules())
         if read.table.ref in known and before.where != read.where:
-            moved = before.path != read.table.path and filter_said(context, read.table, read.source) is None
+            moved = before.path != read.table.path and filter_of(context, read.table, read.source) is None
             yield _Refiltered(read, before, bool(before.where) and moved)
 
 
@@ -258,10 +258,10 @@ def _is_past(one: ReselectedColumn) -> bool:
 def _refusal(one: ReselectedColumn) -> Blocked:
     """Rows of two keys never mix, and versions that have ended stay as they are."""
     if not _is_key(one):
-        held = "in clear" if one.what == "hashed" else "as hashes"
+        stored_as = "in clear" if one.what == "hashed" else "as hashes"
         return Blocked(
             f"{one.path} is {'hashed now' if one.what == 'hashed' else 'not hashed any more'}, and the history of its "
-            f"table holds it {held}",
+            f"table holds it {stored_as}",
             hint="take that back in instep.yml, or load the table through a new connection",
         )
     now, take = ("hashed", "out of") if one.what == "hashed" else ("not hashed any more", "back into")

@@ -28,27 +28,27 @@ class _LayoutChange:
     ref: Ref
     layout: TableLayout
     troubles: tuple[str, ...]
-    kept: bool = False
+    retained: bool = False
 
     def after(self, before: TableLayout) -> TableLayout:
         """Return what cannot be partitioned as the settings say stays as it is."""
-        return replace(self.layout, partition=before.partition) if self.kept else self.layout
+        return replace(self.layout, partition=before.partition) if self.retained else self.layout
 
 
 def with_layouts(context: SyncContext, made: Plan) -> Plan:
     """Return the plan with a step for each table whose layout is not the one that the settings say; what cannot be is
     noted and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
     tables = [t for t in made.after.tables if not t.retained]
-    said = [(t, context.settings(t)) for t in tables]
+    configured = [(t, context.settings(t)) for t in tables]
     able = context.destination.schema.layouts
     if able is None:
-        odd = [t for t, s in said if s.properties or s.sort or s.partition]
+        odd = [t for t, s in configured if s.properties or s.sort or s.partition]
         return _noted(made, [(t, _none(context.destination)) for t in odd])
-    wishes = [_layout_change(context, able, table, settings) for table, settings in said]
+    wishes = [_layout_change(context, able, table, settings) for table, settings in configured]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
     there = able.recorded([today.get(w.ref, w.ref) for w in wishes])
-    steps, told = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
+    steps, troubles = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
     for layout_change in wishes:
         before = (
             TableLayout() if layout_change.ref in new else there.get(today.get(layout_change.ref, layout_change.ref))
@@ -57,8 +57,8 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
             continue
         if layout_change.table.ref not in made.refused or before.partition != after.partition:
             steps.append(step(layout_change.ref, SetLayout(layout_change.ref, before, after)))
-            told += [(layout_change.table, _LATER)] if layout_change.ref not in anew and not able.whole else []
-    return _noted(replace(made, steps=_joined(made.steps, steps)), told)
+            troubles += [(layout_change.table, _LATER)] if layout_change.ref not in anew and not able.whole else []
+    return _noted(replace(made, steps=_joined(made.steps, steps)), troubles)
 
 
 def _none(destination: Destination) -> str:
@@ -68,8 +68,12 @@ def _none(destination: Destination) -> str:
     return f"{which}, and its destination is {destination.kind}"
 
 
-def _noted(made: Plan, told: list[tuple[Table, str]]) -> Plan:
-    return replace(made, remarks=(*made.remarks, *(f"{table.path}: {why}" for table, why in told))) if told else made
+def _noted(made: Plan, troubles: list[tuple[Table, str]]) -> Plan:
+    return (
+        replace(made, remarks=(*made.remarks, *(f"{table.path}: {why}" for table, why in troubles)))
+        if troubles
+        else made
+    )
 
 
 def _today(made: Plan) -> dict[Ref, Ref]:
@@ -92,7 +96,7 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
 
 
 def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, settings: TableSettings) -> _LayoutChange:
-    found, kept, properties, sort = list[str](), False, as_text(settings.properties), settings.sort
+    found, retained, properties, sort = list[str](), False, as_text(settings.properties), settings.sort
     if able.whole:
         troubles = {name: able.property_fault(name) for name in properties}
         found += [why for why in troubles.values() if why]
@@ -109,13 +113,13 @@ def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, setti
         parts = list(_parts(able, table, settings))
     except SchemaError as error:
         found.append(error.message)
-        kept = True
+        retained = True
     return _LayoutChange(
         table,
         destination_ref(table, context.naming),
         TableLayout.of(properties, terms, parts),
         tuple(found),
-        kept,
+        retained,
     )
 
 

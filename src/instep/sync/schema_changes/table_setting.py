@@ -92,9 +92,9 @@ def find_table(context: SyncContext, path: str) -> SettingTable:
             f"table {path} was replaced by another one of that name",
             hint="`instep changes approve` its replacement: the new table is reloaded",
         )
-    standing = tuple(reviews.values())
+    existing = tuple(reviews.values())
     settled = pair_tables(detection.accepted.tables, detection.source).get(table.ref, source)
-    return SettingTable(context.name, detection.accepted, table, source, context.settings(table), standing, settled)
+    return SettingTable(context.name, detection.accepted, table, source, context.settings(table), existing, settled)
 
 
 def recorded_tables(context: SyncContext, changed: Catalog) -> Catalog:

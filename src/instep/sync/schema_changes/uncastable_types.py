@@ -18,7 +18,7 @@ from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
-from instep.sync.detection.refused import held_back
+from instep.sync.detection.refused import for_review
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.table_mode import choose
 
@@ -30,9 +30,9 @@ _TYPED = ColumnWidened | ColumnNarrowed | ColumnRetyped
 def unfit_columns(context: SyncContext, made: Plan, guards: Mapping[Ref, Guards]) -> list[Unfit]:
     """Find the columns whose new type the table's layout or values of rows loaded before do not allow; reads those
     values. A new generation of a table has none of them."""
-    held = [*column_offences(made, guards)]
-    known = {(ref, column.name) for ref, column, _ in held}
-    return [*held, *(u for u in _unfit(context, made) if (u[0], u[1].name) not in known)]
+    offences = [*column_offences(made, guards)]
+    known = {(ref, column.name) for ref, column, _ in offences}
+    return [*offences, *(u for u in _unfit(context, made) if (u[0], u[1].name) not in known)]
 
 
 def _unfit(context: SyncContext, made: Plan) -> Iterator[Unfit]:
@@ -87,7 +87,7 @@ def hold_columns(
     for ref, column, why in unfit:
         found = [i for i, d in enumerate(decisions) if _is_about(d, places, tables.get(ref), column)]
         for index in found:
-            decisions[index] = held_back(decisions[index], why)
+            decisions[index] = for_review(decisions[index], why)
         if not found:
             others[ref] = why
     return replace(detection, decisions=settle(decisions, detection.accepted)), others

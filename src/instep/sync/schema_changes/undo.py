@@ -258,7 +258,7 @@ def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Cata
         table = undoing.after.by_ref[ref]
         at, column = _desired_column(context, table, name)
         found = _found(there, made, at)
-        old = _held(found, column, made, at) if found else None
+        old = _stored_column(found, column, made, at) if found else None
         if found is None or old is None or old.type == column.type:
             continue
         _check_fits(context, change, found.ref, old, column)
@@ -281,7 +281,7 @@ def _found(there: Catalog, made: Plan, ref: Ref) -> Table | None:
     return there.get(moved.get(ref, ref))
 
 
-def _held(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
+def _stored_column(found: Table, column: Column, made: Plan, ref: Ref) -> Column | None:
     """Return the column as the destination holds it today, whatever it will be called."""
     moved = {
         c.after.name: c.before.name for s in made.steps if s.table == ref and isinstance(c := s.change, ColumnRenamed)
@@ -322,8 +322,8 @@ def _with(made: Plan, extra: Extra) -> Plan:
         steps[last + 1 : last + 1] = [s for s, _ in more]
         if (table := wanted.get(ref)) is not None:
             names = {c.name: c for _, c in more}
-            kept = [replace(c, type=names.pop(c.name).type) if c.name in names else c for c in table.columns]
-            wanted = wanted.put(replace(table, columns=(*kept, *names.values())))
+            columns = [replace(c, type=names.pop(c.name).type) if c.name in names else c for c in table.columns]
+            wanted = wanted.put(replace(table, columns=(*columns, *names.values())))
     return replace(made, steps=tuple(steps), wanted=wanted)
 
 
@@ -351,7 +351,7 @@ def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
         raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")
-    with _asked(context, made), claimed(context, "undo") as run:
+    with _two_person_check(context, made), claimed(context, "undo") as run:
         context = replace(context, run=run)
         crashpoint("undo.before")
         resume_undos(context, run, but=made.changes)
@@ -362,7 +362,7 @@ def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()
         return _carry_out(context, run, made, wanted)
 
 
-def _asked(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
+def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
     """Whoever takes back without dropping anything needs nobody else."""
     if not made.drops:
         return nullcontext()
@@ -442,11 +442,11 @@ def _choose(context: SyncContext, undoing: UndoPreview) -> None:
     undone = {_names(reverse(d.change)) for d in undoing.decisions if isinstance(d.change, renames)}
     mine = [d for d in seen.decisions if table_of(d.change) in touched and key(d.change) not in seen.reviews]
     keys = {key(d.change) for d in mine}
-    said = (
+    message = (
         decide(d.change, context.policy, explicit="rejected", tags=context.tags) if d in mine else d
         for d in seen.decisions
     )
-    reviews = record(context, replace(seen, decisions=tuple(said)), count=False)
+    reviews = record(context, replace(seen, decisions=tuple(message)), count=False)
     keys |= {k for s in seen.doubt.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews}
     for one in keys:
         context.store.reviews.decide(reviews[one].id, "rejected", context.who)

@@ -98,8 +98,8 @@ def _catalog(app: App, connection: str, *, recorded: bool) -> Catalog:
 
 def _show(out: Screen, file: Path, found: tuple[ContractDifference, ...]) -> None:
     for one in found:
-        said = "" if one.breach else "note: "
-        out.write(f"{file.name}:{one.line}: {said}{one.text}", "red" if one.breach else "dim")
+        prefix = "" if one.breach else "note: "
+        out.write(f"{file.name}:{one.line}: {prefix}{one.text}", "red" if one.breach else "dim")
     breaches = sum(one.breach for one in found)
     out.write(f"{breaches} violation{'s' * (breaches != 1)}" if breaches else "the contract is satisfied")
 
@@ -122,13 +122,13 @@ def take_over(
     """
     from typing import cast, get_args
 
-    from instep.control.contracts import Hold, held_to
+    from instep.control.contracts import Hold, contract_keys
 
     if action not in get_args(Hold):
         raise typer.BadParameter(f"{action!r} is none of {', '.join(get_args(Hold))}", param_hint="--action")
     with open_app() as app:
         name = one_connection(app, connection)
-        found = held_to(app.project, app.store, name, file, cast("Hold", action))
+        found = contract_keys(app.project, app.store, name, file, cast("Hold", action))
     for note in found.notes:
         say(f"note: {note}")
     data: dict[str, Any] = {"connection": name, "keys": found.keys, "notes": found.notes}

@@ -60,13 +60,13 @@ def _show(out: Screen, found: Mapping[str, Any]) -> None:
     for one in found["changes"]:
         style = "red" if one["breaks"] else "yellow" if one["silent"] or one["unknown"] else ""
         out.write(f"{one['id']}  {one['summary']}: {counts(one)}", style)
-    if told := [v for v in found["models"] if v["verdict"] != "safe"]:
-        _grid(out, told)
+    if unsafe := [v for v in found["models"] if v["verdict"] != "safe"]:
+        _grid(out, unsafe)
     safe = sum(v["verdict"] == "safe" for v in found["models"])
     out.write(f"{models_of(len(found['models']))}, {safe} safe", "dim")
 
 
-def _grid(out: Screen, told: Sequence[Mapping[str, Any]]) -> None:
+def _grid(out: Screen, models: Sequence[Mapping[str, Any]]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -74,7 +74,7 @@ def _grid(out: Screen, told: Sequence[Mapping[str, Any]]) -> None:
 
     words = dict(WORDS)
     grid = Grid("model", "verdict", "change", "column", "where", "why", box=None, header_style="bold")
-    for one in told:
+    for one in models:
         for f in one["findings"]:
             where = f"{one['file']}:{f['line']}" if f["line"] else one["file"]
             style = "red" if f["level"] == "breaks" else "yellow"

@@ -86,8 +86,10 @@ def _git(*words: str) -> str:
     except FileNotFoundError:
         raise InstepError("git is not installed", hint="name the migration's files instead") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise InstepError(f"git {words[0]}: {said[-1] if said else 'failed'}", hint="fetch the base branch first")
+        messages = done.stderr.strip().splitlines()
+        raise InstepError(
+            f"git {words[0]}: {messages[-1] if messages else 'failed'}", hint="fetch the base branch first"
+        )
     return done.stdout
 
 

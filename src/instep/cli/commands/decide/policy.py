@@ -97,8 +97,8 @@ def simulate(
     section, start = read_policy(file), moment(since) if since else None
     with open_backend() as backend:
         names = [backend.connection(connection)] if connection else backend.connections()
-        asked = [SimulatePolicy(name, file.stem, section.document(), start) for name in names]
-        found = [asdict(backend.query(one)) for one in asked]
+        requests = [SimulatePolicy(name, file.stem, section.document(), start) for name in names]
+        found = [asdict(backend.query(one)) for one in requests]
     emit({"connections": found}, lambda out: _show_simulations(out, found))
 
 
@@ -130,9 +130,9 @@ def take_over(
 def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
     name = f"policy {p['policy']}" if p["policy"] else "no policy of its own"
     out.write(f"{p['connection']}: {name}, preset {p['preset']}", "bold")
-    for title, said in (("tags", ", ".join(p["tags"])), ("modifiers", _pairs(p["modifiers"]))):
-        if said:
-            out.write(f"  {title}: {said}")
+    for title, value in (("tags", ", ".join(p["tags"])), ("modifiers", _pairs(p["modifiers"]))):
+        if value:
+            out.write(f"  {title}: {value}")
     for rule in p["rules"]:
         _show_rule(out, rule, "  ")
     for override in p["overrides"]:
@@ -145,8 +145,8 @@ def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
 
 
 def _show_rule(out: Screen, rule: Mapping[str, Any], indent: str) -> None:
-    said = f"option {rule['option']}" if rule["option"] else f"rule {rule['number']}"
-    out.write(f"{indent}{said} {rule['text']}  {rule['where']}")
+    origin = f"option {rule['option']}" if rule["option"] else f"rule {rule['number']}"
+    out.write(f"{indent}{origin} {rule['text']}  {rule['where']}")
 
 
 def _show_kinds(out: Screen, p: Mapping[str, Any]) -> None:
@@ -156,8 +156,8 @@ def _show_kinds(out: Screen, p: Mapping[str, Any]) -> None:
 
     grid = Grid("change", f"preset {p['preset']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for kind in p["kinds"]:
-        said = ", ".join(filter(None, (kind["action"], kind["effect"], _pairs(kind["modifiers"]))))
-        grid.add_row(cell(kind["kind"]), cell(said))
+        decision = ", ".join(filter(None, (kind["action"], kind["effect"], _pairs(kind["modifiers"]))))
+        grid.add_row(cell(kind["kind"]), cell(decision))
     out.print(grid)
 
 

@@ -106,7 +106,7 @@ def _switch(
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
                 raise Blocked("the selection was not changed", hint="confirm, or pass --yes")
             backend.operations.perform_all(made.again(name))
-    emit(_document(name, made, dry_run), lambda out: _said(out, made, dry_run))
+    emit(_document(name, made, dry_run), lambda out: _show_switched(out, made, dry_run))
 
 
 def _asks() -> bool:
@@ -128,7 +128,7 @@ def _document(connection: str, made: SwitchedSelection, dry_run: bool) -> dict[s
     return {"connection": connection, "switched": made.verb, "dry_run": dry_run, "objects": rows}
 
 
-def _said(out: Screen, made: SwitchedSelection, dry_run: bool) -> None:
+def _show_switched(out: Screen, made: SwitchedSelection, dry_run: bool) -> None:
     from instep.control.selection.selections import WORDS
 
     for one in made.objects:

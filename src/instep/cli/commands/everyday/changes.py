@@ -194,8 +194,13 @@ def show(
     """
     with open_backend() as backend:
         seen = backend.change(id, sample)
-    lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.held))]
-    document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held), "lossy": list(seen.lossy)}
+    lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.invalid_values))]
+    document = {
+        **asdict(seen.review),
+        "keys": list(seen.keys),
+        "held": list(seen.invalid_values),
+        "lossy": list(seen.lossy),
+    }
     document["meanwhile"] = meanwhile_of(seen.review)
     emit(document, lambda out: show_one(out, seen.review, lines))
 
@@ -208,8 +213,8 @@ def pause(
     """Stop syncing a connection, or one of its tables, until it is resumed."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        asked = PauseRequest(connection=name, reason=reason, table=table_ref(backend, name, table) if table else None)
-        new = backend.operations.perform(asked).changed
+        request = PauseRequest(connection=name, reason=reason, table=table_ref(backend, name, table) if table else None)
+        new = backend.operations.perform(request).changed
     data = {"connection": name, "table": table, "paused": True, "changed": new}
     emit(data, lambda out: out.write(f"paused {table or name}" if new else f"{table or name} is already paused"))
 
@@ -221,8 +226,8 @@ def resume(
     """Resume a paused connection or table."""
     with open_backend() as backend:
         name = backend.connection(connection)
-        asked = ResumeRequest(connection=name, table=table_ref(backend, name, table) if table else None)
-        ended = backend.operations.perform(asked).changed
+        request = ResumeRequest(connection=name, table=table_ref(backend, name, table) if table else None)
+        ended = backend.operations.perform(request).changed
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
     emit(data, lambda out: out.write(f"resumed {table or name}" if ended else f"{table or name} is not paused"))
 

@@ -111,8 +111,8 @@ def _engine(detail: Mapping[str, Any]) -> str:
     """Return what has read the rows of a run, with the address of Spark's page; "" if it has read none."""
     from instep.model import EngineUse
 
-    said = detail.get("engine")
-    return f"{EngineUse(**said)} {said['page']}".rstrip() if said else ""
+    recorded = detail.get("engine")
+    return f"{EngineUse(**recorded)} {recorded['page']}".rstrip() if recorded else ""
 
 
 def _text(value: Any) -> str:
@@ -132,8 +132,8 @@ def _show_trail(out: Screen, found: ObjectHistory, limit: int) -> None:
     if len(found.names) > 1:
         out.write(f"  was called {', '.join(n for n in found.names if n != path)}", "dim")
     for c in found.columns:
-        kept = ", kept after its removal" if c.retained else ""
-        out.write(f"  {c.column}  {c.type}  since version {c.version} ({c.label}), {_text(c.at)}{kept}")
+        retained = ", kept after its removal" if c.retained else ""
+        out.write(f"  {c.column}  {c.type}  since version {c.version} ({c.label}), {_text(c.at)}{retained}")
     for entry in found.entries[::-1][:limit]:
         out.write(f"{_text(entry.at)}  {entry.label or '-':<5} {entry.status:<9} {entry.summary}")
         out.write(f"    {_because(entry)}", "dim")
@@ -170,7 +170,9 @@ def show(
     emit(document, lambda out: _show_schema(out, found.known, catalog, form, found.copies))
 
 
-def _show_schema(out: Screen, version: SchemaVersion, catalog: Catalog, form: FormatName, kept: Sequence[Copy]) -> None:
+def _show_schema(
+    out: Screen, version: SchemaVersion, catalog: Catalog, form: FormatName, clones: Sequence[Copy]
+) -> None:
     from instep.schema.planning.export import to_markdown, to_sql
 
     if form == "sql":
@@ -179,7 +181,7 @@ def _show_schema(out: Screen, version: SchemaVersion, catalog: Catalog, form: Fo
         out.print(f"# {_title(version)}\n\n{to_markdown(catalog)}", end="")
     else:
         _show_tables(out, version, catalog)
-        for copy in kept:
+        for copy in clones:
             out.write(f"{copy.line}  (kept: instep table purge {'.'.join(filter(None, copy.table))})", "dim")
 
 

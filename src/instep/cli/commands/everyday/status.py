@@ -102,9 +102,9 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
                 out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
-        for table, held_there in c["quarantine"].items():
+        for table, quarantined in c["quarantine"].items():
             out.write(
-                f"  {table}: {held_there:,} value(s) or rows in quarantine: run `instep quarantine list {table}`",
+                f"  {table}: {quarantined:,} value(s) or rows in quarantine: run `instep quarantine list {table}`",
                 "yellow",
             )
 

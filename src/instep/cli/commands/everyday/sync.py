@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.arguments import Connection, Tables
-from instep.cli.backend import open_backend, open_there
-from instep.cli.context import HELD, emit, fail, options
+from instep.cli.backend import open_backend, open_remote
+from instep.cli.context import QUARANTINED, emit, fail, options
 from instep.cli.help import examples
 from instep.cli.render.run_report import end_as, show_report
 from instep.errors import InstepError
@@ -60,7 +60,7 @@ def sync(
 def _begin(connection: str | None, request: SyncRequest) -> None:
     if not options.server:
         raise InstepError("--no-wait needs --server", hint="without --server the command runs the sync itself")
-    backend = open_there()
+    backend = open_remote()
     job = backend.operations.begin(backend.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
@@ -79,7 +79,7 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
     if not all(v.equal or v.waits for v in verdicts):
         raise fail(1)
     if any(v.waits for v in verdicts):
-        raise fail(HELD)
+        raise fail(QUARANTINED)
 
 
 def finish(report: SyncReport) -> None:
@@ -100,7 +100,7 @@ def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
             out.write(f"         {v.stale:,} quarantined that the source no longer has")
         if v.kept:
             out.write(f"         {v.kept:,} of them only in the destination: kept by `deletes: ignore`")
-        for line in (part for said in v.differences for part in said.splitlines()):
+        for line in (part for difference in v.differences for part in difference.splitlines()):
             out.write(f"         {line}", "yellow")
 
 
@@ -118,8 +118,8 @@ def _mark(one: VerifyResult) -> Text:
         (one.held_rows, "row", "quarantined"),
         (one.discarded, "entry", "discarded"),
     ]
-    told = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
-    return cell(f"equal, {', '.join(told)} ", "yellow")
+    counts = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
+    return cell(f"equal, {', '.join(counts)} ", "yellow")
 
 
 def _plural(word: str, count: int) -> str:

@@ -64,8 +64,8 @@ def _show(out: Screen, found: DetectorDetails) -> None:
             out.write(f"    {level}: {', '.join(f'{n} {word}' for word, n in of.items())}")
     for name, value in found.options.items():
         out.write(f"  {name}: {_text(value)}")
-    for pattern, said in found.tables.items():
-        for name, value in said.items():
+    for pattern, options in found.tables.items():
+        for name, value in options.items():
             out.write(f"  {pattern}: {name}: {_text(value)}")
 
 
@@ -83,8 +83,8 @@ def enable(connection: Connection = None) -> None:
     with open_backend() as backend:
         name = backend.connection(connection)
         done = backend.operations.perform(EnableDetectorRequest(name)).changed
-    said = "detection is enabled again" if done else "detection had not disabled itself"
-    emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {said}"))
+    outcome = "detection is enabled again" if done else "detection had not disabled itself"
+    emit({"connection": name, "enabled": done}, lambda out: out.write(f"{name}: {outcome}"))
 
 
 @detector.command(

@@ -38,13 +38,13 @@ def list_channels() -> None:
         found = [
             {
                 "channel": name,
-                "type": said.type,
-                "digest": said.digest,
-                "quiet": said.quiet,
+                "type": settings.type,
+                "digest": settings.digest,
+                "quiet": settings.quiet,
                 "waiting": waiting.get(name, 0),
                 "closed": closed.get(name, ""),
             }
-            for name, said in app.project.model.channels.items()
+            for name, settings in app.project.model.channels.items()
         ]
     emit({"channels": found}, lambda out: _show_channels(out, found))
 
@@ -165,7 +165,7 @@ def _show_log(out: Screen, found: Sequence[Delivery]) -> None:
 
 def _show_attempts(out: Screen, found: list[dict[str, Any]]) -> None:
     for one in found:
-        said = one["error"] or f"arrived ({one['code']})"
-        out.write(f"{one['attempt']}. {one['at']:%Y-%m-%d %H:%M:%S} UTC, {one['seconds']:.1f} s: {said}")
+        outcome = one["error"] or f"arrived ({one['code']})"
+        out.write(f"{one['attempt']}. {one['at']:%Y-%m-%d %H:%M:%S} UTC, {one['seconds']:.1f} s: {outcome}")
     if not found:
         out.print("no attempt has been made yet")

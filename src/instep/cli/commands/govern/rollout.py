@@ -96,17 +96,17 @@ def create(
     from instep.control.rollouts.waves import ConnectionGroup, sizes
     from instep.operations.immediate.rollouts import CreateRolloutRequest, RolloutGroup
 
-    said = tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ())
+    selectors = tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ())
     turns = _turns(on, off, hashed)
     _check_one(turns, approve, reject, preset)
     gates, first = tuple(gate or ()), tuple(canary or ())
     with open_backend() as backend:
         for name in connection or ():
             backend.connection(name)
-        for name, error in (backend.detect_group(ConnectionGroup(*said)) if detect else {}).items():
+        for name, error in (backend.detect_group(ConnectionGroup(*selectors)) if detect else {}).items():
             say(f"{name}: {error}")
         change = _answer(backend, approve, reject)
-        request = CreateRolloutRequest(RolloutGroup(*said), turns, change, preset, sizes(waves), gates, first)
+        request = CreateRolloutRequest(RolloutGroup(*selectors), turns, change, preset, sizes(waves), gates, first)
         with _advice(detected=detect):
             done = (backend.operations.rehearse if dry_run else backend.operations.perform)(request)
         if dry_run:
@@ -131,8 +131,8 @@ def _advice(*, detected: bool) -> Iterator[None]:
 def _turns(on: Names, off: Names, hashed: Names) -> tuple[RolloutSwitch, ...]:
     from instep.operations.immediate.rollouts import RolloutSwitch
 
-    said: tuple[tuple[Verb, Names], ...] = (("on", on), ("off", off), ("hash", hashed))
-    return tuple(RolloutSwitch(verb, path) for verb, paths in said for path in paths or ())
+    choices: tuple[tuple[Verb, Names], ...] = (("on", on), ("off", off), ("hash", hashed))
+    return tuple(RolloutSwitch(verb, path) for verb, paths in choices for path in paths or ())
 
 
 def _answer(backend: Backend, approve: str | None, reject: str | None) -> RolloutAnswer | None:

@@ -54,8 +54,8 @@ def backfill(
         name = backend.connection(connection)
         if cancel:
             table_ref(backend, name, table)
-            asked = CancelBackfillRequest(connection=name, table=table, columns=columns)
-            _cancel(backend.operations.perform(asked), name, table)
+            request = CancelBackfillRequest(connection=name, table=table, columns=columns)
+            _cancel(backend.operations.perform(request), name, table)
             return
         if dry_run or columns:
             found: BackfillOutlook = backend.query(EstimateBackfill(name, table, columns))
@@ -75,8 +75,8 @@ def backfill(
 def _cancel(gone: Cancelled, connection: str, table: str) -> None:
     columns = [b.column or "the whole table" for b in gone.backfills]
     data = {"connection": connection, "table": table, "cancelled": [asdict(b) for b in gone.backfills]}
-    said = f"cancelled: {', '.join([*columns, *gone.jobs])}" if gone else "no backfill waits or runs"
-    emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {said}"))
+    message = f"cancelled: {', '.join([*columns, *gone.jobs])}" if gone else "no backfill waits or runs"
+    emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {message}"))
 
 
 def _document(connection: str, found: BackfillOutlook) -> dict[str, Any]:

@@ -61,23 +61,23 @@ def _show(out: Screen, done: MaintenanceReport, dry_run: bool) -> None:
 
     if done.note:
         out.write(done.note)
-    for kept in done.tables:
-        if kept.error:
-            out.write(f"{kept.table}: failed: {kept.error}", "red")
-        elif kept.left:
-            out.write(f"{kept.table}: skipped: {kept.left}", "yellow")
+    for table in done.tables:
+        if table.error:
+            out.write(f"{table.table}: failed: {table.error}", "red")
+        elif table.left:
+            out.write(f"{table.table}: skipped: {table.left}", "yellow")
         else:
-            _table(out, kept, dry_run)
+            _table(out, table, dry_run)
     for name in done.forgotten:
         out.write(f"can no longer be undone: {name}", "dim")
     if done.vacuumed:
         out.write(f"file size: {size(done.vacuumed[0])} before, {size(done.vacuumed[1])} now")
 
 
-def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
+def _table(out: Screen, table: MaintainedTable, dry_run: bool) -> None:
     from instep.schema.planning.explain import size
 
-    done, would = kept.done, "would be " if dry_run else ""
+    done, would = table.done, "would be " if dry_run else ""
     parts = [
         f"{done.rewritten:,} files ({size(done.bytes_rewritten)}) {would}compacted: "
         f"{done.files_before:,} -> {done.files:,} files, {done.deletes_before:,} -> {done.deletes:,} delete files"
@@ -88,7 +88,7 @@ def _table(out: Screen, kept: MaintainedTable, dry_run: bool) -> None:
         f"{done.orphans:,} orphaned files ({size(done.orphan_bytes)}) {would}deleted" if done.orphans else "",
     ]
     text = "; ".join(p for p in parts if p) or f"nothing to do: {done.files:,} files, {size(done.bytes)}"
-    out.write(f"{kept.table}: {text}")
+    out.write(f"{table.table}: {text}")
     for note in done.notes:
         out.write(f"  {note}", "yellow")
 

@@ -15,13 +15,13 @@ from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
 from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
-from instep.operations.queries.quarantine import ListHeld
+from instep.operations.queries.quarantine import ListQuarantined
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
-    from instep.sync.quarantine.listing import HeldEntry
+    from instep.sync.quarantine.listing import QuarantineItem
 
 Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
 quarantine = typer.Typer(
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 @quarantine.command("list", epilog=examples("instep quarantine list", "instep quarantine list public.order --limit 20"))
-def list_held(
+def list_quarantined(
     table: OnlyTable = None,
     connection: OfConnection = None,
     column: Column = "",
@@ -51,14 +51,14 @@ def list_held(
     With --limit also lists entries, newest first.
     """
     with open_backend() as backend:
-        found = backend.listing(ListHeld(backend.connection(connection), table, all=every))
-    kept = [
+        found = backend.listing(ListQuarantined(backend.connection(connection), table, all=every))
+    selected = [
         e
         for e in _newest_first(map(asdict, found.items))
         if (not column or e["column"] == column) and e["run"].startswith(run)
     ]
-    groups, shown, broken = _groups(kept), kept[:limit], list(found.beside.unreadable)
-    data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
+    groups, shown, broken = _groups(selected), selected[:limit], list(found.beside.unreadable)
+    data = {"total": len(selected), "groups": groups, "entries": shown, "unreadable": broken}
     emit(data, lambda out: _show_list(out, data))
 
 
@@ -69,7 +69,7 @@ def show(
 ) -> None:
     """Show one quarantined value or row with its original."""
     with open_backend() as backend:
-        data = asdict(_one(backend.items(ListHeld(backend.connection(connection), all=True)), id))
+        data = asdict(_one(backend.items(ListQuarantined(backend.connection(connection), all=True)), id))
     emit(data, lambda out: _show_one(out, data))
 
 
@@ -130,9 +130,9 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
     from instep.backends.erasing import discard_entries
 
     tables = [w for w in what if not _is_id(w)]
-    chosen = {one.id for table in tables for one in backend.items(ListHeld(connection, table))}
+    chosen = {one.id for table in tables for one in backend.items(ListQuarantined(connection, table))}
     if ids := [w for w in what if _is_id(w)]:
-        every = backend.items(ListHeld(connection, all=True))
+        every = backend.items(ListQuarantined(connection, all=True))
         chosen |= {_one(every, id).id for id in ids}
     if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
         raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
@@ -166,9 +166,9 @@ def _is_id(text: str) -> bool:
     return text.startswith("q-")
 
 
-def _groups(kept: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _groups(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     names = ("table", "column", "reason", "change", "status")
-    counts = Counter(tuple(e[name] for name in names) for e in kept)
+    counts = Counter(tuple(e[name] for name in names) for e in entries)
     return [{**dict(zip(names, group, strict=True)), "count": n} for group, n in sorted(counts.items())]
 
 
@@ -178,7 +178,7 @@ def _newest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(sorted(by_id, key=lambda e: e["at"], reverse=True), key=lambda e: str(e["table"]))
 
 
-def _one(entries: Sequence[HeldEntry], id: str) -> HeldEntry:
+def _one(entries: Sequence[QuarantineItem], id: str) -> QuarantineItem:
     """Return the entry of this id, or whose id alone begins so."""
     same = [e for e in entries if e.id == id] or [e for e in entries if e.id.startswith(id)]
     if len(same) != 1:

@@ -10,7 +10,7 @@ import typer
 
 from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table
 from instep.cli.backend import open_backend
-from instep.cli.context import HELD, confirm, console, emit, fail
+from instep.cli.context import QUARANTINED, confirm, console, emit, fail
 from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.repair.repair import RepairRequest
@@ -84,11 +84,15 @@ def _show_result(out: Screen, done: Mapping[str, Any]) -> None:
     if not verdict["equal"]:
         out.write(f"  `instep backfill {verdict['table']}` reads the whole table again", "yellow")
     if verdict["held"] or verdict["held_rows"] or verdict["discarded"]:
-        out.write(f"  {_held(verdict)}: see `instep quarantine list`", "yellow")
+        out.write(f"  {_quarantine_text(verdict)}: see `instep quarantine list`", "yellow")
 
 
-def _held(verdict: Mapping[str, Any]) -> str:
-    counts = ((verdict["held"], "values held"), (verdict["held_rows"], "rows held"), (verdict["discarded"], "let go"))
+def _quarantine_text(verdict: Mapping[str, Any]) -> str:
+    counts = (
+        (verdict["held"], "values held"),
+        (verdict["held_rows"], "rows held"),
+        (verdict["discarded"], "let go"),
+    )
     return ", ".join(f"{count:,} {what}" for count, what in counts if count)
 
 
@@ -97,4 +101,4 @@ def _end_as(verdict: Mapping[str, Any]) -> None:
     if not verdict["equal"]:
         raise fail(1)
     if verdict["held"] or verdict["held_rows"] or verdict["discarded"]:
-        raise fail(HELD)
+        raise fail(QUARANTINED)

@@ -57,8 +57,8 @@ def restore(
             points = backend.operations.run(name, ListSavepointsRequest(table=table)).savepoints
             emit(_points(table, points), lambda out: _list(out, table, points))
             return
-        asked = RestoreRequest(table=table, snapshot=None if snapshot is None else str(snapshot), at=moment)
-        made = backend.operations.prepare(name, asked)
+        request = RestoreRequest(table=table, snapshot=None if snapshot is None else str(snapshot), at=moment)
+        made = backend.operations.prepare(name, request)
         if dry_run:
             emit({**made.document, "run": None}, lambda out: _show(out, made))
             return

@@ -48,11 +48,11 @@ def show(path: Table, connection: OfConnection = None) -> None:
     Also shows who set the key and the cursor. Does not open the source.
     """
     from instep.sync.operations.maintain import layout_of
-    from instep.sync.status import standing
+    from instep.sync.status import table_status
 
     with open_app() as app:
         context = app.sync_context(one_connection(app, connection))
-        found = standing(context, path)
+        found = table_status(context, path)
         layout = layout_of(context, found.place)
     data = _shown(context.name, found) | {"layout": asdict(layout) if layout else None}
     emit(data, lambda out: _show(out, found, layout))
@@ -84,18 +84,18 @@ def set_key(
     """
     way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
     with open_backend() as backend:
-        asked = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
-        made = backend.operations.prepare(backend.connection(connection), asked)
+        request = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
+        made = backend.operations.prepare(backend.connection(connection), request)
         data = {"connection": made.connection, **made.document, "way": way, "applied": False}
         if way is None or dry_run:
-            emit(data, lambda out: _say_keying(out, made, asked=way))
+            emit(data, lambda out: _say_keying(out, made, requested=way))
             return
         _ask(made.lines, f"Set the key of {path}?")
         done = backend.operations.execute(made, allow or ())
     version, copy = done["version"], done["copy"] and ".".join(done["copy"])
     data |= {"applied": True, "version": version, "copy": copy}
-    kept = f"; the old table is kept as {copy}" if copy else ""
-    emit(data, lambda out: out.write(f"the key of {path} is ({', '.join(key)}): schema version {version}{kept}"))
+    copy_note = f"; the old table is kept as {copy}" if copy else ""
+    emit(data, lambda out: out.write(f"the key of {path} is ({', '.join(key)}): schema version {version}{copy_note}"))
 
 
 @table.command(
@@ -122,8 +122,8 @@ def set_cursor(
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
     with open_backend() as backend:
-        asked = SetCursorRequest(table=path, column=column, start=start)
-        made = backend.operations.prepare(backend.connection(connection), asked)
+        request = SetCursorRequest(table=path, column=column, start=start)
+        made = backend.operations.prepare(backend.connection(connection), request)
         data: dict[str, Any] = {"connection": made.connection, **made.document, "applied": False}
         if dry_run:
             emit(data, lambda out: _lines(out, made.lines))
@@ -141,11 +141,11 @@ def purge(path: Table, connection: OfConnection = None, dry_run: DryRun = False)
     Asks first; this cannot be undone.
     """
     from instep.sync.operations.drop_clones import purge as purge_copies
-    from instep.sync.status import standing
+    from instep.sync.status import table_status
 
     with open_app() as app:
         context = app.sync_context(one_connection(app, connection))
-        copies = standing(context, path).copies
+        copies = table_status(context, path).copies
         names = [f"{'.'.join(c.place)} ({c.rows:,} rows, {c.why})" for c in copies]
         if copies and not dry_run:
             for name in names:
@@ -182,8 +182,8 @@ def _lines(out: Screen, lines: Sequence[str]) -> None:
         out.write(line)
 
 
-def _say_keying(out: Screen, made: Preview, *, asked: Way | None) -> None:
-    if asked is not None:
+def _say_keying(out: Screen, made: Preview, *, requested: Way | None) -> None:
+    if requested is not None:
         refused = made.detail["why_not"]
         _lines(out, (*made.lines, *([f"refused: {refused}"] if refused else [])))
         return

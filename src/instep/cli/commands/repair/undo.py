@@ -52,9 +52,9 @@ def undo(
 
 def _data(made: Preview, version: int | None) -> dict[str, Any]:
     found = made.document
-    told = {name: found[name] for name in ("changes", "does", "drops", "limits")}
+    document = {name: found[name] for name in ("changes", "does", "drops", "limits")}
     left = [{"change": id, "why": why} for id, why in sorted(found["left"].items())]
-    return {"connection": made.connection, **told, "left": left, "version": version}
+    return {"connection": made.connection, **document, "left": left, "version": version}
 
 
 def _show(out: Screen, found: Mapping[str, Any]) -> None:

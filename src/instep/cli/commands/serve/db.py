@@ -76,9 +76,9 @@ def prune(
 
     with open_app() as app:
         found = forget(app.store, app.project.model.retention, utc_now(), dry_run=dry_run)
-    told = ", ".join(f"{count:,} {what}" for what, count in found.items()) or "nothing"
+    counts = ", ".join(f"{count:,} {what}" for what, count in found.items()) or "nothing"
     word = "would forget" if dry_run else "forgot"
-    emit({"dry_run": dry_run, "forgotten": dict(found)}, lambda out: out.write(f"{word} {told}"))
+    emit({"dry_run": dry_run, "forgotten": dict(found)}, lambda out: out.write(f"{word} {counts}"))
 
 
 def restore(

@@ -62,10 +62,10 @@ class WorkerBeside:
 def stopping(ask: Callable[[], None]) -> Iterator[None]:
     """Within the block SIGTERM and Ctrl-C call `ask`, also those that an event loop of ours sends on at its end."""
 
-    def heard(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
         ask()
 
-    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -59,7 +59,7 @@ def worker(
     settings = logs.LogSettings(log_format, log_level)
     logs.configure(settings)
     opener = partial(logs.logged, settings, partial(open_work, options.project.resolve()))
-    found = JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace), logs.said)
+    found = JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace), logs.log_info)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: found.stop())
     found.run(drain=drain)
@@ -104,8 +104,8 @@ def _show_list(out: Screen, found: Sequence[JobSummary], counts: Mapping[JobStat
         grid.add_row(cell(job.id), cell(job.connection), job.kind, cell(job.status, style), tried, due, cell(error))
     if found:
         out.print(grid)
-    told = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-    out.print(f"{told or 'no jobs'}; {workers} worker(s) alive", style="dim")
+    totals = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+    out.print(f"{totals or 'no jobs'}; {workers} worker(s) alive", style="dim")
 
 
 @queue.command(epilog=examples("instep queue show j-20260301"))
@@ -144,8 +144,8 @@ def cancel(job: JobId) -> None:
     """Cancel a job: at once if it is queued, else when its worker notices."""
     with open_backend() as backend:
         found = backend.operations.perform(CancelJobRequest(job=job)).job
-    said = "is cancelled" if found.over else "is asked to stop"
-    emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
+    outcome = "is cancelled" if found.over else "is asked to stop"
+    emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {outcome}"))
 
 
 @queue.command(epilog=examples("instep queue retry j-20260301-120000-1a2b3c4d"))

@@ -162,22 +162,22 @@ def server(
         opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
         beside = _worker(opener, lanes, grace) if with_worker else None
         # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.
-        with stopping(beside.stop if beside else _heard), beside or nullcontext(), FileFollower(app):
+        with stopping(beside.stop if beside else _on_signal), beside or nullcontext(), FileFollower(app):
             say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
             uvicorn.Server(config).run(sockets=[taken])
     say("the server has stopped")
 
 
-def _heard() -> None:
+def _on_signal() -> None:
     """The event loop has ended by the same signal: there is nothing else to stop."""
 
 
 def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
     from instep.cli.commands.serve.embedded_worker import WorkerBeside
-    from instep.logs import said
+    from instep.logs import log_info
     from instep.worker.worker import JobWorker, WorkerLimits
 
-    return WorkerBeside(lambda: JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace, poll=POLL), said))
+    return WorkerBeside(lambda: JobWorker(opener, WorkerLimits(lanes=lanes, grace=grace, poll=POLL), log_info))
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
@@ -273,8 +273,8 @@ def create(
 ) -> None:
     """Create an API key; its secret is printed once."""
     with open_backend() as backend:
-        asked = CreateKeyRequest(name=name, role=role, groups=tuple(group or ()), days=days)  # type: ignore[arg-type]
-        issued = backend.operations.perform(asked)
+        request = CreateKeyRequest(name=name, role=role, groups=tuple(group or ()), days=days)  # type: ignore[arg-type]
+        issued = backend.operations.perform(request)
     _show_issued(issued)
 
 
@@ -288,8 +288,8 @@ def rotate(
 ) -> None:
     """Give an API key a new secret, which is printed once."""
     with open_backend() as backend:
-        asked = RotateKeyRequest(key=key, overlap_hours=overlap_hours, days=days)
-        issued = backend.operations.perform(asked)
+        request = RotateKeyRequest(key=key, overlap_hours=overlap_hours, days=days)
+        issued = backend.operations.perform(request)
     _show_issued(issued)
 
 
@@ -305,7 +305,7 @@ def revoke(key: KeyId) -> None:
 
 
 def _show_issued(issued: IssuedKey) -> None:
-    secret = issued.told()
+    secret = issued.secret_once()
 
     def show(out: Screen) -> None:
         out.write(f"{issued.key.id}  {issued.key.name} ({issued.key.role}); its secret, shown this once:")

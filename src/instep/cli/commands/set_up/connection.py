@@ -54,7 +54,7 @@ def delete(
 
     with _app(name) as app:
         context = app.sync_context(name)
-        given = confirm or _asked(belongings(context), drop_tables)
+        given = confirm or _typed_name(belongings(context), drop_tables)
         left = leave(context, "drop" if drop_tables else "keep", named=given, abandon=abandon)
         forget_operations(app.project, app.store, name)
         crashpoint("leave.object.before")
@@ -81,13 +81,13 @@ def _of_file(app: App) -> set[str]:
     return set(load_beside(app.project.root).model.connections)
 
 
-def _asked(there: Belongings, drop: bool) -> str:
+def _typed_name(found: Belongings, drop: bool) -> str:
     if not (options.interactive and sys.stdin.isatty()):
         return ""
-    say(f"slot at the source: {there.log or 'none'}")
-    say(f"tables at the destination, which will be {'DROPPED' if drop else 'kept'}: {len(there.tables)}")
-    say(f"copies beside them: {len(there.copies)}")
-    return str(typer.prompt(f"Type {there.connection} to delete it", default="", show_default=False, err=True))
+    say(f"slot at the source: {found.log or 'none'}")
+    say(f"tables at the destination, which will be {'DROPPED' if drop else 'kept'}: {len(found.tables)}")
+    say(f"copies beside them: {len(found.copies)}")
+    return str(typer.prompt(f"Type {found.connection} to delete it", default="", show_default=False, err=True))
 
 
 def _show(out: Screen, left: DeletedConnection) -> None:
@@ -97,5 +97,5 @@ def _show(out: Screen, left: DeletedConnection) -> None:
     for word, refs in (("dropped", left.dropped), ("kept", left.kept)):
         for ref in refs:
             out.write(f"{word} {'.'.join(ref)}")
-    for said in left.behind:
-        out.write(f"left behind: {said}", "yellow")
+    for line in left.behind:
+        out.write(f"left behind: {line}", "yellow")

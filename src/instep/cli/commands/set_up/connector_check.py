@@ -42,8 +42,8 @@ def _counted(
     )
     sent, counts = Sent(), OperationCounts()
     for line in not_done(config):
-        trial.said(line)
-    with closing(Segments(config, folder, state, trial.operations, trial.said)) as segments:
+        trial.on_log_line(line)
+    with closing(Segments(config, folder, state, trial.operations, trial.on_log_line)) as segments:
         while segment := segments.next():
             sent.add(segment)
             counts += segment.counts

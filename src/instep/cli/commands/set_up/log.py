@@ -95,11 +95,11 @@ def line(found: dict[str, Any]) -> str:
 
 def _binary(found: dict[str, Any]) -> str:
     """Of a log that the server keeps for whoever reads it."""
-    kept = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+    retained = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
     if not found["confirmed"]:
-        return f"binary log: not read yet; {kept}"
+        return f"binary log: not read yet; {retained}"
     behind = f"{found['behind']:,} bytes and {found['late']:,.0f} s behind"
-    return f"binary log: was read up to {found['confirmed']}: {behind}; {kept}"
+    return f"binary log: was read up to {found['confirmed']}: {behind}; {retained}"
 
 
 def _show(out: Screen, found: list[dict[str, Any]]) -> None:

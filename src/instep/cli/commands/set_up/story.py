@@ -101,7 +101,7 @@ def _undo(story: Story) -> None:
     story.run("query", "select id, name, phone from shop.customer order by id limit 3")
 
 
-def _held(story: Story) -> None:
+def _list(story: Story) -> None:
     story.tell("40 warranties are not numbers: rows are loaded, the values quarantined.")
     story.run("quarantine", "list", "public.product", "-c", "shop", "--limit", "2")
 
@@ -136,7 +136,7 @@ def _prove(story: Story) -> None:
 
 
 _CHAPTERS = (
-    _first_sync, _sources_change, _plan, _apply, _fill, _second_sync, _undo, _held, _approve, _replay, _evidence, _map,
+    _first_sync, _sources_change, _plan, _apply, _fill, _second_sync, _undo, _list, _approve, _replay, _evidence, _map,
     _prove,
 )  # fmt: skip
 

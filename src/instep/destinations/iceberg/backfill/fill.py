@@ -69,19 +69,23 @@ def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[st
     return [t for t in tasks if lacks(t.file)]
 
 
-def _from(done: Filled, told: Callable[[int, int], None]) -> Callable[[Mapping[str, tuple[int, int]]], None]:
-    return lambda counts: told(done.rows + sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values()))
+def _from(done: Filled, on_progress: Callable[[int, int], None]) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+    return lambda counts: on_progress(
+        done.rows + sum(c[0] for c in counts.values()), sum(c[1] for c in counts.values())
+    )
 
 
 def run_parts(
-    session: SparkSession | None, parts: Sequence[FillTask], told: Callable[[Mapping[str, tuple[int, int]]], None]
+    session: SparkSession | None,
+    parts: Sequence[FillTask],
+    on_progress: Callable[[Mapping[str, tuple[int, int]]], None],
 ) -> list[list[Rewritten]]:
     """Run the parts as Spark tasks, or in this process without a session."""
     if session is None:
         return [fill_part(part, 0, None) for part in parts]
     from instep.spark.rewrite import run_parts as run_on_spark
 
-    return run_on_spark(session, fill_part, parts, told)
+    return run_on_spark(session, fill_part, parts, on_progress)
 
 
 def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
@@ -109,7 +113,7 @@ class _Fill:
     schema: Schema
 
     def __post_init__(self) -> None:
-        self.kept: list[str] = []
+        self.committed: list[str] = []
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
         """Neighbours by key together, so that a task needs few of the staged files."""
@@ -148,14 +152,14 @@ class _Fill:
         change = TableCommit(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
         change.require(ref_is(MAIN, base.snapshot_id))
         own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
-        said = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
+        properties = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
         deletes = {d.file_path: d for t in old for d in t.delete_files if is_of_one_file(d)}
         replaced = Replaced([t.file for t in old], list(deletes.values()))
-        snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, said)
+        snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, properties)
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
         landed = change.land(self.commit.fence)
-        self.kept += [f.path for f in files]
+        self.committed += [f.path for f in files]
         return landed.refresh()
 
 
@@ -251,7 +255,7 @@ class IcebergFills(LakeFacet):
         ref: Ref,
         fill: Fill,
         commit: Commit,
-        told: Callable[[int, int], None],
+        on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
         """Fill in several commits. Raises Conflict if the table moves meanwhile: what is committed by then stays."""
@@ -263,7 +267,7 @@ class IcebergFills(LakeFacet):
         done = Filled()
         try:
             for batch in _batches(work.parts(table, tasks), session):
-                rewritten = [r for part in run_parts(session, batch, _from(done, told)) for r in part]
+                rewritten = [r for part in run_parts(session, batch, _from(done, on_progress)) for r in part]
                 crashpoint("fill.rewritten")
                 if rewritten:
                     table = work.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
@@ -274,5 +278,5 @@ class IcebergFills(LakeFacet):
                 if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
                     return replace(done, whole=False)
         finally:
-            keep_only(work.spec.location, self.lake.io(), work.kept)
+            keep_only(work.spec.location, self.lake.io(), work.committed)
         return done

@@ -96,7 +96,7 @@ def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewri
     return done
 
 
-def standing(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
     scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
     deletes = {_file(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
@@ -114,7 +114,7 @@ class _FillRun:
 
     def batches(self, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Return a file's standing rows in order, as the table has these columns."""
-        return standing(self.part.table, self.io, old, columns)
+        return live_rows(self.part.table, self.io, old, columns)
 
     def kinds(self, columns: Sequence[str]) -> list[pa.DataType]:
         projected = schema_to_pyarrow(self.part.table.schema(), include_field_ids=False)

@@ -60,8 +60,8 @@ def _look(rows: RowReader, columns: Mapping[str, OverflowColumn], extra: str) ->
 def _may_have(batch: pa.RecordBatch, columns: Mapping[str, OverflowColumn]) -> pa.Array:
     """Return rows without a value whose object has the column's name somewhere."""
     some = pa.array(np.zeros(len(batch), dtype=np.bool_))
-    for place, kept in enumerate(columns.values(), 1):
-        name = pc.match_substring(batch.column(0), json.dumps(kept.name, ensure_ascii=False))
+    for place, overflow in enumerate(columns.values(), 1):
+        name = pc.match_substring(batch.column(0), json.dumps(overflow.name, ensure_ascii=False))
         some = pc.or_(some, pc.and_(pc.fill_null(name, False), batch.column(place).is_null()))
     return some
 
@@ -70,14 +70,14 @@ def _add(found: _PromotedRows, batch: pa.RecordBatch, columns: Mapping[str, Over
     objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(0).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
     fitting: dict[str, pa.Array] = {}
-    for place, (column, kept) in enumerate(columns.items(), 1):
+    for place, (column, overflow) in enumerate(columns.items(), 1):
         lacks = batch.column(place).is_null().to_pylist()
-        texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
-        done = from_texts(texts, kept.type, target.field(column).type)
+        texts = overflow.texts([o.get(overflow.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
+        done = from_texts(texts, overflow.type, target.field(column).type)
         found.invalid_values += len(done.invalid_values)
         fitting[column] = done.values
         for at in np.flatnonzero(np.asarray(done.values.is_valid())).tolist():
-            got[at].add(kept.name)
+            got[at].add(overflow.name)
     gets = [at for at, names in enumerate(got) if names]
     files, positions = (batch.column(name).to_pylist() for name in ("f", "p"))
     for at in gets:

@@ -88,7 +88,9 @@ class TableCommit:
         files = list(files)
         if files:
             check_writable(self._table, self.metadata)
-        start = Append(Operation.APPEND, self._staged, self._table.io, snapshot_properties=self._said(summary))
+        start = Append(
+            Operation.APPEND, self._staged, self._table.io, snapshot_properties=self._summary_with_shard(summary)
+        )
         return self._snapshot(start, files)
 
     def replace(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
@@ -101,14 +103,14 @@ class TableCommit:
         check_writable(self._table, self.metadata)
         return self._snapshot(_ReplaceAll(self._staged, self._table, summary), files)
 
-    def _said(self, summary: Mapping[str, str]) -> dict[str, str]:
+    def _summary_with_shard(self, summary: Mapping[str, str]) -> dict[str, str]:
         """Return the summary, with the shard whose rows are changed."""
         return {**summary, **marked(self._table)}
 
     def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
         """Add data files and delete files; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
-        return self._snapshot(RowDelta(self._staged, self._table, deletes, self._said(summary)), files)
+        return self._snapshot(RowDelta(self._staged, self._table, deletes, self._summary_with_shard(summary)), files)
 
     def exchange(
         self,
@@ -119,7 +121,7 @@ class TableCommit:
     ) -> int:
         """Put data files in the place of some that hold the same rows; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
-        return self._snapshot(kind(self._staged, self._table, replaced, self._said(summary)), files)
+        return self._snapshot(kind(self._staged, self._table, replaced, self._summary_with_shard(summary)), files)
 
     def _snapshot(self, producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:
         if isinstance(self._table, ShardTable):  # another shard's settings may have changed it
@@ -152,8 +154,8 @@ class TableCommit:
 
     def _count(self) -> None:
         """Record the shard's files: a snapshot's summary has those of all shards."""
-        if isinstance(self._table, ShardTable) and (said := self._table.totals_after(self.metadata)):
-            self.properties(said)
+        if isinstance(self._table, ShardTable) and (totals := self._table.totals_after(self.metadata)):
+            self.properties(totals)
 
     def land_new(self) -> Table:
         """Commit the creation of a table; raises Conflict if it is there by now."""

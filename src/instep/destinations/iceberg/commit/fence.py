@@ -23,7 +23,7 @@ from instep.errors import Fenced
 TAG = "instep-fence-"
 
 
-def held_fence(metadata: TableMetadata, shard: str = "") -> int:
+def claimed_fence(metadata: TableMetadata, shard: str = "") -> int:
     """Return the fence of the latest claim, of one `shard` of a whole table if it is named; 0 for a table that was
     never claimed."""
     return int(metadata.properties.get(own_name(shard, FENCE) if shard else FENCE, "0"))
@@ -31,8 +31,10 @@ def held_fence(metadata: TableMetadata, shard: str = "") -> int:
 
 def check_fence(metadata: TableMetadata, fence: int, table: str, shard: str = "") -> None:
     """Raise Fenced if a later run holds the table."""
-    if (held := held_fence(metadata, shard)) > fence:
-        raise Fenced(f"table {table} was claimed by a later run (fence {held}, ours is {fence}): nothing was written")
+    if (current := claimed_fence(metadata, shard)) > fence:
+        raise Fenced(
+            f"table {table} was claimed by a later run (fence {current}, ours is {fence}): nothing was written"
+        )
 
 
 class AssertFence(ValidatableTableRequirement):
@@ -55,8 +57,8 @@ def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
     if isinstance(table.catalog, MetastoreCatalog):
         return (fenced(table, fence),)
     tag = f"{TAG}{fence}"
-    if held := table.metadata.refs.get(tag):
-        return (ref_is(tag, held.snapshot_id),)
+    if reference := table.metadata.refs.get(tag):
+        return (ref_is(tag, reference.snapshot_id),)
     if any(ref.startswith(TAG) for ref in table.metadata.refs):
         raise Fenced(f"table {name} is held by another run: its claim is a tag of the table")
     return ()
@@ -87,10 +89,10 @@ def claim_updates(table: Table, now: TableMetadata, fence: int) -> tuple[list[Ta
     if isinstance(table.catalog, MetastoreCatalog):
         return updates, []
     needs: list[Any] = []
-    for ref, held in table.metadata.refs.items():
+    for ref, reference in table.metadata.refs.items():
         if ref.startswith(TAG) and ref != f"{TAG}{fence}":
             updates.append(remove_ref(ref))
-            needs.append(ref_is(ref, held.snapshot_id))
+            needs.append(ref_is(ref, reference.snapshot_id))
     if (snapshot := now.current_snapshot()) and f"{TAG}{fence}" not in table.metadata.refs:
         updates.append(set_tag(f"{TAG}{fence}", snapshot.snapshot_id))
         needs.append(ref_is(f"{TAG}{fence}", None))

@@ -42,10 +42,10 @@ class Producer(_SnapshotProducer[Any]):
             metrics.remove_file(file)
             changed.add(place_of(file))
         partitions = sum(1 for _, values in changed if values)
-        said = {**metrics.to_dict(), **({"changed-partition-count": str(partitions)} if partitions else {})}
+        properties = {**metrics.to_dict(), **({"changed-partition-count": str(partitions)} if partitions else {})}
         parent = self._parent_snapshot_id
         before = self._transaction.table_metadata.snapshot_by_id(parent) if parent is not None else None
-        made = Summary(operation=self._operation, **said, **snapshot_properties)
+        made = Summary(operation=self._operation, **properties, **snapshot_properties)
         return update_snapshot_summaries(made, before.summary if before is not None else None)
 
     def deletes_written(

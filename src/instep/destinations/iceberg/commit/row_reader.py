@@ -64,7 +64,7 @@ def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None
     def batches() -> Iterator[pa.RecordBatch]:
         for number in range(len(rows.files)):
             for positions, batch in _batches(rows, number, columns):
-                keep = _standing(rows, number, positions)
+                keep = _live_mask(rows, number, positions)
                 whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
                 values = [v if c == ordered else brief(v) for c, v in whole]
                 place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
@@ -92,14 +92,14 @@ def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[t
     wanted = rows.table.schema().select(*columns)
     scan = ArrowScan(rows.table.metadata, rows.table.io, wanted, AlwaysTrue())
     start = 0
-    # `to_record_batches` holds all of a file; its deletes are looked at by `_standing`.
+    # `to_record_batches` holds all of a file; its deletes are looked at by `_live_mask`.
     for batch in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(rows.files[number])], {}):
         if batch.num_rows:
             yield np.arange(start, start + batch.num_rows), batch
             start += batch.num_rows
 
 
-def _standing(rows: RowReader, number: int, positions: Positions) -> npt.NDArray[np.bool_]:
+def _live_mask(rows: RowReader, number: int, positions: Positions) -> npt.NDArray[np.bool_]:
     gone = rows.gone.get(rows.files[number].file_path)
     keep = np.ones(len(positions), dtype=np.bool_)
     if gone is not None:

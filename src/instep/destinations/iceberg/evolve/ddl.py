@@ -16,7 +16,7 @@ from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.deferred_create import bear, location_of_unborn, wait_for_rows
 from instep.destinations.iceberg.commit.fence import AssertFence, AssertShape, check_fence
 from instep.destinations.iceberg.evolve.rewrite_column import rewritten
-from instep.destinations.iceberg.evolve.schema_update import as_held, check_equal, evolve, first_fields
+from instep.destinations.iceberg.evolve.schema_update import as_stored, check_equal, evolve, first_fields
 from instep.destinations.iceberg.evolve.undo import (
     DROPPED,
     UNDO,
@@ -30,13 +30,13 @@ from instep.destinations.iceberg.evolve.undo import (
 )
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import iceberg_schema
-from instep.destinations.iceberg.metadata.layout import guards, kept_identifiers
+from instep.destinations.iceberg.metadata.layout import guards, remaining_identifiers
 from instep.destinations.iceberg.metadata.partition import partitioned_by
 from instep.destinations.iceberg.metadata.records import (
     ACCEPTED,
     CHANGES,
-    CHANGES_KEPT,
     FENCE,
+    MOST_CHANGES,
     RUN,
     PendingReplacement,
     changes_done,
@@ -109,8 +109,8 @@ def _wanted(after: Table | None, ref: Ref) -> Table:
 
 
 def _facts(table: Table, fields: Sequence[IcebergField], done: Sequence[str], commit: Commit) -> dict[str, str]:
-    kept = json.dumps(list(dict.fromkeys(done))[-CHANGES_KEPT:])
-    recorded = {FENCE: str(commit.fence), RUN: commit.run, CHANGES: kept}
+    changes = json.dumps(list(dict.fromkeys(done))[-MOST_CHANGES:])
+    recorded = {FENCE: str(commit.fence), RUN: commit.run, CHANGES: changes}
     return table_properties(table, fields) | recorded | ({ACCEPTED: commit.accepted} if commit.accepted else {})
 
 
@@ -133,7 +133,7 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
         change.land_new()
     except Conflict:
         found = lake.metadata([ref]).get(ref)
-        if commit.part or found is None or read_table(ref, found) != as_held(table, fields):
+        if commit.part or found is None or read_table(ref, found) != as_stored(table, fields):
             raise
 
 
@@ -174,25 +174,25 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after, dropped_fields(metadata))
     change = TableCommit(table)
     _tag(change, [step for _, step in evolution.dropped])
-    kept = remember(metadata, evolution.dropped, lake.config.undo_days)
+    dropped = remember(metadata, evolution.dropped, lake.config.undo_days)
     _forget(change, expired(metadata, lake.config.undo_days))
     unsorted_without(change, metadata, {f.id for f in evolution.fields})
     _set_fields(change, metadata, evolution.fields)
     done = [*changes_done(metadata), *(s.id for s in steps)]
     facts = _facts(after, evolution.fields, done, commit)
-    change.properties({**facts, **kept})
+    change.properties({**facts, **dropped})
     lay_out(change, steps, commit.part)
     _record_part(change, ref, commit)
     with rewritten(lake, table, change, evolution.rewrites, commit):
         change.land(commit.fence)
-    check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
+    check_equal(_read_back(lake, ref), replace(as_stored(after, evolution.fields), schema=ref[0], name=ref[1]))
     return None
 
 
 def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> None:
     """A shard's change that leaves the columns of the whole table as they are."""
     table, metadata = _load(lake, ref)
-    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
+    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])
     change = TableCommit(table)
     change.properties({CHANGES: done, RUN: commit.run})
     lay_out(change, steps, commit.part)
@@ -230,7 +230,7 @@ def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequen
     if tuple(fields) == current_fields(metadata):
         return
     number = max(s.get("schema-id", 0) for s in metadata["schemas"]) + 1
-    change.update(*set_schema(iceberg_schema(fields, number, kept_identifiers(metadata, fields))))
+    change.update(*set_schema(iceberg_schema(fields, number, remaining_identifiers(metadata, fields))))
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
 
 
@@ -251,9 +251,9 @@ def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Ste
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     loaded, metadata = _load(lake, ref)
     _check_layout(ref, [step], metadata)
-    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
+    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])
     named = replace(table, schema=ref[0], name=ref[1])  # a rename comes after it
-    wanted = as_held(named, first_fields(table))
+    wanted = as_stored(named, first_fields(table))
     change = TableCommit(loaded)
     change.properties(pending_property(PendingReplacement(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
     change.land(commit.fence)

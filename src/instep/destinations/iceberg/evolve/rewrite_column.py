@@ -47,14 +47,14 @@ def rewritten(
         source = table if rewrites or part is None else ShardTable(table, (part.column, part.shard))
         files = _write(source, change, _Casts(rewrites, moves), commit, replace(_SPEC, location=folder, io=lake.io()))
         made = data_files(files, change.metadata)
-        said = {"instep.run": commit.run, "instep.fence": str(commit.fence)}
+        properties = {"instep.run": commit.run, "instep.fence": str(commit.fence)}
         if isinstance(source, ShardTable):
-            change.exchange(made, source.replaced(), said)
+            change.exchange(made, source.replaced(), properties)
             change.properties(
                 {own_name(source.within[1], k): v for k, v in source.totals_after(change.metadata).items()}
             )
         else:
-            change.replace(made, said)
+            change.replace(made, properties)
             change.properties(_totals(change, commit.part, made) if commit.part else {})
         yield
         landed = True
@@ -99,7 +99,7 @@ class _Casts:
 
     def column(self, field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:
         own = next((r for r in self.rewrites if r.after.id == _id(field)), None)
-        values = _rewritten(field, by_id, own) if own else _kept(field, by_id, rows)
+        values = _rewritten(field, by_id, own) if own else _stored_array(field, by_id, rows)
         return self._moved(field, by_id, values) if self.moves else values
 
     def _moved(self, field: pa.Field, by_id: Mapping[int, pa.Array], values: pa.Array) -> pa.Array:
@@ -172,7 +172,7 @@ def _rewritten(field: pa.Field, by_id: Mapping[int, pa.Array], own: Rewrite) -> 
     return cast_all(field.name, by_id[own.before.id], own.step.before.type, own.step.after.type, field.type)
 
 
-def _kept(field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:
+def _stored_array(field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:
     if _id(field) in by_id:
         values = by_id[_id(field)]
         return values if values.type == field.type else values.cast(field.type)

@@ -127,7 +127,7 @@ def _field(entry: _EvolvingColumn, column: Column, ids: Iterator[int]) -> Iceber
     return replace(entry.field, name=column.name, type=kind, required=required, doc=column.comment)
 
 
-def as_held(table: Table, fields: Sequence[IcebergField]) -> Table:
+def as_stored(table: Table, fields: Sequence[IcebergField]) -> Table:
     """`table` as it reads back from `fields`: where it asks for NOT NULL and cannot have it, nullable."""
     required = {f.name: f.required for f in fields}
     columns = tuple(replace(c, nullable=not required[c.name], comment=c.comment or None) for c in table.columns)

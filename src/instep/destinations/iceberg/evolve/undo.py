@@ -64,8 +64,8 @@ def remember_tag(metadata: Metadata, tag: str, number: int) -> dict[str, str]:
 
 def expired(metadata: Metadata, days: float) -> tuple[str, ...]:
     """Return the tags whose time is over."""
-    kept = {r["tag"] for r in _records(metadata) if not _is_old(r["at"], days)}
-    return tuple(sorted({r["tag"] for r in _records(metadata)} - kept))
+    tags = {r["tag"] for r in _records(metadata) if not _is_old(r["at"], days)}
+    return tuple(sorted({r["tag"] for r in _records(metadata)} - tags))
 
 
 def undoable(metadata: Metadata, days: float) -> frozenset[int]:
@@ -94,8 +94,8 @@ def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
         return UndropReport() if back else UndropReport(f"no schema that is kept has had a column {column!r}")
     before = snapshot_before(table, metadata, field.id)
     now, then = _files(table, table.metadata.current_snapshot()), _files(table, before)
-    said = before.summary.additional_properties if before is not None and before.summary else {}
-    written, rewritten = _lost(field, now, then, int(said.get("total-position-deletes", 0)))
+    properties = before.summary.additional_properties if before is not None and before.summary else {}
+    written, rewritten = _lost(field, now, then, int(properties.get("total-position-deletes", 0)))
     return UndropReport(snapshot=before is not None, written=written, rewritten=rewritten)
 
 
@@ -123,8 +123,8 @@ def _nulls(file: DataFile, field: int) -> int:
 def snapshot_before(table: IcebergTable, metadata: Metadata, field: int) -> Any:
     """Return the snapshot from before the drop, if its tag is still there."""
     tag = next((r["tag"] for r in _records(metadata) if r["field"] == field), "")
-    held = table.metadata.refs.get(tag)
-    return table.metadata.snapshot_by_id(held.snapshot_id) if held else None
+    reference = table.metadata.refs.get(tag)
+    return table.metadata.snapshot_by_id(reference.snapshot_id) if reference else None
 
 
 def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
@@ -154,16 +154,16 @@ def _copied(metadata: Metadata) -> bool:
 
 
 def _dropped_at(metadata: Metadata) -> int:
-    said: Mapping[str, Any] = json.loads(metadata["properties"][DROPPED])
-    return int(said.get("at", metadata.get("last-updated-ms", 0)))
+    record: Mapping[str, Any] = json.loads(metadata["properties"][DROPPED])
+    return int(record.get("at", metadata.get("last-updated-ms", 0)))
 
 
 def parked(lake: Lake, ref: Ref, source_id: str | None) -> Ref | None:
     """Return where the table waits that was dropped last under this name and had this source id."""
     for place, metadata in _parked(lake):
-        said = json.loads(metadata["properties"][DROPPED])
+        record = json.loads(metadata["properties"][DROPPED])
         was = json.loads(metadata["properties"][TABLE])
-        if tuple(said["table"]) == ref and was.get("id") == source_id:
+        if tuple(record["table"]) == ref and was.get("id") == source_id:
             return place
     return None
 

@@ -27,7 +27,7 @@ from instep.schema.planning.aliases import View, carried
 from instep.schema.planning.naming import quote
 from instep.schema.planning.step import Step
 
-KEPT = 10
+MOST_VERSIONS = 10
 """How many versions of a view its metadata remembers."""
 _ALL = (
     "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
@@ -47,7 +47,7 @@ _DELETE = (
 )
 
 
-def _kept(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
+def _own_views(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
     """Return where the metadata of each view of ours is, and the metadata."""
     if not (lake.holds_views and lake.exists()):
         return {}
@@ -58,13 +58,13 @@ def _kept(lake: Lake) -> dict[Ref, tuple[str, Mapping[str, Any]]]:
         for namespace, name, location in rows
         if location.startswith(lake.warehouse)
     }
-    return {ref: kept for ref, kept in found.items() if VIEW in kept[1].get("properties", {})}
+    return {ref: view for ref, view in found.items() if VIEW in view[1].get("properties", {})}
 
 
 def _view(ref: Ref, metadata: Mapping[str, Any]) -> View:
-    said = json.loads(metadata["properties"][VIEW])
-    columns = tuple((name, column) for name, column in said["columns"])
-    return View(ref, (said["table"][0], said["table"][1]), columns, said["owner"])
+    record = json.loads(metadata["properties"][VIEW])
+    columns = tuple((name, column) for name, column in record["columns"])
+    return View(ref, (record["table"][0], record["table"][1]), columns, record["owner"])
 
 
 def _types(lake: Lake, table: Ref, fence: int) -> dict[str, Type] | None:
@@ -72,9 +72,9 @@ def _types(lake: Lake, table: Ref, fence: int) -> dict[str, Type] | None:
     metadata = lake.metadata([table]).get(table)
     if metadata is None:
         return None
-    if (held := int(metadata["properties"].get(FENCE, "0"))) > fence:
+    if (current := int(metadata["properties"].get(FENCE, "0"))) > fence:
         name = ".".join(table)
-        raise Fenced(f"table {name} was claimed by a later run (fence {held}, ours is {fence}): no view was changed")
+        raise Fenced(f"table {name} was claimed by a later run (fence {current}, ours is {fence}): no view was changed")
     return {f.name: f.type for f in current_fields(metadata)}
 
 
@@ -82,7 +82,7 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
     """Nothing if the view is already so."""
     columns = tuple((name, column) for name, column in view.columns if column in types)
     view = View(view.ref, view.table, columns, view.owner)
-    location, before = _kept(lake).get(view.ref, ("", {}))
+    location, before = _own_views(lake).get(view.ref, ("", {}))
     made = _metadata(before, view, types, lake.new_location((view.ref[0], f"{view.ref[1]}_view")))
     if not columns:
         return IcebergViews(lake).drop(view.ref)
@@ -114,10 +114,10 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
     ids = count(1)
     numbered = [(next(ids), name, types[column]) for name, column in view.columns]
     fields = [IcebergField(number, name, _fresh(kind, ids)) for number, name, kind in numbered]
-    said = json.dumps({"table": view.table, "columns": view.columns, "owner": view.owner})
+    record = json.dumps({"table": view.table, "columns": view.columns, "owner": view.owner})
     last = before["versions"][-1]["version-id"] if before else 0
     schema = schema_of(fields, last)
-    if before and before["properties"][VIEW] == said and before["schemas"][-1]["fields"] == schema["fields"]:
+    if before and before["properties"][VIEW] == record and before["schemas"][-1]["fields"] == schema["fields"]:
         return before
     now = time.time_ns() // 1_000_000
     version = {
@@ -128,7 +128,7 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
         "representations": [{"type": "sql", "sql": _sql(view), "dialect": "spark"}],
         "default-namespace": [view.ref[0]],
     }
-    versions = [*before.get("versions", ()), version][-KEPT:]
+    versions = [*before.get("versions", ()), version][-MOST_VERSIONS:]
     used = {v["schema-id"] for v in versions}
     return {
         "view-uuid": before.get("view-uuid", str(uuid.uuid4())),
@@ -138,7 +138,7 @@ def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], 
         "versions": versions,
         "schemas": [*(s for s in before.get("schemas", ()) if s["schema-id"] in used), schema],
         "version-log": [*before.get("version-log", ()), {"timestamp-ms": now, "version-id": last + 1}],
-        "properties": {VIEW: said},
+        "properties": {VIEW: record},
     }
 
 
@@ -212,7 +212,7 @@ class IcebergViews(LakeFacet):
 
     def all(self) -> dict[Ref, View]:
         """Return all that are ours."""
-        return {ref: _view(ref, metadata) for ref, (_, metadata) in _kept(self.lake).items()}
+        return {ref: _view(ref, metadata) for ref, (_, metadata) in _own_views(self.lake).items()}
 
     def put(self, view: View, fence: int) -> None:
         """Make or change a view by its table's columns as they are now; Fenced if a later run has claimed the table."""
@@ -221,7 +221,7 @@ class IcebergViews(LakeFacet):
 
     def drop(self, ref: Ref) -> None:
         """Nothing if there is no view of ours of this name."""
-        location, metadata = _kept(self.lake).get(ref, ("", {}))
+        location, metadata = _own_views(self.lake).get(ref, ("", {}))
         if not location:
             return
         with self.lake.open_database() as db, db:

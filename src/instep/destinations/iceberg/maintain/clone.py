@@ -27,21 +27,21 @@ from instep.destinations.iceberg.write.load import IcebergLoads, load_ours
 from instep.errors import Conflict, DestinationError
 
 
-def _there(lake: Lake, place: Ref, table: Table, main: Snapshot) -> bool:
+def _is_complete(lake: Lake, place: Ref, table: Table, main: Snapshot) -> bool:
     found = lake.load(place)
     if found is None:
         return False
-    said = json.loads(found.metadata.properties.get(COPY, "{}"))
-    if (said.get("uuid"), said.get("snapshot")) != (str(table.metadata.table_uuid), main.snapshot_id):
+    record = json.loads(found.metadata.properties.get(COPY, "{}"))
+    if (record.get("uuid"), record.get("snapshot")) != (str(table.metadata.table_uuid), main.snapshot_id):
         raise Conflict(f"table {'.'.join(place)} is there already", hint="rename or purge that one first")
     return True
 
 
 def _register(lake: Lake, table: Table, main: Snapshot, place: Ref, tag: str, commit: Commit) -> None:
     location = lake.new_location(place)
-    said = {"uuid": str(table.metadata.table_uuid), "snapshot": main.snapshot_id, "tag": tag, "at": now_ms()}
+    record = {"uuid": str(table.metadata.table_uuid), "snapshot": main.snapshot_id, "tag": tag, "at": now_ms()}
     path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    metadata = _alone(table.metadata, main, location, {COPY: json.dumps(said), RUN: commit.run})
+    metadata = _alone(table.metadata, main, location, {COPY: json.dumps(record), RUN: commit.run})
     try:
         ToOutputFile.table_metadata(metadata, table.io.new_output(path), overwrite=True)
         lake.catalog.register_table(place, path)
@@ -49,7 +49,7 @@ def _register(lake: Lake, table: Table, main: Snapshot, place: Ref, tag: str, co
         raise Conflict(f"table {'.'.join(place)} is there already", hint="rename or purge that one first") from error
 
 
-def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[str, str]) -> TableMetadata:
+def _alone(metadata: TableMetadata, main: Snapshot, location: str, record: dict[str, str]) -> TableMetadata:
     """Return the metadata of a table that has never had another snapshot; nobody who drops it deletes the shared
     files."""
     own = {name: value for name, value in metadata.properties.items() if not name.startswith("instep.")}
@@ -57,7 +57,7 @@ def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[st
         update={
             "table_uuid": uuid.uuid4(),
             "location": location,
-            "properties": {**own, **said, "gc.enabled": "false"},
+            "properties": {**own, **record, "gc.enabled": "false"},
             "snapshots": [main],
             "refs": {MAIN: SnapshotRef.model_validate({"snapshot-id": main.snapshot_id, "type": "branch"})},
             "snapshot_log": [],
@@ -88,7 +88,7 @@ class IcebergClones(LakeFacet):
         state = load_state(metadata)
         if main is None or (state is not None and state.rows == 0):
             return None
-        if not _there(self.lake, place, table, main):
+        if not _is_complete(self.lake, place, table, main):
             tag = f"{COPY_TAG}{place[1]}"
             if tag not in table.metadata.refs:
                 change = TableCommit(table)
@@ -112,10 +112,12 @@ class IcebergClones(LakeFacet):
             raise DestinationError(
                 f"table {'.'.join(place)} is no copy of ours", hint="it is left alone: look at it first"
             )
-        said = json.loads(found.metadata.properties[COPY])
-        if (table := _claimed(self.lake, said["uuid"], fence)) is not None and said["tag"] in table.metadata.refs:
+        recorded = json.loads(found.metadata.properties[COPY])
+        if (table := _claimed(self.lake, recorded["uuid"], fence)) is not None and recorded[
+            "tag"
+        ] in table.metadata.refs:
             change = TableCommit(table)
-            change.update(remove_ref(said["tag"]))
+            change.update(remove_ref(recorded["tag"]))
             change.land(fence)
         with suppress(NoSuchTableError):
             self.lake.catalog.drop_table(place)

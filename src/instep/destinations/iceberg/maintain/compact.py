@@ -67,10 +67,10 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
             writing.commit(packed, tasks, [] if done else found.dangling, merging=found.crowded)
         finally:
             for folder in {p.spec.location for p in parts}:
-                keep_only(folder, lake.io(), writing.kept)
+                keep_only(folder, lake.io(), writing.committed)
         crashpoint("maintain.compacted")
         done += packed
-        work.told(sum(p.rows for p in done), sum(f.bytes for p in done for f in p.files))
+        work.on_progress(sum(p.rows for p in done), sum(f.bytes for p in done for f in p.files))
         if not work.go_on():
             break
     return done
@@ -123,11 +123,11 @@ class _Writing:
 
     def __init__(self, lake: Lake, ref: Ref, work: Upkeep, table: Table, stem: str) -> None:
         self.lake, self.ref, self.work, self.table, self.stem = lake, ref, work, table, stem
-        self.kept: list[str] = []
+        self.committed: list[str] = []
         metadata = json.loads(table.metadata.model_dump_json())
-        kept = undoable(metadata, lake.config.undo_days)
+        undoable_ids = undoable(metadata, lake.config.undo_days)
         schemas = sorted(table.schemas().values(), key=lambda s: s.schema_id)
-        old = {f.field_id: f for s in schemas for f in s.fields if f.field_id in kept}
+        old = {f.field_id: f for s in schemas for f in s.fields if f.field_id in undoable_ids}
         self.schema = extended(table, [old[i] for i in sorted(old)])
         nothing: dict[str, Any] = {
             "snapshots": [],
@@ -198,7 +198,7 @@ class _Writing:
         change.properties({STATE: state_record(as_loaded, snapshot, rows, deleted=state.deleted)[STATE]})
         change.properties(maintained_now(change))
         landed = change.land(self.work.fence)
-        self.kept += [f.path for f in staged]
+        self.committed += [f.path for f in staged]
         return landed.refresh()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.iceberg.backfill.fill_task import Old, standing
+from instep.destinations.iceberg.backfill.fill_task import Old, live_rows
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
@@ -58,7 +58,7 @@ def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
 def _rows(part: Bin) -> Iterator[pa.RecordBatch]:
     schema, io = part.spec.schema, load_file_io(dict(part.io), part.spec.location)
     for old in part.files:
-        for batch in standing(part.table, io, old, schema.names):
+        for batch in live_rows(part.table, io, old, schema.names):
             columns = [_as(batch.column(f.name), f.type) for f in schema]
             yield pa.record_batch(columns, schema=schema)
 

@@ -40,8 +40,8 @@ def expired(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
     """The ids of snapshots that may go, from metadata alone."""
     found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
     if not shards_of(metadata["properties"]):
-        return expirable(found, _kept(metadata), how, now)
-    return _expired_of_shards(metadata, lambda kept: expirable(found, kept, how, now))
+        return expirable(found, _retained_snapshots(metadata), how, now)
+    return _expired_of_shards(metadata, lambda retained: expirable(found, retained, how, now))
 
 
 def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
@@ -50,31 +50,31 @@ def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int
     if any(is_rolled_back(metadata, name) for name in shards_of(metadata["properties"])):
         return ()
     order = {s["snapshot-id"]: s.get("sequence-number", 0) for s in metadata.get("snapshots", ())}
-    kept = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
-    kept.add(metadata.get("current-snapshot-id") or -1)
+    snapshots = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    snapshots.add(metadata.get("current-snapshot-id") or -1)
     loads = sorted(loaded_at(metadata).intersection(order), key=lambda at: order[at])
-    kept.update(loads)
+    snapshots.update(loads)
     for at in loads:
-        rest = order.keys() - going(kept)
+        rest = order.keys() - going(snapshots)
         if min(rest, key=lambda other: order[other]) != at:
             break
-        if at in going(kept - {at}):
-            kept -= {at}
-    return going(kept)
+        if at in going(snapshots - {at}):
+            snapshots -= {at}
+    return going(snapshots)
 
 
-def _kept(metadata: Metadata) -> set[int]:
+def _retained_snapshots(metadata: Metadata) -> set[int]:
     parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in metadata.get("snapshots", ())}
-    kept = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    snapshots = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
     at, loaded = metadata.get("current-snapshot-id"), (json.loads(metadata["properties"].get(STATE, "null")) or {})
     if loaded.get("snapshot") in parents:
         chain = []
         while at in parents:
             chain.append(at)
             if at == loaded["snapshot"]:
-                return {*kept, *chain}
+                return {*snapshots, *chain}
             at = parents[at]
-    return {*kept, metadata.get("current-snapshot-id") or -1, loaded.get("snapshot") or -1}
+    return {*snapshots, metadata.get("current-snapshot-id") or -1, loaded.get("snapshot") or -1}
 
 
 def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
@@ -125,10 +125,10 @@ def _deleted(io: FileIO, file: str) -> bool:
 def _only_of(table: Table, old: Sequence[Snapshot], rest: Sequence[Snapshot]) -> set[str]:
     """Return files below the table's place that these snapshots name and the rest does not: lists, manifests, data
     files."""
-    kept, going = _manifests(table, rest), _manifests(table, old)
-    alone = [m for path, m in going.items() if path not in kept]
+    staying, going = _manifests(table, rest), _manifests(table, old)
+    alone = [m for path, m in going.items() if path not in staying]
     lists = {s.manifest_list for s in old} - {s.manifest_list for s in rest}
-    data = set(_entries(table, alone)) - set(_entries(table, kept.values(), live=True)) if alone else set()
+    data = set(_entries(table, alone)) - set(_entries(table, staying.values(), live=True)) if alone else set()
     own = plain(table.location()) + "/"
     return {f for f in (*lists, *(m.manifest_path for m in alone), *data) if plain(f).startswith(own)}
 

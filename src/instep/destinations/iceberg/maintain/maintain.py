@@ -26,7 +26,7 @@ EXPIRE_BATCH = 10
 T = TypeVar("T")
 
 
-def _said(metadata: Metadata) -> dict[str, int]:
+def _maintained(metadata: Metadata) -> dict[str, int]:
     found: dict[str, int] = json.loads(metadata["properties"].get(MAINTAINED, "{}"))
     return found
 
@@ -93,7 +93,7 @@ def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
 class IcebergMaintenance(LakeFacet):
     """Small files, deleted rows, manifests, old snapshots and orphans."""
 
-    def held_by(self, ref: Ref) -> int:
+    def latest_claim(self, ref: Ref) -> int:
         """Return the fence of the table's latest claim."""
         metadata = self.lake.metadata([ref]).get(ref)
         return int(metadata["properties"].get(FENCE, "0")) if metadata else 0
@@ -104,8 +104,8 @@ class IcebergMaintenance(LakeFacet):
         if metadata is None:
             raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="sync it first")
         ours(ref, metadata)
-        said, total = _said(metadata), totals(metadata)
-        at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
+        recorded, total = _maintained(metadata), totals(metadata)
+        at = datetime.fromtimestamp(recorded["at"] / 1000, UTC) if recorded else None
         files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
         return Layout(files, size, deletes, len(metadata.get("snapshots", ())), at)
 
@@ -115,7 +115,7 @@ class IcebergMaintenance(LakeFacet):
         if metadata is None or read_pending(ref, metadata) or load_state(metadata) is None:
             return False
         total = totals(metadata)
-        grown = total.get("data-files", 0) - _said(metadata).get("files", 0)
+        grown = total.get("data-files", 0) - _maintained(metadata).get("files", 0)
         worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
         return grown + 1 >= how.min_files or worn or len(expired(metadata, how, now_ms())) >= EXPIRE_BATCH
 

@@ -37,8 +37,8 @@ def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> N
     known = _known(table)
     for folder in folders:
         keep_only(f"{data}/{folder}", lake.io(), [path for path in known if f"/{folder}/" in path])
-    kept = {path.rsplit("/", 1)[-1] for path in known}
-    if lost := set(files) - kept:
+    known_names = {path.rsplit("/", 1)[-1] for path in known}
+    if lost := set(files) - known_names:
         keep_only(data, lake.io(), [f"{data}/{n}" for n in names if n not in lost])
 
 

@@ -24,11 +24,11 @@ from instep.schema.catalog.types import DataType
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
     """Read these columns of as many files as `rows` takes."""
     scan = table.scan(selected_fields=columns, limit=rows)
-    tasks, held = [], 0
+    tasks, count = [], 0
     for task in scan.plan_files():
         tasks.append(task)
-        held += task.file.record_count
-        if held >= rows:
+        count += task.file.record_count
+        if count >= rows:
             break
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter, scan.case_sensitive, rows)
     return reader.to_table(tasks)

@@ -106,7 +106,7 @@ def _used(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [f for f in layout["fields"] if f["transform"] != "void"]
 
 
-def kept_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list[int]:
+def remaining_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list[int]:
     """Return the identifier fields that go on: those that are still there and still take no NULL."""
     required = {f.id for f in fields if f.required}
     inner = {i for f in fields for i, _ in _nested({"id": f.id, "name": f.name, "type": f.type}, "") if i != f.id}

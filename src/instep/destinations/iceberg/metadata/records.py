@@ -35,7 +35,7 @@ PENDING = "instep.pending"
 COPY = "instep.copy-of"
 
 Metadata = Mapping[str, Any]
-CHANGES_KEPT = 200
+MOST_CHANGES = 200
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bo
     """Return the property that repeats what the snapshot's summary says: snapshots expire, the cursor must not.
 
     `rows` is counted: Iceberg's own totals count a delete as often as delete files repeat it."""
-    said = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor, "accepted": commit.accepted}
-    record = said | {"snapshot": snapshot, "rows": rows, "deleted": deleted}
+    document = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor, "accepted": commit.accepted}
+    record = document | {"snapshot": snapshot, "rows": rows, "deleted": deleted}
     return {STATE: _dump(record), RUN: commit.run, ACCEPTED: commit.accepted}
 
 
@@ -150,8 +150,8 @@ def load_state(metadata: Metadata) -> LoadState | None:
     about = max(total.get("records", 0) - total.get("position-deletes", 0), 0)
     rows = about if saved["rows"] is None else saved["rows"]
     size, files = total.get("files-size", 0), total.get("data-files", 0)
-    said = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
-    return LoadState(*said, rows, size, files, deleted=saved["deleted"])
+    values = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
+    return LoadState(*values, rows, size, files, deleted=saved["deleted"])
 
 
 def table_size(metadata: Metadata) -> TableSize:

@@ -131,8 +131,8 @@ def _is_total(name: str) -> bool:
 
 def grown(before: Mapping[str, int], summaries: Iterable[Mapping[str, str]]) -> dict[str, int]:
     """Return the totals after snapshots with these summaries, all of the same shard."""
-    said = list(summaries)
+    snapshots = list(summaries)
     return {
-        what: before.get(what, 0) + sum(int(s.get(more, 0)) - int(s.get(less, 0)) for s in said)
+        what: before.get(what, 0) + sum(int(s.get(more, 0)) - int(s.get(less, 0)) for s in snapshots)
         for what, (more, less) in _COUNTED.items()
     }

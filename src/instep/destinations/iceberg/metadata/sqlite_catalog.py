@@ -20,7 +20,7 @@ from instep.destinations.iceberg.metadata.applied import applied
 from instep.destinations.iceberg.metadata.updates import no_metadata
 from instep.stage.files.pyiceberg_code import load_file_io
 
-KEPT = 1_000
+CACHE_SIZE = 1_000
 """Parsed metadata files that are kept: they never change."""
 
 _POINTER = text(
@@ -122,7 +122,7 @@ class SqliteCatalog(SqlCatalog):
         return self._parsed[location]
 
     def _keep(self, location: str, metadata: TableMetadata) -> None:
-        if len(self._parsed) >= KEPT:
+        if len(self._parsed) >= CACHE_SIZE:
             self._parsed.clear()
         self._parsed[location] = metadata
 

@@ -38,8 +38,8 @@ Metadata = Mapping[str, Any]
 
 def recorded(metadata: Metadata) -> TableLayout:
     """Return the layout as it was set last."""
-    said = metadata.get("properties", {}).get(LAYOUT)
-    return layout_from_dict(json.loads(said)) if said else TableLayout()
+    text = metadata.get("properties", {}).get(LAYOUT)
+    return layout_from_dict(json.loads(text)) if text else TableLayout()
 
 
 def own_sort(metadata: Metadata) -> tuple[int, ...]:
@@ -50,13 +50,13 @@ def own_sort(metadata: Metadata) -> tuple[int, ...]:
 def layout_of(metadata: Metadata) -> TableLayout:
     """Return the current layout: the table's values of those properties and orders that settings manage. Of a table as
     one shard has it, what that shard said last: others may have said something else since."""
-    said, properties = recorded(metadata), metadata.get("properties", {})
+    record, properties = recorded(metadata), metadata.get("properties", {})
     if within_of(properties):
-        return said
-    current = {name: properties[name] for name, _ in said.properties if name in properties}
+        return record
+    current = {name: properties[name] for name, _ in record.properties if name in properties}
     apart = 1 if shards_of(properties) else 0
-    partition = [t or _VOID for t in terms(metadata)][apart:] if said.partition else ()
-    return TableLayout.of(current, list(_terms(metadata)) if said.sort else (), partition)
+    partition = [t or _VOID for t in terms(metadata)][apart:] if record.partition else ()
+    return TableLayout.of(current, list(_terms(metadata)) if record.sort else (), partition)
 
 
 def _order(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
@@ -132,13 +132,13 @@ def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> 
     return (update,) if same is not None else (added, update)
 
 
-def unsorted_without(change: TableCommit, metadata: Metadata, kept: set[int]) -> None:
+def unsorted_without(change: TableCommit, metadata: Metadata, remaining: set[int]) -> None:
     """End our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
     mine = own_sort(metadata)
-    if mine and not set(mine) <= kept:
-        said = recorded(metadata)
+    if mine and not set(mine) <= remaining:
+        record = recorded(metadata)
         change.update(*_order_updates(change, ()))
-        change.properties({LAYOUT: json.dumps(layout_to_dict(TableLayout(said.properties, (), said.partition)))})
+        change.properties({LAYOUT: json.dumps(layout_to_dict(TableLayout(record.properties, (), record.partition)))})
 
 
 def is_done(metadata: Metadata, steps: Sequence[Step]) -> bool:

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, LoadOutcome, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit
-from instep.destinations.iceberg.commit.fence import check_fence, claim_updates, held_fence
+from instep.destinations.iceberg.commit.fence import check_fence, claim_updates, claimed_fence
 from instep.destinations.iceberg.commit.shard_lake import PartLake
 from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
 from instep.destinations.iceberg.evolve.ddl import swap_in
@@ -149,8 +149,8 @@ def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
 
 def summary(commit: Commit) -> dict[str, str]:
     """Return what a data commit writes into its snapshot's summary."""
-    said = {RUN: commit.run, FENCE: str(commit.fence), CURSOR: commit.cursor, ACCEPTED: commit.accepted}
-    return said | {CHANGES: ",".join(commit.changes)}
+    properties = {RUN: commit.run, FENCE: str(commit.fence), CURSOR: commit.cursor, ACCEPTED: commit.accepted}
+    return properties | {CHANGES: ",".join(commit.changes)}
 
 
 def _was_added(metadata: Mapping[str, Any], digest: str) -> bool:
@@ -194,7 +194,7 @@ class IcebergLoads(LakeFacet):
                 return
             ours(ref, {"properties": table.metadata.properties})
             check_fence(table.metadata, fence, ".".join(ref))
-            if held_fence(table.metadata) == fence and not _leftovers(table, fence):
+            if claimed_fence(table.metadata) == fence and not _leftovers(table, fence):
                 return
             try:
                 _claim(table, fence)

@@ -61,7 +61,7 @@ def _merge(
         return _first_load(lake, ref, files, how, commit)
     _check(ref, metadata, files, how)
     table = _with_base(table, commit)
-    if not files and not how.complete and not how.keys and not how.asked:
+    if not files and not how.complete and not how.keys and not how.requested:
         return _note(table, metadata, commit)
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
@@ -103,7 +103,7 @@ def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], h
         raise DestinationError(f"table {'.'.join(ref)} has no column {missing[0]!r} to merge by", hint="plan again")
     if not how.key and how.since is None:
         raise DestinationError(f"table {'.'.join(ref)} has no key to merge by", hint="use append or full_refresh")
-    if nulls := null_keys([*files, *how.keys, *how.asked], how.key):
+    if nulls := null_keys([*files, *how.keys, *how.requested], how.key):
         raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key {', '.join(how.key)}")
 
 
@@ -158,14 +158,14 @@ def _record(
 ) -> None:
     state = load_state(metadata)
     deleted = deletes or (state is not None and state.deleted)
-    said = state_record(commit, snapshot, rows, deleted=deleted)
-    change.properties(said)
+    record = state_record(commit, snapshot, rows, deleted=deleted)
+    change.properties(record)
 
 
 def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
     """Return the names of this merge's staging tables: rows, then keys if there are any."""
     stem = f"{staging_stem(lake, ref)}{commit.fence}"
-    return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys or how.asked else 1)]
+    return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys or how.requested else 1)]
 
 
 def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Merge, names: Sequence[Ref]) -> None:
@@ -173,7 +173,10 @@ def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Me
     lake.ensure_namespace(lake.staging)
     fields = current_fields(json.loads(table.metadata.model_dump_json()))
     own = staged_schema(table) or iceberg_schema(fields)
-    parts = ((files, iceberg_schema(fields), own), (how.keys or how.asked, own.select(*how.key), own.select(*how.key)))
+    parts = (
+        (files, iceberg_schema(fields), own),
+        (how.keys or how.requested, own.select(*how.key), own.select(*how.key)),
+    )
     for staging, (part, schema, staged) in zip(names, parts, strict=False):
         change = new_table(lake.catalog, staging, schema, lake.new_location(staging), {})
         if part:
@@ -214,7 +217,7 @@ def merge_plan(
         branch=branch,
         rows=(lake.name, *staged[0]),
         keys=(lake.name, *staged[1]) if how.keys else (),
-        asked=(lake.name, *staged[1]) if how.asked else (),
+        requested=(lake.name, *staged[1]) if how.requested else (),
         key=how.key,
         values=tuple(c for c in live if c not in how.key),
         stamps=tuple(stamps),
@@ -250,7 +253,7 @@ def _publish(
         _audit(ref, metadata, base, head, how, verdict, staged), absent=verdict.absent, returned=verdict.returned
     )
     left = outcome.deleted or (
-        outcome.updated if how.asked else 0
+        outcome.updated if how.requested else 0
     )  # Spark counts a row that is marked by its key as updated
     deletes = _marks(how) and left > 0
     if table.metadata.current_snapshot_id == base or not isinstance(was, ShardTable):
@@ -311,9 +314,9 @@ def _audit(
     return outcome
 
 
-def counted(said: Mapping[str, str], grown: int) -> LoadOutcome:
+def counted(properties: Mapping[str, str], grown: int) -> LoadOutcome:
     """Spark's own counts of a MERGE; without them what the number of rows tells."""
-    counts = {k.removeprefix(_COUNT): int(v) for k, v in said.items() if k.startswith(_COUNT)}
+    counts = {k.removeprefix(_COUNT): int(v) for k, v in properties.items() if k.startswith(_COUNT)}
     if not counts or min(counts.values()) < 0:
         return LoadOutcome(inserted=max(grown, 0), deleted=max(-grown, 0))
     left = "not-matched-by-source-"

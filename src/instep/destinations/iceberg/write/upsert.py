@@ -46,7 +46,7 @@ def fits(
     used = how.key if how.since is None else [how.since[0]]
     if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
         return False
-    there, coming = totals(metadata), [*files, *how.keys, *how.asked]
+    there, coming = totals(metadata), [*files, *how.keys, *how.requested]
     known = 0 if within_of(metadata["properties"]) else ROWS + 1
     rows = there.get("records", known) + sum(f.rows for f in coming)
     return rows <= limit and there.get("files-size", 0) + sum(f.bytes for f in coming) <= size
@@ -79,7 +79,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema
     staged = staged_rows(table, readable_files(ordered, metadata, own))
-    known = how.keys or how.asked
+    known = how.keys or how.requested
     keys = staged_rows(table, readable_files(known, metadata, own.select(*how.key))) if known else None
     with suppress(duckdb.Error, pa.ArrowException):
         rows = current_rows(table)
@@ -136,13 +136,13 @@ def new_rows(upsert: Upsert) -> pa.Table:
 def _updated(upsert: Upsert, target: pa.Schema) -> pa.Table:
     plan, places = upsert.plan, upsert.delta.updated
     rows = take(upsert.staged, places[:, :2], target)
-    kept = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
-    if not kept or not len(places):
+    unchanged = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
+    if not unchanged or not len(places):
         return rows
     order = np.lexsort((places[:, 3], places[:, 2]))
-    old = take(upsert.rows, places[order, 2:], pa.schema([target.field(c) for c in kept]))
+    old = take(upsert.rows, places[order, 2:], pa.schema([target.field(c) for c in unchanged]))
     old = old.take(pa.array(np.argsort(order)))
-    for column in kept:
+    for column in unchanged:
         rows = rows.set_column(target.get_field_index(column), target.field(column), old.column(column))
     return rows
 

@@ -147,7 +147,7 @@ def met_sql(plan: MergePlan) -> str:
     it."""
     on = _same("t", "s", range(len(plan.key)))
     here, known = "false", ""
-    if plan.keys or plan.asked:
+    if plan.keys or plan.requested:
         here, known = "coalesce(k.here, false)", f" LEFT JOIN known k ON {_same('t', 'k', range(len(plan.key)))}"
     return (
         f"SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, {here} AS here, {_what(plan)} AS what "
@@ -178,9 +178,9 @@ def _what(plan: MergePlan) -> str:
     if plan.keys:  # also of a row that came, and is older
         cases.append(("k.here", f"CASE WHEN {deleted} THEN 'returned' END"))
     cases.append(("s.f IS NOT NULL", "NULL"))
-    if plan.asked:
+    if plan.requested:
         cases.append(("k.here IS NULL", "NULL"))
-    says = plan.complete or plan.keys or plan.asked
+    says = plan.complete or plan.keys or plan.requested
     if says and plan.deletes == "hard":
         cases.append(("true", "'removed'"))
     if says and plan.deletes == "soft" and plan.deleted:

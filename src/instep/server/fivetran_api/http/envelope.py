@@ -75,7 +75,7 @@ def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str])
 
 def refused(request: Request, error: Exception) -> JSONResponse:
     """Return the body of a refusal, with a number to look for in the log."""
-    found = error if isinstance(error, Refusal) else _told(error)
+    found = error if isinstance(error, Refusal) else _refusal(error)
     return _body(found, request.scope.get("request_id") or new_id())
 
 
@@ -90,7 +90,7 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def _told(error: Exception) -> Refusal:
+def _refusal(error: Exception) -> Refusal:
     if isinstance(error, InstepError):
         return of_error(error)
     if isinstance(error, HTTPException):

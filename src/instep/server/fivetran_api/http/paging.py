@@ -33,8 +33,8 @@ class Window:
 
 def window(request: Request) -> Window:
     """Return what the query asks for; Refusal (400) if it makes no sense."""
-    asked = request.query_params.get("limit", str(LIMIT))
-    limit = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 8 else 0
+    limit_text = request.query_params.get("limit", str(LIMIT))
+    limit = int(limit_text) if limit_text.isascii() and limit_text.isdigit() and len(limit_text) < 8 else 0
     if not 1 <= limit <= MAX_LIMIT:
         raise Refusal(400, f"The limit must be a number from 1 to {MAX_LIMIT}.")
     given = request.query_params.get("cursor") or ""
@@ -49,9 +49,13 @@ def _after(given: str) -> str:
     try:
         if len(given) > MAX_CURSOR:
             raise ValueError
-        said = json.loads(base64.b64decode(given.encode(), altchars=b"-_", validate=True))
-        if not isinstance(said, dict) or not isinstance(said.get("after"), str) or not said["after"].isprintable():
+        document = json.loads(base64.b64decode(given.encode(), altchars=b"-_", validate=True))
+        if (
+            not isinstance(document, dict)
+            or not isinstance(document.get("after"), str)
+            or not document["after"].isprintable()
+        ):
             raise ValueError  # what is not printable is no name, and half a character could not be looked up
     except (ValueError, binascii.Error, RecursionError):
         raise Refusal(400, "The cursor is not one of this list.", hint="take next_cursor of the page before") from None
-    return str(said["after"])
+    return str(document["after"])

@@ -115,9 +115,9 @@ def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
             yield from names(inner, f"{path}.{name[:MAX_NAME]}", level + 1)
 
     found = without_null(body) if isinstance(body, dict) else {}
-    told = sorted(path for name, value in found.items() for path in names(value, name[:MAX_NAME], 1))
-    left = len(told) - MAX_FIELDS
-    return [*told[:MAX_FIELDS], f"and {left} more"] if left > 0 else told
+    unknown = sorted(path for name, value in found.items() for path in names(value, name[:MAX_NAME], 1))
+    left = len(unknown) - MAX_FIELDS
+    return [*unknown[:MAX_FIELDS], f"and {left} more"] if left > 0 else unknown
 
 
 def without_null(value: Any) -> Any:

@@ -56,11 +56,11 @@ class RequestContext:
     def agree(self, act: Act) -> None:
         """Under four_eyes. Blocked (409) for the first person who asks for this act; the request is kept for the second
         one, who sends the same within a week."""
-        from instep.sync.two_people import asked_alone
+        from instep.sync.two_people import requested_alone
 
         store = self.ports.store
         with store.transaction():
-            refused = asked_alone(store, act, self.caller.name)
+            refused = requested_alone(store, act, self.caller.name)
             if refused is not None:
                 self.record(asked=act.name, what=act.what)
         if refused is not None:
@@ -142,8 +142,8 @@ def _default_schema(project: Project, name: str) -> str:
     plain = {"postgres": "public", "sqlite": "main", "files": "files"}
     if section.type in plain:
         return plain[section.type]
-    said = getattr(section, "database", "")
-    return said if isinstance(said, str) else ""
+    database = getattr(section, "database", "")
+    return database if isinstance(database, str) else ""
 
 
 def caller_of(request: Request, ports: Ports) -> ApiCaller:

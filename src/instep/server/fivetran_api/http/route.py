@@ -104,7 +104,7 @@ def lists(item: Any, *filters: str) -> dict[str, Any]:
 
 def document_of(app: FastAPI, prefix: str) -> dict[str, Any]:
     found = get_openapi(title=app.title, version="1", description=_ABOUT, routes=app.routes)
-    found["paths"] = {prefix + path: said for path, said in found["paths"].items()}
+    found["paths"] = {prefix + path: operations for path, operations in found["paths"].items()}
     schemas = found["components"]["schemas"]
     for own in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
         schemas.pop(own, None)
@@ -118,8 +118,8 @@ def document_of(app: FastAPI, prefix: str) -> dict[str, Any]:
         for operation in methods.values():
             operation["security"] = [{"basic": []}]
             operation["responses"].pop("422", None)
-            said = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in _REFUSALS}
-            operation["responses"].update(said)
+            operations = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in _REFUSALS}
+            operation["responses"].update(operations)
     return found
 
 

@@ -39,17 +39,17 @@ _EARLY_PREFIXES = ("tunnel_", "client_")
 """What clients say of a database beside where it is, often before that: it is kept, and has no effect."""
 
 
-def service_of(source: Item | None, said: str = "") -> str:
-    """Return the word for its type; of several, the one that its client has `said`."""
+def service_of(source: Item | None, kind: str = "") -> str:
+    """Return the word for its type; of several, the one that its client sent as `kind`."""
     type = str(source.spec.get("type", "")) if source else ""
-    return said if said and TYPES.get(said) == type else SERVICES.get(type, type)
+    return kind if kind and TYPES.get(kind) == type else SERVICES.get(type, type)
 
 
 def wire_config(source: Item | None) -> dict[str, Any]:
     """Return a source's settings with secrets masked; a database's own words only."""
-    said: Mapping[str, Any] = source.spec if source else {}
-    keys = _keys(str(said.get("type", "")))
-    return {key: MASK if SECRET_NAME.search(key) else said[key] for key in keys if said.get(key) not in (None, "")}
+    spec: Mapping[str, Any] = source.spec if source else {}
+    keys = _keys(str(spec.get("type", "")))
+    return {key: MASK if SECRET_NAME.search(key) else spec[key] for key in keys if spec.get(key) not in (None, "")}
 
 
 def not_understood(service: str, config: Mapping[str, Any]) -> list[str]:

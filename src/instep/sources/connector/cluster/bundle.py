@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from instep.errors import ProjectError
-from instep.sources.connector.child import HERE, Host, check
+from instep.sources.connector.child import LOCAL_HOST, Host, check
 from instep.sources.connector.config import ConnectorConfig
 
 MOST = 64 << 20
@@ -25,7 +25,7 @@ def pack(config: ConnectorConfig) -> bytes:
     check(config)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
-        for top, root in ((_CODE, Path(config.path)), (_PROGRAM, HERE.program)):
+        for top, root in ((_CODE, Path(config.path)), (_PROGRAM, LOCAL_HOST.program)):
             for file in _files(root) if top == _CODE else _own(root):
                 _add(out, f"{top}/{file.relative_to(root)}", file)
                 if packed.tell() > MOST:

@@ -41,9 +41,9 @@ class SegmentExchange:
         filesystem, path = self._place.resolve("")
         return filesystem, path.rstrip("/")
 
-    def say(self, name: str, said: Any) -> None:
+    def say(self, name: str, message: Any) -> None:
         """A JSON document: it is there as a whole or not at all. StageError if it cannot be written."""
-        text = json.dumps(said).encode()
+        text = json.dumps(message).encode()
         with clear_errors(self._place.child(name)):
             if self._place.local is None:
                 self._write(name, io.BytesIO(text), name)

@@ -97,17 +97,17 @@ class RemoteSegments:
         config: ConnectorConfig,
         folder: str,
         state: Mapping[str, Any],
-        told: Callable[[OperationCounts], None],
+        on_counts: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
         on: Cluster,
     ) -> None:
-        self._config, self._folder, self._told, self._log = config, Path(folder), told, log
+        self._config, self._folder, self._on_counts, self._log = config, Path(folder), on_counts, log
         self._hidden = Hidden(config)
         self._state: Mapping[str, Any] = dict(state)
         self._number, self._before, self._earlier = 0, OperationCounts(), OperationCounts()
         self._attempt, self._next, self._taken = 0, 0, 0
         self._events: deque[Mapping[str, Any]] = deque()
-        self._over, self._heard, self._looked = False, time.monotonic(), 0.0
+        self._over, self._last_message, self._looked = False, time.monotonic(), 0.0
         self._closed, self._news, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._beats = 0
         self._error: BaseException | None = None
@@ -132,7 +132,7 @@ class RemoteSegments:
         job."""
         while not (self._over or self._closed.is_set()):
             if self._events:
-                if (segment := self._said(self._events.popleft())) is not None:
+                if (segment := self._on_event(self._events.popleft())) is not None:
                     return segment
             else:
                 self._listen()
@@ -163,23 +163,23 @@ class RemoteSegments:
         word = self._exchange.hear(f"{self._attempt}/{self._next}")
         now = time.monotonic()
         if word is not None:
-            self._next, self._heard = self._next + 1, now
+            self._next, self._last_message = self._next + 1, now
             self._events += word
         elif ended:
             raise self._failure()
-        elif now - max(self._heard, self._looked) > LOOK:
+        elif now - max(self._last_message, self._looked) > LOOK:
             self._looked = now
             self._look()
         else:
-            self._closed.wait(POLL if now - self._heard < LOOK else POLLS)
+            self._closed.wait(POLL if now - self._last_message < LOOK else POLLS)
 
-    def _said(self, event: Mapping[str, Any]) -> Segment | None:
+    def _on_event(self, event: Mapping[str, Any]) -> Segment | None:
         match event:
             case {"log": line}:
-                heard = LogLine(**line)
-                self._log(replace(heard, message=self._hidden.clean(heard.message)))
+                log_line = LogLine(**line)
+                self._log(replace(log_line, message=self._hidden.clean(log_line.message)))
             case {"counts": counts}:
-                self._told(self._before + OperationCounts(**counts))
+                self._on_counts(self._before + OperationCounts(**counts))
             case {"segment": manifest, "folder": folder}:
                 return self._take(manifest, folder)
             case {"error": {"kind": kind, "message": message, "hint": hint}}:
@@ -192,7 +192,7 @@ class RemoteSegments:
         """Bring a segment here, under our own number: an attempt counts from 1."""
         self._number += 1
         try:
-            segment = self._brought(manifest, name)
+            segment = self._fetched(manifest, name)
         except OSError as error:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
         self._exchange.forget(f"{self._attempt}/{name}")
@@ -203,14 +203,14 @@ class RemoteSegments:
         self._news.set()
         return segment
 
-    def _brought(self, manifest: str, name: str) -> Segment:
+    def _fetched(self, manifest: str, name: str) -> Segment:
         folder = segment_folder(self._folder, self._number)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        told = manifest_of(manifest, folder)
-        for path in (path for table in told.tables for path in table.paths):
+        manifest_table = manifest_of(manifest, folder)
+        for path in (path for table in manifest_table.tables for path in table.paths):
             self._exchange.fetch(f"{self._attempt}/{name}/{path}", folder / path)
-        return write_manifest(replace(told, number=self._number))
+        return write_manifest(replace(manifest_table, number=self._number))
 
     def _look(self) -> None:
         """Go over to the newest attempt, once everything that the one before it has said was heard."""
@@ -254,8 +254,8 @@ class RemoteSegments:
 
     def _speak(self) -> None:
         self._beats += 1
-        said = {"beat": self._beats, "attempt": self._attempt, "taken": self._taken, "ends": self._closed.is_set()}
-        self._exchange.say(DRIVER, said)
+        message = {"beat": self._beats, "attempt": self._attempt, "taken": self._taken, "ends": self._closed.is_set()}
+        self._exchange.say(DRIVER, message)
 
 
 def _check_size(work: Assignment) -> None:

@@ -50,8 +50,8 @@ def task_scratch() -> Iterator[Path]:
     for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         with suppress(OSError), _locked(left / "lock"):
             shutil.rmtree(left, ignore_errors=True)
-    with _sweeper() as told, tempfile.TemporaryDirectory(prefix=_NAME) as folder:
-        told(folder)
+    with _sweeper() as register, tempfile.TemporaryDirectory(prefix=_NAME) as folder:
+        register(folder)
         draft = Path(folder, "lock.new")
         draft.touch()
         with _locked(draft):
@@ -76,10 +76,10 @@ def _sweeper() -> Iterator[Callable[[str], None]]:
         pipe = process.stdin
         assert pipe is not None
 
-        def told(folder: str) -> None:
+        def register(folder: str) -> None:
             pipe.write(os.fsencode(folder))
 
-        yield told
+        yield register
 
 
 @contextmanager
@@ -113,7 +113,7 @@ class Assignment:
     seen: str = ""
 
 
-def perform(work: Assignment, attempt: int, told: object = None) -> None:
+def perform(work: Assignment, attempt: int, unused: object = None) -> None:
     """One attempt. What the connector does wrong is said to the driver; what else goes wrong is raised, and tried
     again."""
     check_witness(work.seen)
@@ -131,7 +131,7 @@ class _Performance:
 
     def run(self) -> None:
         self._words.say({"begun": self._attempt})
-        with self._driver.heard(self._words):
+        with self._driver.following(self._words):
             if (state := self._driver.begin()) is None:
                 return
             config, host = self._fetched()
@@ -140,8 +140,8 @@ class _Performance:
             except InstepError as error:
                 self._driver.hear()  # if it has just gone, that is why
                 if not self._driver.gone.is_set():
-                    said = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-                    self._words.say({"error": said})
+                    document = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+                    self._words.say({"error": document})
 
     def _fetched(self) -> tuple[ConnectorConfig, Host]:
         """Return the connector's folder, here, and what runs it."""
@@ -154,7 +154,7 @@ class _Performance:
     def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
         gather = config.limits.ahead > 1
         spool = str(self._scratch / "spool")
-        segments = Segments(config, spool, state, self._told, self._log, host, gather=gather)
+        segments = Segments(config, spool, state, self._on_counts, self._log, host, gather=gather)
         try:
             self._driver.ends(segments)
             while (segment := segments.next()) is not None:
@@ -173,7 +173,7 @@ class _Performance:
         self._words.say({"segment": (folder / MANIFEST).read_text(encoding="utf-8"), "folder": folder.name})
         shutil.rmtree(folder, ignore_errors=True)
 
-    def _told(self, counts: OperationCounts) -> None:
+    def _on_counts(self, counts: OperationCounts) -> None:
         self._words.add({"counts": asdict(counts)})
 
     def _log(self, line: LogLine) -> None:
@@ -214,12 +214,12 @@ class Driver:
         self._exchange, self._attempt = exchange, attempt
         self.gone, self._stop = threading.Event(), threading.Event()
         self._changed = threading.Condition()
-        self._said: Mapping[str, Any] = {}
+        self._message: Mapping[str, Any] = {}
         self._at = time.monotonic()
         self._segments: Segments | None = None
 
     @contextmanager
-    def heard(self, words: AttemptMessages) -> Iterator[None]:
+    def following(self, words: AttemptMessages) -> Iterator[None]:
         def follow() -> None:
             while not self._stop.wait(EVERY):
                 self.hear()
@@ -258,20 +258,20 @@ class Driver:
 
     @property
     def _is_ours(self) -> bool:
-        return bool(self._said) and self._said["attempt"] == self._attempt
+        return bool(self._message) and self._message["attempt"] == self._attempt
 
     @property
     def _taken(self) -> int:
-        return int(self._said.get("taken", 0)) if self._is_ours else 0
+        return int(self._message.get("taken", 0)) if self._is_ours else 0
 
     def hear(self) -> None:
         """Look now."""
         ended = False
         with suppress(InstepError):  # it may pass; the driver is gone if it does not
-            said = self._exchange.hear(DRIVER)
-            ended = said is None or said["ends"] or said["attempt"] > self._attempt
-            if said and said != self._said:
-                self._said, self._at = said, time.monotonic()
+            message = self._exchange.hear(DRIVER)
+            ended = message is None or message["ends"] or message["attempt"] > self._attempt
+            if message and message != self._message:
+                self._message, self._at = message, time.monotonic()
         if ended or time.monotonic() - self._at > LOST:
             self.gone.set()
         with self._changed:

@@ -20,7 +20,7 @@ def main(frames: int, answers: int, folder: str) -> None:
     for descriptor in (frames, answers):
         os.set_inheritable(descriptor, False)  # programs that the connector starts have no part in this
     wire = outlet.Pipes(frames, answers)
-    asked = wire.read()
+    request = wire.read()
     out = outlet.use(outlet.Outlet(wire))
     sys.argv[:] = [os.path.join(folder, "connector.py")]
     sys.path.insert(0, folder)
@@ -30,15 +30,15 @@ def main(frames: int, answers: int, folder: str) -> None:
     except BaseException as error:
         out.end(failure(error))
         return
-    if asked["command"] == "update":
+    if request["command"] == "update":
         try:
             check_calls(folder)
         except TypeError as error:
             out.end(failure(error))
             return
-        connector.sync(out, asked)
+        connector.sync(out, request)
     else:
-        _answer(connector, out, asked)
+        _answer(connector, out, request)
 
 
 def _loaded(folder: str) -> Connector:
@@ -48,16 +48,16 @@ def _loaded(folder: str) -> Connector:
     return connector
 
 
-def _answer(connector: Connector, out: outlet.Outlet, asked: dict[str, Any]) -> None:
+def _answer(connector: Connector, out: outlet.Outlet, request: dict[str, Any]) -> None:
     try:
-        configuration = asked.get("configuration") or {}
-        if asked["command"] == "schema":
-            said: Any = [t.document() for t in connector.tables(configuration).values()]
-        elif asked["command"] == "form":
-            said = connector.form().document()
+        configuration = request.get("configuration") or {}
+        if request["command"] == "schema":
+            answer: Any = [t.document() for t in connector.tables(configuration).values()]
+        elif request["command"] == "form":
+            answer = connector.form().document()
         else:
-            said = connector.form().outcomes(configuration)
-        out.end({"frame": "answer", "said": said})
+            answer = connector.form().outcomes(configuration)
+        out.end({"frame": "answer", "said": answer})
     except BaseException as error:
         out.end(failure(error))
 

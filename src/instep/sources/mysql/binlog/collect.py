@@ -253,8 +253,8 @@ class LogPass:
         return frozenset().union(*(t.upon.deletes | t.upon.updates for t in self.tables.values()))
 
     def _followed(self, ref: Ref, event: RowImages, found: tuple[BinlogKeys, Images] | None, spot: Spot) -> None:
-        told = found is not None and found[0].primary and event.change == "update"
-        moved = found[1].moved(event) if found is not None and told else None
+        by_key = found is not None and found[0].primary and event.change == "update"
+        moved = found[1].moved(event) if found is not None and by_key else None
         for table in self._behind(spot).values():
             if table.upon.follows(ref, event, moved):
                 table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")

@@ -46,8 +46,8 @@ def foreign_keys(connection: pymysql.Connection[Any], primary: Mapping[Ref, Set[
     """(child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index) of each key
     that the user can see; `primary` are columns of primary keys. A key whose rules cannot be seen has the widest."""
     rows = run(connection, _RULES)
-    told = {(schema, child, name) for schema, child, *_, name in rows}
-    rest = [row for row in run(connection, _KEYS) if (row[0], row[1], row[4]) not in told]
+    names = {(schema, child, name) for schema, child, *_, name in rows}
+    rest = [row for row in run(connection, _KEYS) if (row[0], row[1], row[4]) not in names]
     return [*(row[:-1] for row in rows), *_looked_up(connection, rest, primary)]
 
 

@@ -231,8 +231,8 @@ class MySqlLog:
         if place.file not in files:
             first = next(iter(files), "")
             if files and numbered(place.spot) < numbered((first, 0)):
-                kept = self._server.retention
-                return f"the server has purged its binary log up to {first} ({kept}), and it was at {place}"
+                retention = self._server.retention
+                return f"the server has purged its binary log up to {first} ({retention}), and it was at {place}"
             return f"the server's binary log has gone back behind {place}"
         if place.at > files[place.file]:
             return f"the server's binary log has gone back behind {place}"
@@ -321,9 +321,9 @@ class MySqlLog:
         """(up to where the log is read, which transactions before that count)."""
         if is_mariadb(session):
             run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            said = dict(run(session, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
-            said = {name.lower(): value for name, value in said.items()}
-            return (said["binlog_snapshot_file"], int(said["binlog_snapshot_position"])), lambda gtid: True
+            status = dict(run(session, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+            status = {name.lower(): value for name, value in status.items()}
+            return (status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])), lambda gtid: True
 
         upto = server_of(session).end
         done = GtidSet.of(first(session, "SELECT @@global.gtid_executed")[0])

@@ -104,27 +104,27 @@ def _status(connection: pymysql.Connection[Any]) -> tuple[Any, ...]:
 
 def _left_out(status: tuple[Any, ...]) -> str:
     """Statements are left out by the database that they were run in, so that none of a table may be missing."""
-    for name, said in (("binlog_do_db", status[2]), ("binlog_ignore_db", status[3])):
-        if said:
-            return f"the server leaves statements out of its log ({name} is {said}): a truncate would not be seen"
+    for name, value in (("binlog_do_db", status[2]), ("binlog_ignore_db", status[3])):
+        if value:
+            return f"the server leaves statements out of its log ({name} is {value}): a truncate would not be seen"
     return ""
 
 
 def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: MySqlConfig) -> tuple[str, str]:
     """Return what the server or the user lacks, and what to run or set."""
-    said = server.settings
-    if said.get("log_bin", "").upper() not in ("ON", "1"):
+    facts = server.settings
+    if facts.get("log_bin", "").upper() not in ("ON", "1"):
         return "the server writes no binary log", "set log_bin and a server_id of its own in its file, then restart it"
-    if said.get("server_id") == "0":
+    if facts.get("server_id") == "0":
         return "the server's server_id is 0: nothing may read its log", "SET GLOBAL server_id = 1;"
     if not server.seen:
         return (
             f"user {config.user} may not see the binary log",
             f"GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO {server.account};",
         )
-    if said.get("binlog_format", "ROW").upper() != "ROW":
+    if facts.get("binlog_format", "ROW").upper() != "ROW":
         return (
-            f"binlog_format is {said['binlog_format']}: the log has statements, not rows",
+            f"binlog_format is {facts['binlog_format']}: the log has statements, not rows",
             "SET GLOBAL binlog_format = ROW; -- and in its file; sessions that are open keep theirs until they end",
         )
     if server.mariadb:
@@ -133,9 +133,9 @@ def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: M
     numbers = tuple(int(n) for n in version.partition("-")[0].split(".") if n.isdecimal())
     if numbers < OLDEST:
         return f"the log can be read from MySQL 8.0.19 on (this is {version})", "use mode: upsert"
-    if said.get("gtid_mode", "").upper() != "ON":
+    if facts.get("gtid_mode", "").upper() != "ON":
         return (
-            f"gtid_mode is {said.get('gtid_mode') or 'OFF'}: which changes of the log a snapshot shows cannot be told",
+            f"gtid_mode is {facts.get('gtid_mode') or 'OFF'}: which changes of the log a snapshot shows cannot be told",
             "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode step by step: OFF_PERMISSIVE, ON_PERMISSIVE, ON",
         )
     return "", ""

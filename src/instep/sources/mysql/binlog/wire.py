@@ -126,8 +126,8 @@ def checked(data: bytes, summed: bool) -> bytes:
     """Return the event without its checksum; ReadError if that is another one."""
     if not summed:
         return data
-    body, told = data[:-CHECKSUM], data[-CHECKSUM:]
-    if zlib.crc32(body).to_bytes(CHECKSUM, "little") != told:
+    body, checksum = data[:-CHECKSUM], data[-CHECKSUM:]
+    if zlib.crc32(body).to_bytes(CHECKSUM, "little") != checksum:
         raise ReadError(
             "an event of the binary log has another checksum than it says",
             hint="sync again; if it stays, the server's binary log is damaged (mysqlbinlog --verify-binlog-checksum)",
@@ -180,8 +180,8 @@ def _mariadb_gtid(data: bytes) -> BinlogBegin:
 
 def _rotate(data: bytes) -> Rotate:
     """Return the first one of a connection comes before anything says whether it has a checksum."""
-    body, told = data[:-CHECKSUM], data[-CHECKSUM:]
-    if zlib.crc32(body).to_bytes(CHECKSUM, "little") == told:
+    body, checksum = data[:-CHECKSUM], data[-CHECKSUM:]
+    if zlib.crc32(body).to_bytes(CHECKSUM, "little") == checksum:
         data = body
     return Rotate(data[HEADER + 8 :].decode(), _ROTATE.unpack_from(data, HEADER)[0])
 

@@ -186,7 +186,7 @@ class PostgresLog:
         trouble, hint = self._missing(session, level, may, timeline)
         if row is None:
             return LogState(server, trouble=trouble, hint=hint)
-        confirmed, restart, status, active, plugin, of, behind, kept, here, now = row
+        confirmed, restart, status, active, plugin, of, behind, retained, here, now = row
         self._now, self._confirmed, self._reach = now, confirmed or "", None
         if strange := self._strange(plugin, of, here):
             trouble, hint = strange, OTHER
@@ -198,7 +198,16 @@ class PostgresLog:
         elif not trouble and not self._published(session):
             trouble = f"the publication {self.names.publication} is gone, and the changes since the last sync are lost"
         return LogState(
-            server, True, confirmed or "", restart or "", behind or 0, kept or 0, status or "", active, trouble, hint
+            server,
+            True,
+            confirmed or "",
+            restart or "",
+            behind or 0,
+            retained or 0,
+            status or "",
+            active,
+            trouble,
+            hint,
         )
 
     def _strange(self, plugin: str, database: str, here: str) -> str:
@@ -253,7 +262,7 @@ class PostgresLog:
             if known and (strange := self._strange(*known)):
                 raise InstepError(strange, hint=OTHER)
             if known:
-                self._held(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
+                self._retry_while_active(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
             owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_get_userbyid(pubowner) = current_user"
             same = self.names.publication == self.names.slot
             if same and session.execute(owned.format(literal(self.names.publication)).encode()).fetchone():
@@ -288,11 +297,11 @@ class PostgresLog:
         `pending`, whoever has put it there."""
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
-            known = self._held(lambda: log_tables(session, self.names.publication, keys))
+            known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
             new = [k for ref, k in known.items() if k.listed is None and keys[ref] and not k.why_not(keys[ref])]
             why = self._add(session, new) if new else ""
             if new and not why:
-                known = self._held(lambda: log_tables(session, self.names.publication, keys))
+                known = self._retry_while_active(lambda: log_tables(session, self.names.publication, keys))
             self._known |= known
             found = {
                 ref: followed(known.get(ref), key, self._parts.get(ref, ()), pending=ref not in self._listed)
@@ -308,7 +317,7 @@ class PostgresLog:
         for start in range(0, len(new), TABLES):
             statement = additions(new[start : start + TABLES], self.names.publication)
             try:
-                self._held(partial(session.execute, statement.encode()), patience=self.wait)
+                self._retry_while_active(partial(session.execute, statement.encode()), patience=self.wait)
             except psycopg.errors.InsufficientPrivilege:
                 return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
             except psycopg.errors.LockNotAvailable:
@@ -320,7 +329,7 @@ class PostgresLog:
         in the log, and a snapshot that does not show them would miss them for good."""
         with self._session() as session:
             listed = _LISTED.replace("{publication}", literal(self.names.publication))
-            found = self._held(lambda: session.execute(listed.encode()).fetchall())
+            found = self._retry_while_active(lambda: session.execute(listed.encode()).fetchall())
             self._listed = frozenset((s, n) for s, n in found)
             self._parts = partitions(session)
             following = int(_one(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")[0])
@@ -339,7 +348,7 @@ class PostgresLog:
         by_oid = {self._known[ref].oid: table for ref, table in wanted.items()}
         with self._session() as session:
             upto, mark = self._flushed(session)
-            reach = self._held(lambda: collect(self._messages(session, upto), by_oid, visible))
+            reach = self._retry_while_active(lambda: collect(self._messages(session, upto), by_oid, visible))
             self._now, self._reach, self._more = upto, reach, (more := reach.count >= self.messages)
             if not reach.hidden and not more:
                 reached = upto
@@ -378,10 +387,10 @@ class PostgresLog:
     def _messages(self, session: psycopg.Connection[Any], upto: str) -> Iterator[Message | None]:
         """Through a cursor, so that memory stays flat here; the server keeps what it has decoded on its disk."""
         names = literal(quote(self.names.publication))
-        told = ", 'messages', 'true'" if session.info.server_version >= MARKS else ""
+        option = ", 'messages', 'true'" if session.info.server_version >= MARKS else ""
         peek = (
             f"SELECT data FROM pg_logical_slot_peek_binary_changes({literal(self.names.slot)}, {literal(upto)}, "
-            f"{self.messages}, 'proto_version', '1', 'publication_names', {names}{told})"
+            f"{self.messages}, 'proto_version', '1', 'publication_names', {names}{option})"
         )
         with session.transaction(), session.cursor(name="instep_log", binary=True) as cursor:
             cursor.itersize = FETCH
@@ -419,9 +428,9 @@ class PostgresLog:
             )
             if session.execute(behind.encode()).fetchone():
                 move = f"SELECT pg_replication_slot_advance({slot}, {to})"
-                self._held(lambda: session.execute(move.encode()))
+                self._retry_while_active(lambda: session.execute(move.encode()))
 
-    def _held(self, act: Callable[[], Done], patience: float | None = None) -> Done:
+    def _retry_while_active(self, act: Callable[[], Done], patience: float | None = None) -> Done:
         """Try again for a while as long as another process holds the slot: one that was killed may still be at it.
         While one has locked a table, for `patience` seconds (None: as long as the server may be silent)."""
         import psycopg

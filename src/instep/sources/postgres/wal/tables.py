@@ -129,8 +129,8 @@ class WalTable:
         kinds = {str(number): f"{kind}.{modifier}" for number, _, kind, modifier, _ in self.columns}
         defined = {f"{SINCE}{number}": xid for number, *_, xid in self.columns}
         labels = {f"label {oid}": label for oid, label in self.labels.items()}
-        told = {"key": hashlib.sha256(text.encode()).hexdigest()[:16], FILE: str(self.file)}
-        return {**told, **self.since, **kinds, **defined, **labels}
+        facts = {"key": hashlib.sha256(text.encode()).hexdigest()[:16], FILE: str(self.file)}
+        return {**facts, **self.since, **kinds, **defined, **labels}
 
 
 def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, WalTable]:
@@ -147,7 +147,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
         file, labels, fields, alias, secured, pub, member, published, formulas, listed = rest
         made = {kind: hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16] for kind, of in (fields or {}).items()}
-        told = published | made | (formulas or {})
+        facts = published | made | (formulas or {})
         named = None if replica == "f" else frozenset(identity or ())
         ref = (schema, name)
         if kind == "p" and parts is None:
@@ -165,7 +165,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
             labels or {},
             pub,
             member,
-            told,
+            facts,
             listed,
             alias,
             secured,

@@ -40,9 +40,9 @@ class ConfigurationForm:
 
 def _outcome(test: SetupTest, configuration: dict[str, Any]) -> dict[str, Any]:
     try:
-        said = test(configuration)
+        result = test(configuration)
     except Exception as error:
         return {"ok": False, "message": f"{type(error).__name__}: {error}"}
-    if isinstance(said, Test):
-        return {"ok": said.ok, "message": said.message}
-    return {"ok": bool(said), "message": ""}
+    if isinstance(result, Test):
+        return {"ok": result.ok, "message": result.message}
+    return {"ok": bool(result), "message": ""}

@@ -245,7 +245,7 @@ def single() -> Convert:
     return floating("FLOAT", _FLOAT32_MOST)
 
 
-def kept(convert: Convert) -> Convert:
+def with_fallback(convert: Convert) -> Convert:
     """Return the same, where a value that does not fit is kept as its text."""
 
     def convert_or_keep(value: Any) -> Any:

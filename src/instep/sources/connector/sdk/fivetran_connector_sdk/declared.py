@@ -61,7 +61,7 @@ class TableSpec:
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
     def document(self) -> dict[str, Any]:
-        types = {name: said.kind for name, said in self.types.items()}
+        types = {name: declared.kind for name, declared in self.types.items()}
         return {"schema": self.schema, "table": self.name, "key": self.key, "columns": types, "declared": self.declared}
 
 
@@ -70,12 +70,12 @@ def is_blank(name: str) -> bool:
     return all(c in _NO_INK or "\ufe00" <= c <= "\ufe0f" or category(c) in _UNSEEN for c in name)
 
 
-def tables_of(said: Any) -> dict[Named, TableSpec]:
+def tables_of(value: Any) -> dict[Named, TableSpec]:
     """Return the tables that `schema()` returned; raises ValueError with the table and the column that are wrong."""
-    if not isinstance(said, (list, tuple)):
-        raise ValueError(f"schema() has to return a list of tables, not {type(said).__name__}")
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"schema() has to return a list of tables, not {type(value).__name__}")
     found: dict[Named, TableSpec] = {}
-    for entry in said:
+    for entry in value:
         table = _table(entry)
         if (table.schema, table.name) in found:
             raise ValueError(f"schema() declares table {table.label} twice")
@@ -94,16 +94,16 @@ def _table(entry: Any) -> TableSpec:
     columns = entry.get("columns") or {}
     if not isinstance(columns, Mapping):
         raise ValueError(f"schema() table {name}: `columns` has to be a dict of names and types")
-    types = {_name(c, name): _type(said, name, c) for c, said in columns.items()}
+    types = {_name(c, name): _type(value, name, c) for c, value in columns.items()}
     return TableSpec(schema, name, _key(entry.get("primary_key"), name), types, declared=True)
 
 
-def _key(said: Any, table: str) -> tuple[str, ...]:
-    if said is None:
+def _key(value: Any, table: str) -> tuple[str, ...]:
+    if value is None:
         return ()
-    if not isinstance(said, (list, tuple)) or isinstance(said, str):
-        raise ValueError(f"schema() table {table}: `primary_key` has to be a list of column names, not {said!r}")
-    key = tuple(_name(column, table) for column in said)
+    if not isinstance(value, (list, tuple)) or isinstance(value, str):
+        raise ValueError(f"schema() table {table}: `primary_key` has to be a list of column names, not {value!r}")
+    key = tuple(_name(column, table) for column in value)
     if len(set(key)) < len(key):
         raise ValueError(f"schema() table {table}: `primary_key` names a column twice")
     return key
@@ -117,24 +117,24 @@ def _name(column: Any, table: str) -> str:
     return column
 
 
-def _type(said: Any, table: str, column: str) -> Declared:
+def _type(value: Any, table: str, column: str) -> Declared:
     where = f"schema() table {table}, column {column}"
-    if isinstance(said, Mapping):
-        return _decimal(said, where)
-    if not isinstance(said, str):
-        raise ValueError(f"{where}: a type is a text, not {said!r}")
-    name = said.strip().upper()
+    if isinstance(value, Mapping):
+        return _decimal(value, where)
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: a type is a text, not {value!r}")
+    name = value.strip().upper()
     if name == _DECIMAL:
         raise ValueError(f"{where}: write {{'type': 'DECIMAL', 'precision': 12, 'scale': 2}}")
     if name not in _TYPES:
-        raise ValueError(f"{where}: {said!r} is no type; types are {', '.join(_TYPES)} and DECIMAL")
+        raise ValueError(f"{where}: {value!r} is no type; types are {', '.join(_TYPES)} and DECIMAL")
     return _TYPES[name]
 
 
-def _decimal(said: Mapping[str, Any], where: str) -> Declared:
-    if str(said.get("type", "")).upper() != _DECIMAL:
+def _decimal(value: Mapping[str, Any], where: str) -> Declared:
+    if str(value.get("type", "")).upper() != _DECIMAL:
         raise ValueError(f"{where}: only DECIMAL is written as a dict; write the other types as a text")
-    precision, scale = said.get("precision"), said.get("scale")
+    precision, scale = value.get("precision"), value.get("scale")
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in (precision, scale)):
         raise ValueError(f"{where}: DECIMAL needs `precision` and `scale`, two whole numbers")
     assert isinstance(precision, int)

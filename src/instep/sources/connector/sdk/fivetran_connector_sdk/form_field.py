@@ -30,14 +30,14 @@ class FormField:
         self.default, self.visible_when = default, visible_when
 
     def document(self) -> dict[str, Any]:
-        said = {"name": self.name, "label": self.label, "kind": self.kind, "required": self.required}
+        document = {"name": self.name, "label": self.label, "kind": self.kind, "required": self.required}
         more = {
             "description": self.description,
             "placeholder": self.placeholder,
             "default": self.default,
             "visible_when": self.visible_when,
         }
-        return {**said, **{key: value for key, value in more.items() if value not in (None, "")}}
+        return {**document, **{key: value for key, value in more.items() if value not in (None, "")}}
 
 
 class TextField(FormField):

@@ -23,7 +23,7 @@ from .unrun import check_coroutines
 Bytes = bytes | memoryview
 LARGEST_STATE = 10 << 20
 _OPERATIONS = {rows.UPSERT: "op.upsert", rows.UPDATE: "op.update", rows.DELETE: "op.delete"}
-_NOT_HERE = "operations belong into the process in which update() runs, not into one that it started"
+_IN_CHILD = "operations belong into the process in which update() runs, not into one that it started"
 _LENGTHS = struct.Struct("<IQ")
 
 
@@ -45,9 +45,9 @@ class Pipes:
         self._back = os.fdopen(back, "rb")
 
     def send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None:
-        said = json.dumps(head).encode()
+        header = json.dumps(head).encode()
         rows = b"".join([padded for part in body for padded in (part, bytes(-len(part) % 8))])
-        data = memoryview(b"".join([_LENGTHS.pack(len(said), len(rows)), said, rows]))
+        data = memoryview(b"".join([_LENGTHS.pack(len(header), len(rows)), header, rows]))
         while data:
             data = data[os.write(self._out, data) :]
 
@@ -55,8 +55,8 @@ class Pipes:
         line = self._back.readline()
         if not line:
             os._exit(0)  # nobody is there any more
-        said: dict[str, Any] = json.loads(line)
-        return said
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def wait(self, checkpoint: int) -> None:
         while self.read().get("acknowledged", 0) < checkpoint:
@@ -81,7 +81,7 @@ class Outlet:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._ended = _NOT_HERE
+        self._ended = _IN_CHILD
         self._lock = threading.RLock()
 
     def declare(self, tables: Mapping[Named, TableSpec]) -> None:
@@ -111,14 +111,14 @@ class Outlet:
         if self._refused[0]:
             called = self._refused[:].rstrip(b"\0").decode(errors="replace")
             raise RuntimeError(
-                f"{called} was called in a process that update() started, and refused: {_NOT_HERE}. Let that process "
+                f"{called} was called in a process that update() started, and refused: {_IN_CHILD}. Let that process "
                 "return the rows and send them here, or start a thread instead"
             )
         check_coroutines()
 
     def _refuse(self, operation: str, schema: str = "", table: str = "") -> None:
         """Raise RuntimeError; a forked process lets the one that it came from know."""
-        if self._ended == _NOT_HERE and not self._refused[0]:
+        if self._ended == _IN_CHILD and not self._refused[0]:
             text = operation + (f" of table {TableSpec(schema, table).label}" if table else "()")
             data = text.encode(errors="replace")[:200]
             self._refused[: len(data)] = data

@@ -63,18 +63,18 @@ class Shape:
 
     def _is_sized(self, name: str, kind: type) -> bool:
         """Return whether what is sent for it is a text or bytes."""
-        said = self.table.types.get(name)
-        return not issubclass(kind, _NUMBERS) and (said is None or said.kind.startswith(_SIZED))
+        declared = self.table.types.get(name)
+        return not issubclass(kind, _NUMBERS) and (declared is None or declared.kind.startswith(_SIZED))
 
     def _convert(self, name: str, kind: type) -> convert.Convert | None:
         if kind is _NONE:
             return None
-        said = self.table.types.get(name)
-        if said is None:
+        declared = self.table.types.get(name)
+        if declared is None:
             return None if kind in _PLAIN else _inferred(kind)
-        if said.exact is kind:
+        if declared.exact is kind:
             return None
-        return convert.kept(said.convert) if said.lenient and self._keeps else said.convert
+        return convert.with_fallback(declared.convert) if declared.lenient and self._keeps else declared.convert
 
 
 def _check_name(table: TableSpec, name: Any) -> None:
@@ -161,10 +161,12 @@ class Bucket:
 
     def _refusal(self, names: tuple[str, ...], data: Mapping[str, Any], index: int, error: Exception) -> str:
         name = names[index]
-        said = self.table.types.get(name)
+        declared = self.table.types.get(name)
         key = ", ".join(f"{k}={data[k]!r:.60}" for k in self.table.key)
         where = f"table {self.table.label}, column {name}" + (f", key {key}" if key else "")
-        return f"{where}: {data[name]!r:.100} {error}" + (f" (declared {said.kind})" if said and not key else "")
+        return f"{where}: {data[name]!r:.100} {error}" + (
+            f" (declared {declared.kind})" if declared and not key else ""
+        )
 
     def add(self, operation: int, number: int, shape: Shape, values: list[Any], size: int) -> bool:
         """Return whether there is enough now to hand it on."""

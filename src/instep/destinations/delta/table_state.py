@@ -118,9 +118,9 @@ class DeltaTableState:
     @property
     def next_by(self) -> tuple[DeltaField, ...]:
         """The partition columns that the next whole load brings."""
-        said = self.record.by
+        by = self.record.by
         known = {f.name: f for f in (self.fields if self.record.pending is None else self.waiting)}
-        return tuple(known[n] for n in ([f.name for f in self.by] if said is None else said) if n in known)
+        return tuple(known[n] for n in ([f.name for f in self.by] if by is None else by) if n in known)
 
     @property
     def configuration(self) -> Mapping[str, str]:
@@ -216,66 +216,66 @@ def parked_text(made: DeltaField, version: int) -> str:
 
 
 def read_parked(text: str) -> ParkedField:
-    said = json.loads(text)
-    return ParkedField(from_json(said["field"]), said["version"])
+    document = json.loads(text)
+    return ParkedField(from_json(document["field"]), document["version"])
 
 
 def find(warehouse: Warehouse, ref: Ref) -> DeltaTableState | None:
     """Return a table of ours, or a copy of one; None if nothing is there, or something else."""
     log = warehouse.log(ref)
     snapshot = log.snapshot()
-    return held_at(log, ref, snapshot, warehouse.part) if snapshot and warehouse.is_at(snapshot, ref) else None
+    return state_at(log, ref, snapshot, warehouse.part) if snapshot and warehouse.is_at(snapshot, ref) else None
 
 
-def held_at(
+def state_at(
     log: DeltaLog, ref: Ref, snapshot: DeltaSnapshot | None, part: tuple[str, str] | None = None
 ) -> DeltaTableState | None:
     """Return the table at that version, if it was ours then; of `part` (shard column, shard), if it had the table."""
     text = snapshot.domains.get(DOMAIN) if snapshot else None
     if snapshot is None or not text:
         return None
-    said = json.loads(text)
+    document = json.loads(text)
     there = ((name.removeprefix(PART), own) for name, own in snapshot.domains.items() if name.startswith(PART))
-    said["record"]["parts"] = {shard: json.loads(own) for shard, own in there if own}
-    record = load(ref, said["fence"], json.dumps(said["record"]))
+    document["record"]["parts"] = {shard: json.loads(own) for shard, own in there if own}
+    record = load(ref, document["fence"], json.dumps(document["record"]))
     if part is None:
         return DeltaTableState(log, snapshot, record)
     mine = record.part(part[1], part[0])
     return DeltaTableState(log, snapshot, mine, record) if mine else None
 
 
-def held_in(folder: AnyPath, ref: Ref) -> DeltaTableState:
+def state_in(folder: AnyPath, ref: Ref) -> DeltaTableState:
     """Return the table in that folder, whatever it is called there."""
     log = DeltaLog(folder)
-    held = held_at(log, ref, log.snapshot())
-    if held is None:
+    state = state_at(log, ref, log.snapshot())
+    if state is None:
         raise missing(ref)
-    return held
+    return state
 
 
 def require(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
     """Return a table of ours that may be written; DestinationError if it is not there, or somebody else's, or a
     copy."""
-    held = find(warehouse, ref)
-    if held is None or held.record.copy:
-        raise not_ours(ref) if held or warehouse.is_taken(ref) else missing(ref)
-    return held
+    state = find(warehouse, ref)
+    if state is None or state.record.copy:
+        raise not_ours(ref) if state or warehouse.is_taken(ref) else missing(ref)
+    return state
 
 
 def readable(warehouse: Warehouse, ref: Ref) -> DeltaTableState:
     """Return a table of ours, or a copy."""
-    held = find(warehouse, ref)
-    if held is None:
+    state = find(warehouse, ref)
+    if state is None:
         raise not_ours(ref) if warehouse.is_taken(ref) else missing(ref)
-    return held
+    return state
 
 
 def loaded(warehouse: Warehouse, ref: Ref) -> tuple[DeltaTableState, LoadState]:
     """Return a table whose rows can be changed; DestinationError while it has none."""
-    held = require(warehouse, ref)
-    if (state := held.state()) is None:
+    table_state = require(warehouse, ref)
+    if (state := table_state.state()) is None:
         raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
-    return held, state
+    return table_state, state
 
 
 def with_stored(record: Record, fields: Sequence[DeltaField], waits: Mapping[str, ParkedField]) -> Record:

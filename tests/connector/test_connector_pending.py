@@ -105,7 +105,7 @@ def test_what_waits_is_not_in_clear_and_lands(paused: ConnectorWorld) -> None:
     paused.store.pauses.resume("shop", who="test", table=("", "t"))
     assert paused.play(CHECKPOINT).status == "done"
     assert paused.rows("t") == [(2, CANARY)]
-    assert (on_disk(paused), paused.store.connectors.held("shop")) == ([], [])
+    assert (on_disk(paused), paused.store.connectors.pending("shop")) == ([], [])
 
 
 def test_what_waits_stays_where_its_file_was_changed(paused: ConnectorWorld) -> None:
@@ -115,7 +115,7 @@ def test_what_waits_stays_where_its_file_was_changed(paused: ConnectorWorld) -> 
     paused.store.pauses.resume("shop", who="test", table=("", "t"))
     assert paused.play(CHECKPOINT).status == "failed"
     assert paused.rows("t") == [(1, "x")]
-    assert len(paused.store.connectors.held("shop")) == 2
+    assert len(paused.store.connectors.pending("shop")) == 2
     held.write_bytes(text)
     assert paused.play().status == "done"
     assert paused.rows("t") == [(2, CANARY)]
@@ -136,9 +136,9 @@ def test_a_connection_that_goes_takes_its_operations_along(tmp_path: Path) -> No
             forget_operations(app.project, app.store, "shop")
             assert [p.name for p in (tmp_path / ".instep" / "connectors").iterdir()] == ["other"]
             found = app.store.connectors.of("shop")
-            assert (found.held(), found.state().state, found.shape()) == ([], {}, {})
+            assert (found.pending(), found.state().state, found.shape()) == ([], {}, {})
         kept = app.store.connectors.of("other")
-        assert (len(kept.held()), kept.state().state) == (1, {"at": 1})
+        assert (len(kept.pending()), kept.state().state) == (1, {"at": 1})
 
 
 def segment(**tables: dict[str, object]) -> Segment:

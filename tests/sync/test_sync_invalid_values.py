@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from instep.schema.selection.selection import Selection, patterns
-from instep.sync.schema_changes.invalid_values import InvalidValues, held_values
+from instep.sync.schema_changes.invalid_values import InvalidValues, invalid_values
 from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v int)"
@@ -32,7 +32,7 @@ def retyped(make_world: MakeWorld, kind: str, rows: str, **options: object) -> W
 @pytest.mark.parametrize(("rows", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_what_is_counted(make_world: MakeWorld, rows: str, expected: tuple[int, int]) -> None:
     world = retyped(make_world, "sqlite", rows)
-    [found] = held_values(world.context, world.preview().detection, 10)
+    [found] = invalid_values(world.context, world.preview().detection, 10)
     assert (found.table, found.column, found.sampled, found.invalid_values, found.why_not) == (
         "main.t",
         "v",
@@ -45,30 +45,30 @@ def test_what_is_counted(make_world: MakeWorld, rows: str, expected: tuple[int, 
 def test_no_more_than_asked_for(make_world: MakeWorld) -> None:
     world = retyped(make_world, "sqlite", ", ".join(f"({n}, {DATED})" for n in range(50)))
     detection = world.preview().detection
-    assert [held_values(world.context, detection, n)[0].sampled for n in (1, 7, 100)] == [1, 7, 50]
-    assert held_values(world.context, detection, 0) == ()
-    assert held_values(world.context, detection, 9, only="another change") == ()
+    assert [invalid_values(world.context, detection, n)[0].sampled for n in (1, 7, 100)] == [1, 7, 50]
+    assert invalid_values(world.context, detection, 0) == ()
+    assert invalid_values(world.context, detection, 9, only="another change") == ()
 
 
 def test_a_hashed_column_is_not_read(make_world: MakeWorld) -> None:
     world = retyped(make_world, "sqlite", f"(1, {DATED})")
     detection = world.preview().detection
     world.selection = Selection(hashed=patterns(["*.t.v"]))
-    assert held_values(world.context, detection, 9) == ()
+    assert invalid_values(world.context, detection, 9) == ()
 
 
 def test_what_was_let_in_is_not_tried(make_world: MakeWorld) -> None:
     world = retyped(make_world, "sqlite", f"(1, {DATED})")
     world.preview()
     world.answer("approved", "column.retyped")
-    assert held_values(world.context, world.preview().detection, 9) == ()
+    assert invalid_values(world.context, world.preview().detection, 9) == ()
 
 
 def test_what_has_moved_since_is_said(make_world: MakeWorld) -> None:
     world = retyped(make_world, "sqlite", f"(1, {DATED})")
     detection = world.preview().detection
     world.run("DROP TABLE t")
-    [found] = held_values(world.context, detection, 9)
+    [found] = invalid_values(world.context, detection, 9)
     assert found.sampled == 0
     assert "no source values were tried: " in str(found)
 
@@ -80,7 +80,7 @@ def test_a_server_counts_too(make_world: MakeWorld, kind: str) -> None:
     world.evolve()
     change = "ALTER v TYPE int USING 0" if kind == "postgres" else "MODIFY v int"
     world.run(f"ALTER TABLE t {change}", "INSERT INTO t VALUES (1, 5), (2, NULL), (3, 20200101)")
-    [found] = held_values(world.context, world.preview().detection, 10)
+    [found] = invalid_values(world.context, world.preview().detection, 10)
     assert (found.sampled, found.invalid_values) == (2, 2), "no whole number is a date, whatever its digits"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from versions_seen import versions
+from version_checks import versions
 
 from contract.destinations import DESTINATIONS
 from instep.crash import VARIABLE

@@ -1,1 +1,0 @@
-"""Values and rows in quarantine: found, let go, put back."""
