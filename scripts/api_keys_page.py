@@ -14,16 +14,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.allowed.keys import reach_of
-from instep.project.allowed.properties import CATALOGS, OBJECT_STORE, TABLE
+from instep.project.allowed.values import CATALOGS, OBJECT_STORE, TABLE
 from instep.project.documents import PLURALS, TYPES
 from instep.project.sections.values import Section
+from instep.server.access import NEEDS, Need
 from instep.server.body_keys import COMPATIBLE as OF_V1
 from instep.server.body_keys import OWN
-from instep.server.fivetran_api.http.roles import NEEDS as COMPATIBLE
-from instep.server.fivetran_api.http.roles import of_change
-from instep.server.roles import NEEDS, Need
+from instep.server.fivetran_api.http.route import NEEDS as COMPATIBLE
+from instep.server.fivetran_api.http.route import of_change
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "api-keys.md"
 HEAD = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from instep.bootstrap import open_project
 from instep.server.app import create_app
-from instep.server.fivetran_api.mount import compatible
+from instep.server.fivetran_api.app import compatible
 from instep.server.rates import Rates
 
 _PROJECT = """\

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.sources.files.config import FilesConfig
-from instep.store.catalogs.source_files import SourceFiles
+from instep.store.catalogs.discoveries import SourceFiles
 from instep.store.store import Store
 from memory.arrow import arrow_type
 from memory.database import MemoryDatabase, MemoryTable

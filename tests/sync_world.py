@@ -12,7 +12,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.model import Deletes, Review
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Column, Table
-from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import BackfillLimits
 from instep.schema.planning.naming import Naming, destination_ref
 from instep.schema.policy.policy import Policy, Rule
 from instep.schema.selection.selection import Selection

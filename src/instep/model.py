@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from instep.operations.kinds import JobStatus, MemberStatus, ObjectKind, ReviewStatus, RolloutStatus, RunKind, RunStatus
+from instep.operations.values import (
+    JobStatus,
+    MemberStatus,
+    ObjectKind,
+    ReviewStatus,
+    RolloutStatus,
+    RunKind,
+    RunStatus,
+)
 
 StoredKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 from instep.bootstrap import App, open_project
 from instep.control.resources import api_keys
 from instep.model import Review
+from instep.server.access import PREFIX
 from instep.server.app import create_app
 from instep.server.rates import Rates
-from instep.server.roles import PREFIX
 from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 

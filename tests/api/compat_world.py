@@ -19,8 +19,7 @@ from instep.bootstrap import App, open_server
 from instep.control.resources import api_keys
 from instep.model import Job
 from instep.server.app import create_app
-from instep.server.fivetran_api.app import create_compatible
-from instep.server.fivetran_api.mount import ports_of
+from instep.server.fivetran_api.app import create_compatible, ports_of
 from instep.server.rates import Rates
 from instep.store.store import Store
 from instep.worker.perform import JobEnd, perform

@@ -12,8 +12,8 @@ from api_world import Api, recorded
 
 from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES, authenticate, in_scope, may
+from instep.server.access import NEEDS, OPEN, PREFIX, WHOLE
 from instep.server.app import check_matrix, route_names
-from instep.server.roles import NEEDS, OPEN, PREFIX, WHOLE
 from instep.store.history.events import Events
 
 BODIES = ("POST", "PUT", "PATCH")

@@ -13,7 +13,7 @@ from api_world import Api, serve
 
 from instep.bootstrap import open_server
 from instep.control.resources import api_keys
-from instep.server.roles import CONSENTS, again
+from instep.server.access import CONSENTS, again
 from instep.sync.run import RunScope, sync
 from instep.worker.perform import JobEnd, perform
 

@@ -11,8 +11,8 @@ from api_world import Api, project, recorded, serve
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
+from instep.server.access import NEEDS, PREFIX
 from instep.server.paging import cursor
-from instep.server.roles import NEEDS, PREFIX
 from instep.store.catalogs.discoveries import CachedDiscovery
 
 LISTS = [

@@ -13,7 +13,7 @@ from api_world import PROJECT, Api, project, recorded, serve
 from instep.bootstrap import open_server
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server.roles import NEEDS
+from instep.server.access import NEEDS
 
 # bodies that are right, by the end of a route
 BODIES: dict[str, dict[str, Any]] = {

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from instep.server import guard
+from instep.server.access import PREFIX
 from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, RequestGuard, check_json
 from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.server.rates import Listeners, RateLimitState, Rates, Windows
-from instep.server.roles import PREFIX
 
 POST = f"{PREFIX}/connections/eu/pause"
 

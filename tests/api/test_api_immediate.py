@@ -15,21 +15,20 @@ from sqlalchemy import insert
 from instep.backends.decode import record
 from instep.bootstrap.app import opens
 from instep.control import detector
-from instep.control.immediate import notifications
+from instep.control.immediate import govern
 from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES
-from instep.operations.kinds import ObjectKind
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
-from instep.operations.values import leads_to
+from instep.operations.values import ObjectKind, leads_to
 from instep.project.served import served
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
+from instep.server.access import NEEDS
 from instep.server.immediate_routes import AS_READ, body_of
 from instep.server.requests import texts_of
-from instep.server.roles import NEEDS
 from instep.store.catalogs.discoveries import CachedDiscovery
-from instep.store.tables.notices import deliveries
+from instep.store.tables.queue import deliveries
 
 SPECS = pytest.mark.parametrize("spec", immediate_specs().values(), ids=immediate_specs())
 
@@ -228,7 +227,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each channel answer without a request."""
     monkeypatch.setenv("OPS", "whsec_" + "x" * 32)
     monkeypatch.setenv("OPS_URL", "https://example.com/x")
-    monkeypatch.setattr(notifications, "try_channel", lambda *given: 204)
+    monkeypatch.setattr(govern, "try_channel", lambda *given: 204)
 
 
 @pytest.fixture

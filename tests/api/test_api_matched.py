@@ -16,7 +16,7 @@ from instep.events import ReviewNeeded
 from instep.model import Member
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server.roles import NEEDS, PREFIX
+from instep.server.access import NEEDS, PREFIX
 from instep.server.writes import Write
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.work.rollouts import RolloutDraft

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from instep.bootstrap import open_server
 from instep.control.resources.resources import merged
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project import documents
 from instep.project.sections.tables import TableKeys
 from instep.schema.selection.selection import Pattern

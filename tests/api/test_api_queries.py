@@ -18,12 +18,39 @@ from instep.backends.decode import record
 from instep.control.queries.context import QueryContext
 from instep.events import ChangeSnoozed
 from instep.model import Member
-from instep.operations.queries.changes import GetChange, ListChanges
-from instep.operations.queries.connections import GetConnection, GetStatus, ListConnections, ListStatus
-from instep.operations.queries.detectors import GetDetector
-from instep.operations.queries.govern import CheckAudit, GetChannelState, GetDelivery, ListAudit, ListDeliveries
-from instep.operations.queries.history import GetPlan, GetRun, ListEvents, ListPlans, ListRuns
-from instep.operations.queries.keys import GetKey, GetMe, ListKeys
+from instep.operations.queries.decisions import (
+    ExplainDecision,
+    GetChange,
+    GetPolicy,
+    GetRollout,
+    GetSelection,
+    ListChanges,
+    ListRolloutConnections,
+    ListRollouts,
+    RunPolicyCases,
+    SimulatePolicy,
+)
+from instep.operations.queries.govern import (
+    CheckAudit,
+    GetChannelState,
+    GetDelivery,
+    GetKey,
+    GetMe,
+    ListAudit,
+    ListDeliveries,
+    ListKeys,
+)
+from instep.operations.queries.history import (
+    GetObjectHistory,
+    GetPlan,
+    GetRun,
+    GetSchema,
+    GetVersion,
+    ListEvents,
+    ListPlans,
+    ListRuns,
+    ListVersions,
+)
 from instep.operations.queries.objects import (
     GetChannelDocument,
     GetDestinationDocument,
@@ -35,11 +62,18 @@ from instep.operations.queries.objects import (
     ListPolicies,
     ListSources,
 )
-from instep.operations.queries.policy import ExplainDecision, GetPolicy, GetSelection, RunPolicyCases, SimulatePolicy
 from instep.operations.queries.quarantine import ListQuarantined, MatchQuarantined
-from instep.operations.queries.rollouts import GetRollout, ListRolloutConnections, ListRollouts
-from instep.operations.queries.schemas import GetObjectHistory, GetSchema, GetVersion, ListVersions
-from instep.operations.queries.work import EstimateBackfill, GetQueuedJob, ListBackfills, ListQueue
+from instep.operations.queries.work import (
+    EstimateBackfill,
+    GetConnection,
+    GetDetector,
+    GetQueuedJob,
+    GetStatus,
+    ListBackfills,
+    ListConnections,
+    ListQueue,
+    ListStatus,
+)
 from instep.operations.registry import query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
 from instep.operations.values import leads_to

@@ -10,7 +10,7 @@ from api_world import Api
 from instep.control.resources.api_keys import ROLES
 from instep.model import Job, JobKind
 from instep.operations.registry import policy_of, specs
-from instep.server.roles import NEEDS
+from instep.server.access import NEEDS
 
 
 def ask(api: Api, kind: str, body: dict[str, Any] | None = None, name: str = "eu", **more: Any) -> Any:

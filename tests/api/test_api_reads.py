@@ -15,10 +15,10 @@ from instep.events import Paused
 from instep.model import TableRun
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server.docs_page import page
+from instep.server.access import NEEDS, OPEN, PREFIX
 from instep.server.paging import cursor, place
 from instep.server.problems import TITLES, ApiProblem
-from instep.server.roles import NEEDS, OPEN, PREFIX
+from instep.server.routes.health import page
 from instep.store.catalogs.plans import PlannedStep
 
 ROOT = Path(__file__).parents[2]

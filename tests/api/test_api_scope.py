@@ -17,7 +17,7 @@ from instep.bootstrap import open_server
 from instep.model import Member
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.server.roles import NEEDS, PREFIX, WHOLE
+from instep.server.access import NEEDS, PREFIX, WHOLE
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.work.rollouts import RolloutDraft
 

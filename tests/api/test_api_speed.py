@@ -15,7 +15,7 @@ from instep.events import TableMaintained
 from instep.model import TableRun
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
-from instep.schema.planning.reread import LoadedColumn
+from instep.schema.planning.projection import LoadedColumn
 from instep.schema.selection.overrides import Switch
 from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store, utc_now

@@ -11,7 +11,7 @@ from api_world import Api, recorded, serve
 
 from instep.bootstrap import open_server
 from instep.control import reviews
-from instep.control.immediate import changes, objects, rollouts
+from instep.control.immediate import decisions, objects, rollouts
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.store.catalogs.discoveries import CachedDiscovery
@@ -67,7 +67,7 @@ def test_the_table_of_a_rollout(api: Api, watched: Any, body: dict[str, Any], dr
 
 
 def test_answers_to_what_a_pattern_finds(api: Api, watched: Any) -> None:
-    looks, written = watched(reviews, "choose"), watched(changes, "_try")
+    looks, written = watched(reviews, "choose"), watched(decisions, "_try")
     found = api.call("POST", "/changes/answers", body={"answer": "approved", "patterns": ["*note"]})
     assert found.json()["answered"] == 2
     assert (looks, written) == ([False], [True, True])

@@ -13,8 +13,8 @@ from api_world import Api, recorded
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from instep.server.access import NEEDS, PREFIX
 from instep.server.app import ROUTES
-from instep.server.roles import NEEDS, PREFIX
 from instep.server.writes import write
 from instep.store.server.audit import Audit
 

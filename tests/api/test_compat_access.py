@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.control.compat_documents import CompatDocuments
+from instep.control.compat import CompatDocuments
 from instep.control.resources.api_keys import ROLES
-from instep.server.fivetran_api.http.roles import NEEDS, of_change
+from instep.server.fivetran_api.http.route import NEEDS, of_change
 
 VALUES = {
     "{id}": "shop", "{schema}": "main", "{table}": "item", "{column}": "name", "{group}": "lake", "{user}": "user_x",

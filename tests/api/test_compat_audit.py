@@ -14,7 +14,7 @@ from test_compat_access import path_of
 from instep.control.resources import api_keys
 from instep.model import Review
 from instep.server.fivetran_api.http.request_body import MAX_FIELDS, fields_of
-from instep.server.fivetran_api.http.roles import NEEDS
+from instep.server.fivetran_api.http.route import NEEDS
 from instep.store.catalogs.reviews import DetectedChange
 from instep.store.server.audit import Audit, AuditEntry
 from receivers import web

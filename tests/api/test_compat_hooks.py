@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from compat_world import Compat, compatible
 
-from instep.control.identity import Identity
+from instep.control.compat import Identity
 from instep.events import ChangeApplied, ChangeDetected, Event, Paused, RunEnded, RunStarted
 from instep.notify.deliver import HOOK_BACKOFF, HOOK_PATIENCE, Sender
 from instep.notify.hooks import EVENTS, OURS, PREFIX, Hooks, facts, words

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from compat_world import PROJECT, Compat, compatible
 
-from instep.control.compat_documents import CompatDocuments
+from instep.control.compat import CompatDocuments
 
 SCHEMAS = "/connections/shop/schemas"
 ITEM = f"{SCHEMAS}/main/tables/item"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.control.compat_documents import CompatDocuments
+from instep.control.compat import CompatDocuments
 from instep.errors import Conflict, InstepError
 from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store

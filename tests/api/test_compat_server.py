@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.control.compat_documents import CompatDocuments
+from instep.control.compat import CompatDocuments
 from instep.server.fivetran_api.objects import merged
 
 FOREIGN: list[tuple[str, Any, Any]] = [

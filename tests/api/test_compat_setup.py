@@ -13,7 +13,7 @@ import pytest
 from compat_world import Compat, compatible
 
 from instep.errors import Conflict
-from instep.server.fivetran_api.mount import ports_of
+from instep.server.fivetran_api.app import ports_of
 from instep.store.server.connection_tests import Setups
 
 SHOP = "/connections/shop"

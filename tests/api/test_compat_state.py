@@ -11,7 +11,7 @@ from compat_world import Compat, compatible
 from instep.bootstrap import open_server
 from instep.cli.main import main
 from instep.project.sections.connector import segments_folder
-from instep.store.admin.dump import dump
+from instep.store.admin.backup import dump
 from instep.store.engine.keyring import FILE as KEYS
 from instep.store.engine.keyring import add_key
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from instep.project.sections.schedule import cron as checked_cron
 from instep.server.fivetran_api.app import plain
-from instep.server.fivetran_api.http.paging import Window, cursor
+from instep.server.fivetran_api.http.envelope import Window, cursor
 from instep.server.fivetran_api.http.services import FREQUENCIES, cron, minutes, source_spec, wire_config
 from instep.server.fivetran_api.objects import ServedObjects
 

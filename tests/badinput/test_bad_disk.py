@@ -19,7 +19,7 @@ from commands import Place
 from marks import SERVER
 from pyiceberg.catalog.sql import SqlCatalog
 
-from instep.destinations import writable
+from instep.destinations import connection_test
 from postgres_server import Database
 
 
@@ -258,7 +258,9 @@ def test_a_lake_that_may_not_be_written_any_more(
             db.executescript("insert into t values (2)")
         remount(lake, "ro")
         if cause not in next(iter(CAUSES)):
-            monkeypatch.setattr(writable, "READ_ONLY", writable.MAY_NOT)  # root may write wherever the disk lets it
+            monkeypatch.setattr(
+                connection_test, "READ_ONLY", connection_test.MAY_NOT
+            )  # root may write wherever the disk lets it
         before = sorted(lake.rglob("*"))
         for command in ("sync", "apply --yes", "backfill t --yes"):
             told = place.run(*command.split())

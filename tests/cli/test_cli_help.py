@@ -11,7 +11,7 @@ from cli_world import Shop
 from typer.main import get_command
 
 from command_runs import every_command, run
-from instep.cli.help import GROUPS
+from instep.cli.arguments import GROUPS
 from instep.cli.main import app, hoisted
 
 PROGRAM = get_command(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cli_world import PROJECT, Shop
 
-from instep.schema.planning.reread import LoadedColumn
+from instep.schema.planning.projection import LoadedColumn
 
 REF = ("main", "customer")
 LOADED = (LoadedColumn("id"), LoadedColumn("name", read=False), LoadedColumn("city"))

@@ -15,8 +15,7 @@ from afar_world import Afar, Machines
 from sdk_world import Sync, World, written
 
 from instep.errors import ReadError
-from instep.sources.connector.cluster.bundle import pack
-from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, pack
 from instep.sources.connector.cluster.runner import cluster_of
 from instep.sources.connector.cluster.task import Assignment
 from instep.stage.files.place import StorageFolder

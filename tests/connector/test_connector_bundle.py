@@ -8,9 +8,8 @@ import pytest
 from sdk_world import written
 
 from instep.errors import ProjectError, StageError
-from instep.sources.connector.cluster import bundle
-from instep.sources.connector.cluster.bundle import pack, unpack
-from instep.sources.connector.cluster.exchange import SegmentExchange
+from instep.sources.connector.cluster import exchange as bundle
+from instep.sources.connector.cluster.exchange import SegmentExchange, pack, unpack
 from instep.sources.connector.config import ConnectorConfig
 from instep.stage.files.place import StorageFolder
 

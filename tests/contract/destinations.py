@@ -7,15 +7,14 @@ from pathlib import Path
 
 from instep.destinations.base import Commit, Ref
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination, DeltaSchema
-from instep.destinations.delta.partition import fault
+from instep.destinations.delta.shape import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresServerConfig
 from instep.schema.catalog.catalog import Table
-from instep.schema.catalog.layout import TableLayout
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm, TableLayout
 from instep.schema.changes.describe import TableAdded
 from instep.schema.planning.step import SetLayout, Step, step
 from memory.destination import MemoryDestination

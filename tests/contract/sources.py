@@ -66,7 +66,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
     from dataclasses import replace
 
     from instep.sources.postgres.source import PostgresSource
-    from instep.sources.postgres.sql import quote
+    from instep.sources.postgres.types import quote
 
     database = request.getfixturevalue("postgres")
 
@@ -122,7 +122,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
     import pytest
 
     from instep.sources.mysql.source import MySqlSource
-    from instep.sources.mysql.sql import quoted
+    from instep.sources.mysql.types import quoted
 
     database = request.getfixturevalue("mariadb")
 
@@ -142,7 +142,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
 def jdbc_postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
     from instep.sources.jdbc.config import JdbcConfig
     from instep.sources.jdbc.source import JdbcSource
-    from instep.sources.postgres.sql import quote
+    from instep.sources.postgres.types import quote
     from jdbc_world import PGJDBC, session
 
     database = request.getfixturevalue("postgres")

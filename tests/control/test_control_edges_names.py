@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from control_world import found, recorded
 
-from instep.control.identity import Identity, identity
+from instep.control.compat import Identity, identity
 from instep.control.selection.unknown_tables import check_named
 from instep.control.shards import as_data, shared_tables
 from instep.errors import ProjectError

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.estimates import TimeEstimate, from_rates, rates, reading, rewriting
 from instep.model import TableRun
+from instep.plans.costs import TimeEstimate, from_rates, rates, reading, rewriting
 from instep.store.store import Store
 
 T, U = ("public", "t"), ("public", "u")

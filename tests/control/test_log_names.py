@@ -15,7 +15,7 @@ from instep.control.resources.log_names import check_log_names
 from instep.errors import Blocked, ProjectError
 from instep.project.documents import InvalidObject
 from instep.project.load import load
-from instep.sync.operations.delete_connection import belongings, log_of
+from instep.sync.operations.delete import belongings, log_of
 from instep.sync.run import sync
 
 FILE = """\

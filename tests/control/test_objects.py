@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from instep.control.resources.resources import Resources
 from instep.errors import Blocked, Conflict, InstepError
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.documents import MASK, InvalidObject
 from instep.project.load import load
 from instep.project.served import served

@@ -14,7 +14,7 @@ from instep.bootstrap import open_server
 from instep.cli.main import main
 from instep.errors import Blocked, InstepError, RunInProgress
 from instep.store.engine.keyring import FILE, add_key
-from instep.sync.operations.delete_connection import belongings, leave
+from instep.sync.operations.delete import belongings, leave
 from instep.sync.run import sync
 
 

@@ -98,7 +98,7 @@ def _full(actions: Any) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_no_load(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.destinations.delta.checkpoint.content", _full)
+    monkeypatch.setattr("instep.destinations.delta.log.content", _full)
     while shop.held.snapshot.version < EVERY + 1:
         shop.append({"id": 10 + shop.fence})
     assert len(shop.rows()) == shop.to.schema.state(REF).rows

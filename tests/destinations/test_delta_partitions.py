@@ -22,13 +22,11 @@ from test_delta_readers import WANTED, by_delta_rs, row, told, widened
 from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import path_of
-from instep.destinations.delta.partition import texts, values_of
-from instep.destinations.delta.shape import DeltaField
+from instep.destinations.delta.shape import DeltaField, texts, values_of
 from instep.destinations.overflow import OverflowColumn
 from instep.destinations.shared import shard_column
 from instep.errors import IllegalChange, StageError
-from instep.schema.catalog.layout import TableLayout
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm, TableLayout
 from instep.schema.catalog.types import String
 from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, TableAdded
 from instep.schema.planning.step import SetLayout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from instep.destinations.digests import LONG, brief
+from instep.destinations.rows import LONG, brief
 
 
 def test_long_values_are_compared_by_their_digests() -> None:

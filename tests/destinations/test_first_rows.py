@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from instep.destinations.first_rows import first_rows
+from instep.destinations.rows import first_rows
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.string())])
 LONG = pa.schema([pa.field("n", pa.int64()), pa.field("text", pa.large_string())])

@@ -11,8 +11,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, TableUpdate, update_table_metadata
 from pyiceberg.types import LongType, NestedField, StringType
 
-from instep.destinations.iceberg.metadata.applied import applied
-from instep.destinations.iceberg.metadata.updates import creation, no_metadata, set_branch, set_properties
+from instep.destinations.iceberg.metadata.updates import applied, creation, no_metadata, set_branch, set_properties
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "v", StringType(), required=False))
 

@@ -16,7 +16,7 @@ from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.backfill.fill_task import _first
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.notes import merged
+from instep.destinations.rows import merged
 from instep.errors import Conflict, Fenced
 from instep.schema.changes.kinds import ColumnAdded
 from instep.schema.planning.step import step

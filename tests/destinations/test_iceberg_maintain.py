@@ -138,7 +138,7 @@ def test_worn_files_lose_their_deleted_rows(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_many_manifests_become_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact_plan.MANIFESTS", 4)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.MANIFESTS", 4)
     lake, how = Lake(tmp_path), replace(EAGER, min_files=1000)
     for n in range(5):
         lake.append({"id": n})

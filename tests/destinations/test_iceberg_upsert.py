@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFileContent
 from instep.destinations.base import Commit, LoadOutcome, Merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import merge as iceberg_merge
-from instep.destinations.iceberg.write import upsert_diff as iceberg_delta
+from instep.destinations.iceberg.write import upsert as iceberg_delta
 from instep.destinations.iceberg.write.upsert import fits
 from instep.errors import Fenced
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401

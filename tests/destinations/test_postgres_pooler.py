@@ -80,7 +80,7 @@ def test_certificates_are_checked(
 def test_a_pooler_that_asks_for_the_password_itself_is_told_it_over_tls(
     postgres: Database, tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("instep.stage.libpq.is_near", lambda _: False)
+    monkeypatch.setattr("instep.stage.timeouts.is_near", lambda _: False)
     files = {"client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key"}
     with pooled(postgres, certificates, auth_type="plain", client_tls_sslmode="allow", **files) as way:
         shop = Warehouse(postgres, tmp_path)

@@ -31,8 +31,8 @@ from test_duckdb_tables import (
 )
 
 from instep.destinations.base import Commit
+from instep.destinations.postgres.dependants import INDEX, proves_unique
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.index import INDEX, proves_unique
 from instep.destinations.postgres.ingest import Staging
 from instep.destinations.postgres.load import known
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError, StageError

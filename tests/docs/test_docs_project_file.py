@@ -12,7 +12,7 @@ import pytest
 from instep.model import Deletes
 from instep.project.load import load
 from instep.project.project import Project
-from instep.project.sections import channels, connector, models, policies, reach, sources, tables, telemetry
+from instep.project.sections import channels, connector, models, policies, reach, sources, tables
 from instep.project.sections.values import Section
 from instep.schema.policy.presets import PRESETS
 
@@ -35,8 +35,8 @@ SECTIONS: dict[str, type[Section]] = {
     "Destinations: PostgreSQL": models.PostgresDestinationSection,
     "Policies": policies.PolicySection,
     "Policies: rules": policies.RuleSection,
-    "Traces": telemetry.TracesSection,
-    "Lineage": telemetry.LineageSection,
+    "Traces": channels.TracesSection,
+    "Lineage": channels.LineageSection,
     "Connections": models.ConnectionSection,
     "Connections: tables": tables.TableSettings,
     "Connections: log": models.LogSection,

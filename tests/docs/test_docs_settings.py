@@ -10,7 +10,7 @@ import pytest
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
-from instep.project.sections.foreign_settings import API_WORDS, CHOOSERS, PROPAGATION
+from instep.project.sections.policies import API_WORDS, CHOOSERS, PROPAGATION
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Int
 from instep.schema.selection.selection import is_on

@@ -47,7 +47,7 @@ from instep.destinations.postgres.server import PostgresServer as DestinationSer
 from instep.destinations.postgres.server import PostgresServerConfig as DestinationConfig
 from instep.errors import ConnectError, InstepError
 from instep.sources.postgres.source import PostgresSource
-from instep.sources.postgres.sql import quote
+from instep.sources.postgres.types import quote
 from postgres_server import PASSWORD, SUPERUSER, Database, Server, make_database
 from sync_world import World
 
@@ -106,7 +106,7 @@ def check(folder: Path, capsys: pytest.CaptureFixture[str], act: Act, tls: str =
 def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its server counts as one of another machine."""
     monkeypatch.setenv("PG_PASSWORD", PASSWORD)
-    monkeypatch.setattr("instep.stage.libpq.is_near", lambda _: False)
+    monkeypatch.setattr("instep.stage.timeouts.is_near", lambda _: False)
 
 
 LOGIN: list[tuple[str, Act, str, str]] = [

@@ -19,10 +19,10 @@ from instep.model import LogNames
 from instep.project.sections.sources import SqliteSourceSection
 from instep.sources.base import Source
 from instep.sources.mysql.source import MySqlSource
-from instep.sources.mysql.sql import quoted as mysql_quoted
+from instep.sources.mysql.types import quoted as mysql_quoted
 from instep.sources.postgres.connect import conninfo
 from instep.sources.postgres.source import PostgresSource
-from instep.sources.postgres.sql import quote
+from instep.sources.postgres.types import quote
 from instep.sources.sqlite.catalog import quoted as sqlite_quoted
 from instep.sources.sqlite.source import SqliteSource
 from mariadb import MariaDatabase, open_as

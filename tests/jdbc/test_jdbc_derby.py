@@ -12,7 +12,7 @@ from contract.sources import Case
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
 from instep.spark.jdbc import connect
-from instep.stage.entries import read_entries
+from instep.stage.quarantine import read_entries
 from jdbc_world import session
 from sync_world import World, cursor
 

@@ -12,7 +12,7 @@ from contract.sources import Case
 from instep.project.sections.jdbc import JdbcJar
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
-from instep.sources.mysql.sql import quoted
+from instep.sources.mysql.types import quoted
 from jdbc_world import session
 from mariadb import MariaDatabase
 from sync_world import World, cursor

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lineage_world import edit, field, model
 
 from instep.lineage.assess import assess
-from instep.lineage.condition import fault
+from instep.lineage.parse import fault
 from instep.lineage.shape import LEVELS, Level, ModelRelation, RelationShape, worst
 
 GOOD = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instep.lineage.migration.read import read_migration
 from instep.lineage.migration.script import read
+from instep.lineage.migration.statements import read_migration
 from instep.schema.changes.edits import (
     AddColumn,
     AddKey,

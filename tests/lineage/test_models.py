@@ -12,8 +12,7 @@ from lineage_world import LAKE, judged, model
 from events.shows import shows
 from instep.errors import ProjectError
 from instep.lineage.assess import assess
-from instep.lineage.folder import read_sql
-from instep.lineage.manifest import read_manifest
+from instep.lineage.load import read_manifest, read_sql
 from instep.lineage.parse import UnreadableSql, parse
 
 STAGING = model("mart.stg", "select * from shop.customer")

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.errors import SchemaError
-from instep.lineage.migration.read import read_migration
+from instep.lineage.migration.statements import read_migration
 from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import DataType, parse

@@ -15,7 +15,7 @@ from instep.model import LogNames
 from instep.sources.mysql.binlog.log import MySqlLog
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.source import MySqlSource
-from instep.sources.mysql.sql import quoted
+from instep.sources.mysql.types import quoted
 from mariadb import MariaDatabase, open_as
 
 

@@ -15,7 +15,7 @@ from contract.sources import Case, MakeSource
 from instep.model import LogNames
 from instep.sources.postgres.connect import conninfo
 from instep.sources.postgres.source import PostgresConfig, PostgresSource
-from instep.sources.postgres.sql import quote
+from instep.sources.postgres.types import quote
 from instep.sources.postgres.wal.log import PostgresLog
 from postgres_server import Database
 

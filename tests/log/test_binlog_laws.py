@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import LogPass, Upon
 from instep.sources.mysql.binlog.ddl import TableEffect, edits
-from instep.sources.mysql.binlog.foreign import ForeignKey, parsed
 from instep.sources.mysql.binlog.log import GtidSet, Position, numbered
-from instep.sources.mysql.binlog.tables import cascades
+from instep.sources.mysql.binlog.tables import ForeignKey, cascades, parsed
 from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of
 from instep.sources.mysql.binlog.wire import BinlogBegin, BinlogStatement, End, Event, Rotate, checked, decode
 

@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.postgres.wal.collect import Visible, WalKeys, collect
 from instep.sources.postgres.wal.wire import (
     UNCHANGED,
     Message,
     Truncate,
     Value,
+    Visible,
     WalBegin,
     WalChange,
     WalCommit,
+    WalKeys,
     WalRelation,
     WireColumn,
+    collect,
     decode,
 )
 

@@ -32,8 +32,8 @@ from instep.destinations.base import (
     TableSize,
     UndropReport,
 )
-from instep.destinations.casts import tried
 from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.rows import tried
 from instep.errors import Conflict, DestinationError, StageError
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.destinations.base import Commit, InvalidValueCount, LoadState
-from instep.destinations.casts import invalid_values_in
+from instep.destinations.rows import invalid_values_in
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.errors import DestinationError, Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table

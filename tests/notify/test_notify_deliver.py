@@ -14,7 +14,7 @@ from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Paused, Resumed, ReviewNeeded, RunEnded
 from instep.model import TableRun
-from instep.notify import slack
+from instep.notify import chat_services
 from instep.notify.channel import Channel, PostChannel
 from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_PATIENCE, Sender
 from instep.notify.lines import MessageLine
@@ -63,7 +63,9 @@ def sender(store: Store, receiver: Web | None, clock: Clock, draw: float = 0.5) 
         if receiver is None:
             raise ProjectError(f"unknown channel {name!r}")
         return PostChannel(
-            PostChannelSection.resolved(type="slack", url=receiver.url), EgressGuard(("127.0.0.1",)), slack.payload
+            PostChannelSection.resolved(type="slack", url=receiver.url),
+            EgressGuard(("127.0.0.1",)),
+            chat_services.slack_payload,
         )
 
     return Sender(

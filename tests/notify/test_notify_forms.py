@@ -14,13 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from notify_world import HOSTILE, RENAMED, line, many, message
 
-from instep.notify import slack, teams, webhook
+from instep.notify import chat_services, webhook
 from instep.notify.deliver import counts_of
-from instep.notify.escape import LONGEST, as_code, as_html, as_markdown, as_slack, shown
-from instep.notify.mail import made
-from instep.notify.message import Message, summary
+from instep.notify.mail import html_of, made, text_of
+from instep.notify.message import LONGEST, Message, as_code, as_html, as_markdown, as_slack, shown, summary
 from instep.notify.other import markdown
-from instep.notify.page import html_of, text_of
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 
@@ -40,7 +38,8 @@ def forms(said: Message) -> dict[str, str]:
     mail = made(said, "instep@example.org", ("data@example.org",))
     return {
         "text": text_of(said), "html": html_of(said), "mail": mail.as_bytes().decode(),
-        "slack": "\n".join(texts(slack.payload(said))), "teams": "\n".join(texts(teams.payload(said))),
+        "slack": "\n".join(texts(chat_services.slack_payload(said))),
+        "teams": "\n".join(texts(chat_services.teams_payload(said))),
         "webhook": "\n".join(texts(webhook.payload(said))), "markdown": markdown(said),
     }  # fmt: skip
 
@@ -92,11 +91,11 @@ def test_a_name_adds_no_header_to_a_mail(name: str) -> None:
 @pytest.mark.parametrize("name", ["x", "`<&>`" * 400], ids=["short", "hostile"])
 def test_no_form_is_beyond_its_limits(count: int, name: str) -> None:
     said = many(count, table=name, why=name)
-    chat = slack.payload(said)
+    chat = chat_services.slack_payload(said)
     assert len(chat["blocks"]) <= 50
     assert all(len(b["text"]["text"]) <= 3_000 for b in chat["blocks"] if b["type"] == "section")
     assert len(json.dumps(chat, ensure_ascii=False)) <= 13_200
-    assert len(json.dumps(teams.payload(said))) <= 28_000
+    assert len(json.dumps(chat_services.teams_payload(said))) <= 28_000
     assert len(json.dumps(webhook.payload(said), ensure_ascii=False).encode()) <= 20_000
 
 

@@ -11,9 +11,8 @@ from notify_world import AT
 
 from instep import events
 from instep.events import ChangeApplied, ChangeDetected, Event, Paused, ReviewNeeded, RolloutMoved, RunEnded
-from instep.notify.lines import lines_of
+from instep.notify.lines import lines_of, meaning
 from instep.notify.message import Message, details
-from instep.notify.occasions import meaning
 from instep.notify.routes import Routes
 from instep.project.load import load
 from instep.schema.catalog.catalog import Column

@@ -15,7 +15,7 @@ import pytest
 from cli.cli_world import CHANGED, TABLES, Shop
 from instep.egress.guard import EgressGuard
 from instep.events import Paused
-from instep.notify import slack
+from instep.notify import chat_services
 from instep.notify.channel import PostChannel
 from instep.notify.deliver import Sender
 from instep.project.sections.channels import PostChannelSection
@@ -81,7 +81,9 @@ def told_by(store: Store) -> None:
 
 def sender(store: Store, receiver: Web) -> Sender:
     channel = PostChannel(
-        PostChannelSection.resolved(type="slack", url=receiver.url), EgressGuard(("127.0.0.1",)), slack.payload
+        PostChannelSection.resolved(type="slack", url=receiver.url),
+        EgressGuard(("127.0.0.1",)),
+        chat_services.slack_payload,
     )
     return Sender(store, lambda _: channel, str, lambda *_: "", store._db.now)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from notify_world import AT, HOSTILE, line, message
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from instep.control.immediate.govern import try_channel
 from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
-from instep.notify import slack, teams
+from instep.notify import chat_services
 from instep.notify.channel import NotDelivered, PostChannel
 from instep.notify.other import AppriseChannel
-from instep.notify.trial import try_channel
 from instep.notify.webhook import WebhookChannel, signature, signing_key
 from instep.project.sections.channels import AppriseChannelSection, PostChannelSection, WebhookChannelSection
 from receivers import web
@@ -93,8 +93,12 @@ def test_what_a_receiver_refuses(kind: str, status: int, headers: dict[str, str]
     with web() as receiver:
         receiver.answers = [(status, headers)]
         channel = {
-            "slack": PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, slack.payload),
-            "teams": PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, teams.payload),
+            "slack": PostChannel(
+                PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, chat_services.slack_payload
+            ),
+            "teams": PostChannel(
+                PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, chat_services.teams_payload
+            ),
             "webhook": WebhookChannel(
                 WebhookChannelSection.resolved(type="webhook", url=receiver.url, secret=secret()), LOOPBACK
             ),
@@ -123,7 +127,9 @@ def test_a_card_and_blocks_arrive() -> None:
     with web() as receiver:
         assert (
             try_channel(
-                PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, slack.payload),
+                PostChannel(
+                    PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, chat_services.slack_payload
+                ),
                 "ops",
                 AT,
             )
@@ -131,7 +137,9 @@ def test_a_card_and_blocks_arrive() -> None:
         )
         assert (
             try_channel(
-                PostChannel(PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, teams.payload),
+                PostChannel(
+                    PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, chat_services.teams_payload
+                ),
                 "ops",
                 AT,
             )

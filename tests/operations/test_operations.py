@@ -19,13 +19,11 @@ from instep.errors import InstepError, ProjectError
 from instep.operations.everyday.apply import ApplyRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import LastTableRun, TablesRequest, TablesResult
-from instep.operations.immediate.detectors import SetDetectorOptionsRequest
-from instep.operations.immediate.keys import CreateKeyRequest, RotateKeyRequest
-from instep.operations.immediate.pauses import PauseRequest
+from instep.operations.immediate.govern import CreateKeyRequest, RotateKeyRequest
 from instep.operations.immediate.rollouts import RolloutGroup
-from instep.operations.queries.history import ListRuns
+from instep.operations.immediate.work import PauseRequest, SetDetectorOptionsRequest
+from instep.operations.queries.history import GetObjectHistory, ListRuns
 from instep.operations.queries.quarantine import MatchQuarantined
-from instep.operations.queries.schemas import GetObjectHistory
 from instep.operations.registry import policy_of, result_of, spec_for, spec_of, specs, work_of
 from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_key import SetKeyRequest

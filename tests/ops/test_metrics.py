@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ops_world import Moved, change
 
 from instep.events import ChangeDetected, DetectionEnded, JobDead, RunEnded, TableFailed, TableLoaded
-from instep.monitoring.counters import counted, fold
-from instep.monitoring.metrics import NAMES, Family, exposed, metrics
+from instep.monitoring.metrics import NAMES, Family, counted, exposed, fold, metrics
 from instep.store.history.outbox import Notice
 from instep.store.store import Store
 

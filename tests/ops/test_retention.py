@@ -11,10 +11,9 @@ from sqlalchemy import URL
 
 from instep.events import ChangeApplied, RunEnded, RunStarted, TableLoaded
 from instep.model import Member, TableRun
-from instep.monitoring.counters import fold
-from instep.monitoring.metrics import metrics
+from instep.monitoring.metrics import fold, metrics
 from instep.monitoring.retention import forget, forget_some
-from instep.project.sections.telemetry import RetentionSection
+from instep.project.sections.channels import RetentionSection
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.store.admin import prune

@@ -23,7 +23,7 @@ from instep.egress.guard import EgressGuard
 from instep.errors import SetupError
 from instep.logs import LogSettings, configure
 from instep.monitoring.traces import TraceExporter, end
-from instep.project.sections.telemetry import TracesSection
+from instep.project.sections.channels import TracesSection
 from instep.spans import span, tell, within
 from instep.worker.perform import JobEnd, perform
 from receivers import Web, web

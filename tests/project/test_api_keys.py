@@ -24,10 +24,9 @@ from instep.project.allowed.keys import (
     reach_of,
     refusals,
 )
-from instep.project.allowed.properties import table_refusals
-from instep.project.allowed.values import nothing
+from instep.project.allowed.values import nothing, table_refusals
 from instep.project.documents import TYPES, InvalidObject, plain_section_of
-from instep.project.sections.folders import SHELVES, Shelves
+from instep.project.sections.file_settings import SHELVES, Shelves
 from instep.project.sections.sources import SourceSection, SqliteSourceSection
 from instep.project.sections.values import Section
 

@@ -16,9 +16,8 @@ from pydantic_core import PydanticCustomError
 from instep.control.schedules import next_fire
 from instep.errors import ProjectError
 from instep.project.load import load
-from instep.project.sections.limits import minutes
 from instep.project.sections.models import ProjectFile
-from instep.project.sections.schedule import cron, interval, schedule
+from instep.project.sections.schedule import cron, interval, minutes, schedule
 from instep.project.text import tree
 from instep.project.text.references import Environment, Reference
 

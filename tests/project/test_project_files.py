@@ -8,7 +8,7 @@ import pytest
 
 from instep.bootstrap import open_project
 from instep.errors import ProjectError
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.sources.files.config import options_digest
 from instep.sources.files.source import FilesSource
 

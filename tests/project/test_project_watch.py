@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from instep.project.text import watch
-from instep.project.text.watch import FileWatch, digest_of
+from instep.project.text import references
+from instep.project.text.references import FileWatch, digest_of
 
 
 def replaced(file: Path) -> None:
@@ -44,7 +44,7 @@ def test_writings(
     moved: bool,
 ) -> None:  # fmt: skip
     """Whether a file system's clock is trusted at once, or not for an hour."""
-    monkeypatch.setattr(watch, "SETTLED", settled)
+    monkeypatch.setattr(references, "SETTLED", settled)
     file = tmp_path / "instep.yml"
     file.write_text("a: 1\n")
     seen = FileWatch(file, digest_of(file))
@@ -68,6 +68,6 @@ def test_what_is_settled_is_not_read_again(tmp_path: Path, monkeypatch: pytest.M
     file.write_text("a: 1\n")
     os.utime(file, (1, 1))
     seen = FileWatch(file, digest_of(file))
-    monkeypatch.setattr(watch, "digest_of", lambda path: (reads.append(path), digest_of(path))[1])
+    monkeypatch.setattr(references, "digest_of", lambda path: (reads.append(path), digest_of(path))[1])
     assert [seen.moved() for _ in range(5)] == [False] * 5
     assert len(reads) == 1

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from instep.backends.http.client import Client, address, compare
+from instep.backends.http.client import Client, ServerRefused, address, compare, error_of
 from instep.backends.http.credentials import ApiKeySecret, key
-from instep.backends.http.problems import ServerRefused, error_of
 from instep.errors import AccessDenied, Blocked, Conflict, ConnectError, InstepError, SetupError
 
 CANARY = "instep_sk_canary0123456789"

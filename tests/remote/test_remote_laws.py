@@ -25,16 +25,26 @@ from test_remote_client import CANARY, OK, Answers, serving
 from certificates import make_certificates
 from instep import errors
 from instep.backends.decode import record
-from instep.backends.http.client import PATIENCE, TRIES, Client, address, compare, part
+from instep.backends.http.client import (
+    MAX_TEXT,
+    PATIENCE,
+    TRIES,
+    Client,
+    address,
+    compare,
+    error_of,
+    part,
+    problem_of,
+    strange,
+)
 from instep.backends.http.credentials import ApiKeySecret, key
-from instep.backends.http.problems import MAX_TEXT, error_of, problem_of, strange
 from instep.backends.http.transport import ServerAnswer, Transport, Unreached
 from instep.backends.remote_jobs import Follower
 from instep.backends.remote_jobs import error_of as ended
 from instep.errors import ConnectError, InstepError, SetupError
 from instep.loopback import is_loopback
 from instep.model import Job, Run
-from instep.operations.kinds import JobStatus
+from instep.operations.values import JobStatus
 from instep.server.problems import TITLES, ApiProblem, of_error
 from instep.worker.perform import _problem
 

@@ -8,7 +8,7 @@ import pytest
 from remote_world import World
 
 from command_runs import every_command
-from instep.backends.erasing import ROUNDS, erase_row
+from instep.backends.calls import ROUNDS, erase_row
 from instep.backends.http.client import Client
 from instep.backends.http.credentials import ApiKeySecret
 from instep.backends.remote import RemoteBackend, RemoteOperations
@@ -17,7 +17,7 @@ from instep.bootstrap import open_project
 from instep.cli.backend import LOCAL_COMMANDS, REMOTE, WHY, is_remote
 from instep.cli.main import main
 from instep.errors import Conflict
-from instep.operations.immediate.selections import SwitchSelectionRequest
+from instep.operations.immediate.decisions import SwitchSelectionRequest
 from instep.sync.progress import Silent
 from instep.sync.run import RunScope, sync
 

@@ -15,7 +15,7 @@ from instep.control.rollouts.gates import DEFAULT, Gates
 from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import ConnectionGroup
 from instep.model import Rollout, RunOutcome, TableHealth
-from instep.operations.kinds import MemberStatus
+from instep.operations.values import MemberStatus
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse

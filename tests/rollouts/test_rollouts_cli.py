@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from real_fleet import RealFleet
 
-from instep.sync.in_process import InProcess, measures
+from instep.sync.runs import InProcess, measures
 
 Make = Callable[[int], RealFleet]
 

@@ -23,7 +23,7 @@ from instep.control.rollouts.waves import ConnectionGroup
 from instep.crash import VARIABLE
 from instep.model import Member
 from instep.operations.immediate.rollouts import SIZES
-from instep.sync.in_process import InProcess
+from instep.sync.runs import InProcess
 
 pytestmark = [pytest.mark.drawn(3), pytest.mark.slow, pytest.mark.timeout(3600)]
 COUNT = int(os.environ.get("INSTEP_FLEET", "40"))

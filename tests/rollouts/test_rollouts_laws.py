@@ -19,7 +19,7 @@ from instep.control.rollouts.gates import Gates
 from instep.control.rollouts.machine import MOVES
 from instep.errors import InstepError
 from instep.model import Measure, TableHealth
-from instep.operations.kinds import MemberStatus
+from instep.operations.values import MemberStatus
 
 pytestmark = pytest.mark.slow
 

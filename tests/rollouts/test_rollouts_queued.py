@@ -23,9 +23,9 @@ from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import ConnectionGroup
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Job, JobKind, Rollout
-from instep.operations.kinds import JobStatus
+from instep.operations.values import JobStatus
 from instep.store.engine.keyring import FILE, add_key
-from instep.sync.in_process import InProcess
+from instep.sync.runs import InProcess
 from instep.worker.perform import perform
 
 Make = Callable[[int], "Crew"]

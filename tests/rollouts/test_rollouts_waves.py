@@ -15,7 +15,7 @@ from instep.control.rollouts.waves import ConnectionGroup, chosen, cut, group_of
 from instep.errors import InstepError, ProjectError
 from instep.model import Measure, Member, RunOutcome, TableHealth
 from instep.operations.immediate.rollouts import SIZES
-from instep.operations.kinds import MemberStatus
+from instep.operations.values import MemberStatus
 
 CUTS: list[tuple[int, tuple[str, ...], list[int]]] = [
     (500, SIZES, [1, 50, 449]), (10, SIZES, [1, 1, 8]), (2, SIZES, [1, 1]), (1, SIZES, [1]), (0, SIZES, []),

@@ -8,8 +8,8 @@ from strategies import pairs_of_catalogs
 from world import catalog, table
 
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.changes.counts import Count, counts
 from instep.schema.changes.diff import diff
+from instep.schema.changes.version import Count, counts
 
 T = table("t", "id:int32", "a:string")
 U = table("u", "id:int32")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
-from instep.schema.changes.drift import LOADABLE, detail, differences
+from instep.schema.changes.diff import LOADABLE, detail, differences
 
 
 def column(name: str, kind: str = "int32", alias: str | None = None, **more: bool) -> Column:

@@ -12,8 +12,8 @@ from world import catalog, column, table
 
 from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import parse
-from instep.schema.contracts.lock import lock_document, without_retained
-from instep.schema.planning.export import sql_type, to_markdown, to_sql
+from instep.schema.contracts.contract import lock_document, without_retained
+from instep.schema.planning.explain import sql_type, to_markdown, to_sql
 
 TYPES = [
     ("boolean", "BOOLEAN"), ("int8", "TINYINT"), ("int16", "SMALLINT"), ("int32", "INTEGER"), ("int64", "BIGINT"),

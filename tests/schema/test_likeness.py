@@ -27,6 +27,7 @@ from instep.schema.policy.similarity import (
     Candidate,
     RenameInference,
     Sample,
+    alike,
     as_renames,
     assign,
     automatic,
@@ -37,7 +38,6 @@ from instep.schema.policy.similarity import (
     threshold_of,
     weigh,
 )
-from instep.schema.policy.spelling import alike
 
 LIKE = [
     ("case and separators", "customerName", "CUSTOMER_NAME", 0.95, 1),

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from instep.project.sections.limits import minutes
-from instep.schema.limits import BackfillLimits, is_open, waits
+from instep.project.sections.schedule import minutes
+from instep.schema.maintenance import BackfillLimits, is_open, waits
 
 NIGHT, DAY = "22:00-06:00", "09:30-17:00"
 

@@ -8,8 +8,15 @@ import pytest
 
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import String, parse
-from instep.schema.planning.projection import ColumnRead, TableRead
-from instep.schema.planning.reread import LoadedColumn, is_read_again, left_out, loaded_columns, turned
+from instep.schema.planning.projection import (
+    ColumnRead,
+    LoadedColumn,
+    TableRead,
+    is_read_again,
+    left_out,
+    loaded_columns,
+    turned,
+)
 from instep.schema.policy.policy import Policy
 
 Now = tuple[str, str | None, bool, bool]

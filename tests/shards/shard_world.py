@@ -15,7 +15,7 @@ from instep.model import Review
 from instep.schema.catalog.catalog import Table
 from instep.store.store import Store
 from instep.sync.context import SyncContext
-from instep.sync.schema_changes.shards import of_shard
+from instep.sync.schema_changes.owned_tables import of_shard
 from sync_world import PREFIX, Rows, World
 
 SHARD = shard_column(PREFIX)

@@ -29,7 +29,7 @@ from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step
 from instep.sharding.destination import sharded
 from instep.sync.operations.restore import savepoints
-from instep.sync.schema_changes.shards import unable
+from instep.sync.schema_changes.owned_tables import unable
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from lake import ID, PREFIX, column, create, spark, stage, table, with_spark  # noqa: F401
 from s3_server import Bucket

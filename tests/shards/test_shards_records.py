@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep.destinations.base import PartChange
-from instep.destinations.iceberg.maintain.expire import expired
+from instep.destinations.iceberg.maintain.expire import expired_snapshots
 from instep.destinations.iceberg.metadata.records import exact_rows, is_rolled_back
 from instep.destinations.iceberg.metadata.shards import (
     as_shard,
@@ -119,7 +119,7 @@ def orphaned(given: dict[str, Any]) -> dict[str, Any]:
 )
 def test_snapshots_that_may_go(what: str, given: dict[str, Any], gone: tuple[int, ...]) -> None:
     how = Maintenance(keep_snapshots=1, max_snapshot_age=0)
-    assert sorted(expired(given, how, 100)) == list(gone), what
+    assert sorted(expired_snapshots(given, how, 100)) == list(gone), what
 
 
 @pytest.mark.parametrize(

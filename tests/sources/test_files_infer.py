@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.schema.catalog.types import Unknown
-from instep.sources.files.infer import infer, join, settled
-from instep.sources.files.values import comparable
+from instep.sources.files.infer import comparable, infer, join, settled
 
 CASES = [
     ("nothing", [None, None], "unknown"),

@@ -14,14 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.schema.catalog.types import parse
 from instep.sources.files import csv, formats, jsonl
 from instep.sources.files.config import METADATA
 from instep.sources.files.infer import NOTHING, infer, settled
 from instep.sources.files.listing import FileState
-from instep.sources.files.read import FileScan
-from instep.sources.files.seen import File
+from instep.sources.files.read import File, FileScan
 from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, distinct
 
 Rows = list[list[str | None]]
@@ -277,7 +276,7 @@ def test_moments_at_the_ends_of_the_calendar_can_be_read(text: str) -> None:
     import pyarrow as pa
 
     from instep.schema.catalog.types import String
-    from instep.sources.files.values import comparable
+    from instep.sources.files.infer import comparable
 
     kind = settled(infer(pa.array([text]), NOTHING))
     if not isinstance(kind, String):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from instep.schema.catalog.catalog import Table
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.listing import FileState
-from instep.sources.files.seen import File, SeenFiles
+from instep.sources.files.read import File, SeenFiles
 from instep.sources.files.shape import FileShape
 from instep.sources.files.source import number_bounds
-from instep.store.catalogs.source_files import SeenFile
+from instep.store.catalogs.discoveries import SeenFile
 
 CONFIG = FilesConfig.resolved(path="x")
 TABLE = Table("files", "t", ())

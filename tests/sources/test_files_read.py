@@ -19,7 +19,7 @@ from instep.sources.base import CursorRange
 from instep.sources.files import formats, listing
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
-from instep.stage.origin import origins, refused
+from instep.stage.conform import origins, refused
 from instep.store.store import Store
 from source_reads import EVERYTHING, accept, batches, find, staged, values
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from instep.errors import ProjectError, SetupError
 from instep.project.sections.jdbc import JdbcJar
-from instep.project.sections.jdbc_address import address, check_options, check_url, properties
-from instep.project.sections.jdbc_dialects import DIALECTS, dialect_of
+from instep.project.sections.jdbc_address import DIALECTS, address, check_options, check_url, dialect_of, properties
 from instep.sources.jdbc.config import JdbcConfig
 
 GOOD = [

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ProjectError
-from instep.project.sections.jdbc_dialects import dialect_of
+from instep.project.sections.jdbc_address import dialect_of
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType, Date, Decimal, Int, String, Timestamp, parse
 from instep.sources.jdbc.config import JdbcConfig
-from instep.sources.jdbc.parts import conditions, part_column
+from instep.sources.jdbc.read import conditions, part_column
 from instep.sources.jdbc.sql import Sql
 
 SQL = Sql(dialect_of("sqlite"))

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
-from instep.project.sections.jdbc_dialects import JdbcDialect, dialect_of
+from instep.project.sections.jdbc_address import JdbcDialect, dialect_of
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
 from instep.schema.planning.projection import ColumnRead, TableRead

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.schema.catalog.types import parse
-from instep.sources.mysql.sql import literal, quoted
-from instep.sources.mysql.types import MySqlType, column_type, expression, query_type
+from instep.sources.mysql.types import MySqlType, column_type, expression, literal, query_type, quoted
 from instep.sources.mysql.wire import _columns
 
 NATIVE = [

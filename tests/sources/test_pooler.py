@@ -130,7 +130,7 @@ def test_a_pooler_that_asks_for_the_password_itself(
     files = {"client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key"}
     with pooled(table, auth_type="plain") as bare:
         assert PostgresSource(replace(bare, sslmode="disable")).fingerprint()
-        monkeypatch.setattr("instep.stage.libpq.is_near", lambda _: False)
+        monkeypatch.setattr("instep.stage.timeouts.is_near", lambda _: False)
         for mode in ("disable", "prefer"):
             with pytest.raises(ConnectError, match="the password itself over a connection without TLS") as told:
                 PostgresSource(replace(bare, sslmode=mode)).fingerprint()

@@ -9,10 +9,9 @@ import psycopg
 import pytest
 
 from instep.model import Check
-from instep.sources.postgres.checks import clock_check
 from instep.sources.postgres.connect import conninfo, translate
-from instep.sources.postgres.source import PostgresConfig, PostgresSource
-from instep.sources.replicas import places
+from instep.sources.postgres.source import PostgresConfig, PostgresSource, clock_check
+from instep.sources.server import places
 from postgres_server import READER, Database
 
 

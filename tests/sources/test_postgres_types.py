@@ -19,8 +19,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.schema.selection.selection import Pattern
 from instep.sources.base import CursorRange
 from instep.sources.postgres.source import PostgresSource
-from instep.sources.postgres.sql import literal, matches, quote
-from instep.sources.postgres.types import DATE_INFINITY, TIMESTAMP_INFINITY, map_type, yielded
+from instep.sources.postgres.types import DATE_INFINITY, TIMESTAMP_INFINITY, literal, map_type, matches, quote, yielded
 from postgres_server import Database
 
 # column type, accepted type, whether a note says that it is looser, a value as SQL, what Arrow then holds

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from contract.sources import SOURCES, Case
-from instep.lineage.migration.read import read_migration
+from instep.lineage.migration.statements import read_migration
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.describe import describe
 from instep.schema.changes.diff import diff

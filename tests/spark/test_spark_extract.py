@@ -20,8 +20,7 @@ from instep.errors import StageError
 from instep.spark.extract import ExtractTask, RunningJob, _payload, extract
 from instep.spark.payload import THRESHOLD, packed
 from instep.stage.files.place import keep_only
-from instep.stage.pack import pack
-from instep.stage.spec import Chunk, ChunkResult, SourceLimits
+from instep.stage.spec import Chunk, ChunkResult, SourceLimits, pack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ import pytest
 
 from instep.errors import SetupError
 from instep.spark import archive, jars
-from instep.spark.cache import cache_folder, sha256_file
+from instep.spark.archive import cache_folder, sha256_file
 from instep.spark.jars import ICEBERG, PINNED, SQLITE, Jar, ensure
 from instep.spark.java import Java
 

@@ -15,8 +15,7 @@ from stage_world import LOCAL, UTC, arrow
 
 from events.shows import shows
 from instep.schema.catalog.types import Unknown, parse
-from instep.stage.casts.cast import Cast, cast, original
-from instep.stage.casts.exact import CUT_MICROS, DROPPED_ZONE
+from instep.stage.casts.cast import CUT_MICROS, DROPPED_ZONE, Cast, cast, original
 from instep.stage.casts.parse import ASSUMED_UTC, OUT_OF_RANGE
 
 ONE = uuid.UUID("0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9")

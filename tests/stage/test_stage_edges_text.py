@@ -18,9 +18,9 @@ from instep.schema.catalog.types import DataType, String, parse
 from instep.stage.casts.cast import cast, original
 from instep.stage.casts.parse import OUT_OF_RANGE
 from instep.stage.casts.text import clock, dashed, documents, iso_interval, plain, to_text, with_hex
+from instep.stage.conform import origins, refused, with_origin
 from instep.stage.field_metadata import value_of, with_value
 from instep.stage.files.names import STORED, file_name, stored_name, stored_schema
-from instep.stage.origin import origins, refused, with_origin
 
 TEXTS = pa.dictionary(pa.int32(), pa.string())
 WRAPPED = [

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import StageError
-from instep.stage.entries import QuarantineEntry, TableQuarantine, merged, read_entries, rewrite
-from instep.stage.quarantine import entry_id
+from instep.stage.quarantine import QuarantineEntry, TableQuarantine, entry_id, merged, read_entries, rewrite
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.stage.libpq import proof_of_password
+from instep.stage.timeouts import proof_of_password
 
 NEAR = ("/run/postgresql", "127.0.0.1", "127.8.9.10", "::1", "localhost", "LocalHost")
 FAR = ("192.0.2.1", "fd00::2", "0.0.0.0", "127.0.0.1.example.org", "localhost.example.org", "localhost,db", "")

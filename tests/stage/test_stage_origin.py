@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from stage_world import MemoryReader, batch, column, rows_of, spec_of
 
-from instep.stage.origin import origins, refused, with_origin
+from instep.stage.conform import origins, refused, with_origin
 from instep.stage.spec import Chunk, ChunkResult
 from instep.stage.task import run_chunks
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stage_world import MemoryReader, batch, column, spec_of
 
 from instep.stage.inline import extract_inline
-from instep.stage.rate_limit import Pace, task_count
 from instep.stage.spec import Chunk, ReadSession, SourceLimits, limits_of
+from instep.stage.task import Pace, task_count
 
 COUNTS = [
     ("no limit", SourceLimits(), 8, 4, 8),

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.stage.pack import pack, weight
-from instep.stage.spec import Chunk
+from instep.stage.spec import Chunk, pack, weight
 
 CHUNKS = st.lists(
     st.builds(

@@ -21,13 +21,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
 
 from instep.errors import SchemaError, StageError
-from instep.schema.catalog.partition import PartitionTerm, partition_term
+from instep.schema.catalog.layout import PartitionTerm, partition_term
 from instep.stage.field_metadata import with_value
 from instep.stage.files import partitioned
 from instep.stage.files.partitioned import PartitionedWriter, only_partition, writer_for
-from instep.stage.partition import Partitioning, by_partition
+from instep.stage.partition import Partitioning, by_partition, transformed
 from instep.stage.spec import StageSpec, SystemColumns
-from instep.stage.transforms import transformed
 
 TERMS = [
     ("region", PartitionTerm("identity", "region")),

@@ -15,7 +15,7 @@ from sqlalchemy import JSON, Boolean, Column, Connection, Float, String, Table, 
 from store_world import START, Clock
 
 from instep.errors import Blocked
-from instep.store.admin.dump import dump, restore
+from instep.store.admin.backup import dump, restore
 from instep.store.catalogs.connections import OUTLIVING
 from instep.store.engine import migrate
 from instep.store.engine.database import Database

@@ -14,8 +14,7 @@ from store_world import Clock, catalog, finding
 
 from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.events import RunStarted
-from instep.store.admin.backup import back_up, bring_back, upgrade
-from instep.store.admin.dump import dump
+from instep.store.admin.backup import back_up, bring_back, dump, upgrade
 from instep.store.engine import migrate
 from instep.store.engine.database import Database
 from instep.store.engine.keyring import Keyring, new_key, parse

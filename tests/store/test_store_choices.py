@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.store.catalogs.key_choices import KeyChoice
+from instep.store.catalogs.choices import KeyChoice
 from instep.store.store import Store
 
 A, B = ("public", "a"), ("public", "b")

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, select, update
 from store_world import Clock
 
 from instep.errors import Fenced, InstepError, ProjectError
-from instep.store.admin.backup import bring_back
-from instep.store.admin.dump import dump
+from instep.store.admin.backup import bring_back, dump
 from instep.store.engine.keyring import INSECURE, Keyring, new_key, parse
 from instep.store.store import Store
 from instep.store.tables.catalogs import connector_states

@@ -19,20 +19,20 @@ from store_world import START, Clock
 from instep.errors import Fenced, InstepError, ProjectError
 from instep.events import ChangeDetected, ChangeWaiting, Event, RenameSuspected
 from instep.model import DetectorState, Scheduled
-from instep.schema.planning.reread import LoadedColumn, LoadedRules
+from instep.schema.planning.projection import LoadedColumn, LoadedRules
 from instep.schema.selection.overrides import Switch
 from instep.store.engine.database import Database
 from instep.store.engine.keyring import INSECURE, VARIABLE, add_key, has_keys, keyring, new_key, parse
 from instep.store.engine.owner import Owner, this_process
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.history.totals import Counted, total
-from instep.store.server.idempotency import RETENTION
+from instep.store.server.audit import RETENTION
 from instep.store.store import Store
 from instep.store.tables.catalogs import connections
 from instep.store.tables.columns import Utc
-from instep.store.work.heartbeat import Heartbeat
 from instep.store.work.jobs import FIRST, LONGEST, SPREAD, backoff
-from instep.store.work.shared_discoveries import Look
+from instep.store.work.runs import Heartbeat
+from instep.store.work.schedules import Look
 
 T = ("public", "t")
 U = ("public", "u")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instep.store.catalogs.source_files import SeenFile
+from instep.store.catalogs.discoveries import SeenFile
 from instep.store.store import Store
 
 SHAPE = {"columns": [["a", "int64", "", "", ""]], "rows": 1, "refused": 0, "parts": []}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from instep.schema.planning.reread import LoadedColumn, LoadedRules
+from instep.schema.planning.projection import LoadedColumn, LoadedRules
 from instep.store.engine.database import CHUNK
 from instep.store.store import Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store_world import Clock
 
-from instep.operations.kinds import RunKind, RunStatus
+from instep.operations.values import RunKind, RunStatus
 from instep.store.store import Store
 from instep.store.work.runs import Outcomes
 

@@ -6,7 +6,7 @@ import pytest
 from store_world import START, Clock, finding
 
 from instep.errors import Conflict, InstepError
-from instep.operations.kinds import ReviewStatus
+from instep.operations.values import ReviewStatus
 from instep.store.catalogs.reviews import EXISTING, DetectedChange
 from instep.store.store import Store
 

@@ -24,7 +24,7 @@ from instep.store.engine import owner
 from instep.store.engine.owner import Owner, this_process
 from instep.store.store import Store
 from instep.store.tables.catalogs import runs
-from instep.store.work.heartbeat import Heartbeat
+from instep.store.work.runs import Heartbeat
 
 SPAWN = multiprocessing.get_context("spawn")
 

@@ -13,8 +13,20 @@ from hypothesis import strategies as st
 from sqlalchemy import text, update
 
 from instep.errors import InstepError, ProjectError
-from instep.store.engine.keyring import FILE, INSECURE, Keyring, add_key, keyring, new_key, parse
-from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
+from instep.store.engine.keyring import (
+    FILE,
+    INSECURE,
+    Keyring,
+    Sealed,
+    SecretPlace,
+    add_key,
+    keyring,
+    new_key,
+    parse,
+    rewrap,
+    seal,
+    unseal,
+)
 from instep.store.store import Store
 from instep.store.tables.server import secrets as table
 

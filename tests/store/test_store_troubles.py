@@ -7,8 +7,8 @@ from store_world import Clock
 
 from instep.model import JobKind
 from instep.store.store import Store
+from instep.store.work.pauses import Trouble
 from instep.store.work.runs import Outcomes
-from instep.store.work.troubles import Trouble
 
 FULL = "OSError: [Errno 28] No space left on device"
 

@@ -9,7 +9,7 @@ import pytest
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.errors import Blocked, InstepError
-from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import BackfillLimits
 from instep.schema.policy.policy import Rule
 from instep.sync.progress import SyncReport
 from lake import SPARK

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from instep.schema.planning.custom_names import CustomNames
+from instep.schema.planning.naming import CustomNames
 from instep.sync.context import SyncContext
 from sync_world import MakeWorld, World
 

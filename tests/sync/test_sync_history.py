@@ -10,7 +10,7 @@ from events.shows import shows
 from instep.control.object_history import trail
 from instep.control.schema_history import catalog_of, compare, version_at, versions
 from instep.crash import Crashed
-from instep.operations.kinds import Side
+from instep.operations.values import Side
 from instep.schema.catalog.catalog import fingerprint
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import desired

@@ -25,7 +25,7 @@ from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.sqlite.read import SqliteSession
 from instep.sources.sqlite.source import SqliteSnapshot, SqliteSource
-from instep.stage.rate_limit import task_count
+from instep.stage.task import task_count
 from instep.sync.schema_changes.key_counts import count_key
 from lock_phases import Phases
 from sync_world import MakeWorld, World, cursor, preset

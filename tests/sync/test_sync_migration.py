@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.lineage.migration.read import read_migration
+from instep.lineage.migration.statements import read_migration
 from instep.schema.policy.policy import Policy, Rule
 from instep.schema.policy.similarity import PROPOSAL
 from instep.sync.operations.check_migration import MigrationOutlook, dialect_of, foresee

@@ -14,7 +14,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import partition_record_value
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.iceberg.metadata.table_layout import layout_of
+from instep.destinations.iceberg.metadata.layout import layout_of
 from instep.project.sections.tables import TableSettings
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import step_from_dict, step_to_dict

@@ -17,9 +17,9 @@ from instep.schema.catalog.types import parse
 from instep.schema.changes.describe import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed
 from instep.schema.policy.policy import Decision
 from instep.schema.selection.selection import Selection, patterns
-from instep.sync.detection.access import restrict
 from instep.sync.detection.approval_fingerprint import ApprovalFingerprint
 from instep.sync.detection.comparison import rebind
+from instep.sync.detection.ineffective_settings import restrict
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.table_load import went_back
 from sync_world import MakeWorld, World, preset

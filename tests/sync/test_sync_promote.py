@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.iceberg.backfill import promote_overflow as iceberg_promote
+from instep.destinations.iceberg.backfill import kept_values as iceberg_promote
 from instep.sync.loading.engine import Inline
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
@@ -145,7 +145,7 @@ def test_dropped_between_the_approval_and_the_sync(make_world: MakeWorld) -> Non
 
 
 def test_dropped_while_a_fill_waits(make_world: MakeWorld) -> None:
-    from instep.schema.limits import BackfillLimits
+    from instep.schema.maintenance import BackfillLimits
 
     world = held(make_world, deletes="ignore")
     world.limits = BackfillLimits(max_bytes=1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instep.errors import Blocked
-from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import BackfillLimits
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sync.loading.engine import Inline

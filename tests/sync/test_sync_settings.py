@@ -11,10 +11,10 @@ import pytest
 
 from instep.errors import Blocked
 from instep.project.load import load
-from instep.schema.changes.counts import Count
+from instep.schema.changes.version import Count
 from instep.sync.context import SyncContext
+from instep.sync.detection.detect import current_discovery
 from instep.sync.detection.pause import reconsider
-from instep.sync.detection.recent_discovery import current_discovery
 from sync_world import MakeWorld, World
 
 FIRST = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int PRIMARY KEY)")

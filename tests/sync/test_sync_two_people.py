@@ -18,8 +18,8 @@ from instep.project.load import load
 from instep.stage.conform import compact_json, digest
 from instep.store.store import Store
 from instep.sync.context import SyncContext
-from instep.sync.operations import drop_clones, restore, set_cursor, set_key
-from instep.sync.operations.delete_connection import leave
+from instep.sync.operations import delete, restore, set_cursor, set_key
+from instep.sync.operations.delete import leave
 from instep.sync.quarantine import quarantine
 from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes import undo
@@ -103,7 +103,7 @@ def _discard(context: SyncContext) -> None:
 
 
 def _purge(context: SyncContext) -> None:
-    drop_clones.purge(context, context.store.copies.existing("shop"))
+    delete.purge(context, context.store.copies.existing("shop"))
 
 
 def _leave(context: SyncContext) -> None:

@@ -21,7 +21,7 @@ from value_text import found, printed, same_original
 from instep.schema.catalog.types import Array, DataType
 from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
-from instep.stage.entries import read_entries
+from instep.stage.quarantine import read_entries
 from postgres_server import Database
 from sync_world import World, counts
 

@@ -16,7 +16,7 @@ from contract.sources import SOURCES
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
-from instep.stage.entries import read_entries
+from instep.stage.quarantine import read_entries
 from jdbc_world import session
 from postgres_server import Database
 from sync_world import World

@@ -21,7 +21,7 @@ import samples
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
-from instep.stage.entries import read_entries
+from instep.stage.quarantine import read_entries
 from sync_world import World, preset
 
 Connect = Callable[[str, str], World]

@@ -12,7 +12,7 @@ from worker_world import Shop, until
 from instep.bootstrap import App, open_project
 from instep.monitoring.retention import forget_some
 from instep.store.store import Store
-from instep.worker import notifier
+from instep.worker import lane
 from instep.worker import worker as module
 from receivers import Post, Web, post_office, web
 
@@ -45,8 +45,8 @@ def told(shop: Shop, post: Post, hook: Web, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("HOOK", "whsec_" + "c2VjcmV0LW9mLTMyLWJ5dGVzLWZvci10aGUtdGVzdHM=")
     monkeypatch.setenv("URL", hook.url)
     monkeypatch.setenv("GONE", "http://127.0.0.1:1/")
-    monkeypatch.setattr(notifier, "LOOK", 0.1)
-    monkeypatch.setattr(notifier, "PATIENCE", 60.0)  # however slow the machine is
+    monkeypatch.setattr(lane, "LOOK", 0.1)
+    monkeypatch.setattr(lane, "PATIENCE", 60.0)  # however slow the machine is
     file = shop.folder / "instep.yml"
     file.write_text(file.read_text() + MAIL.format(mail=post.port))
     (shop.folder / "shop.db").rename(shop.folder / "away.db")
@@ -98,7 +98,7 @@ def test_a_file_that_is_broken_for_a_moment_loses_no_notice(told: Shop, post: Po
 
 @pytest.mark.slow
 def test_what_is_due_as_a_worker_ends_is_still_sent(told: Shop, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier, "LOOK", 60.0)  # so that only the end is left
+    monkeypatch.setattr(lane, "LOOK", 60.0)  # so that only the end is left
     with told.store() as store:
         fails(store)
         told.worker().run(drain=True)
@@ -116,7 +116,7 @@ def test_what_nobody_expected_ends_no_sending(told: Shop, post: Post) -> None:
         return open_project(told.folder)
 
     assert told.perform("sync").error
-    thread = notifier.NoticeThread(opener, told.said.append)
+    thread = lane.NoticeThread(opener, told.said.append)
     thread.start()
     until(lambda: post.mails)
     thread.close()

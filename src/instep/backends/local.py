@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from instep.backends.answers import raise_refused
+from instep.backends.calls import raise_refused
 from instep.backends.protocol import ChangeDetails, Detected, Listing, Ref
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
-    from instep.operations.immediate.changes import AnswerOutlook
-    from instep.operations.kinds import Answer
+    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.values import Answer
     from instep.sync.progress import Progress
 
     Watch = Callable[[], AbstractContextManager[Progress]]
@@ -199,7 +199,7 @@ class LocalBackend:
         return choose(self.app.store, change_filter)
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        from instep.operations.immediate.changes import AnswerOutlook
+        from instep.operations.immediate.decisions import AnswerOutlook
         from instep.store.catalogs.reviews import EXISTING
         from instep.sync.schema_changes.answer import approving, keeping
 
@@ -226,7 +226,7 @@ class LocalBackend:
         """Detect changes of all connections of a group in this process."""
         from instep.control.rollouts.create import detect_all
         from instep.control.rollouts.waves import chosen
-        from instep.sync.in_process import InProcess
+        from instep.sync.runs import InProcess
 
         runs = InProcess(self.app.sync_context, self.app.engine)
         return detect_all(runs, chosen(self.app.project, group), "create")
@@ -249,13 +249,13 @@ class LocalBackend:
         time.sleep(_POLL)
 
     def _run_locally(self, request: Any) -> None:
-        from instep.control.queries.rollouts import rollout_of
+        from instep.control.queries.decisions import rollout_of
         from instep.control.rollouts.create import patch_of
         from instep.control.rollouts.flow import Rolling
         from instep.control.rollouts.machine import member_line
         from instep.control.rollouts.policies import ServedPolicies
         from instep.control.rollouts.queued import withdraw
-        from instep.sync.in_process import InProcess
+        from instep.sync.runs import InProcess
 
         app, context = self.app, self.operations.write_context()
         found = rollout_of(context, request.rollout)
@@ -283,6 +283,6 @@ class LocalBackend:
         )
 
     def _log_status(self, connection: str) -> Mapping[str, Any] | None:
-        from instep.bootstrap.logs import log_status
+        from instep.bootstrap.app import log_status
 
         return log_status(self.app, connection) if self.app.project.follows_log(connection) else None

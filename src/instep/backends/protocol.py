@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
-    from instep.operations.immediate.changes import AnswerOutlook
-    from instep.operations.kinds import Answer
+    from instep.operations.immediate.decisions import AnswerOutlook
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
-    from instep.schema.changes.counts import Counts
+    from instep.operations.values import Answer
+    from instep.schema.changes.version import Counts
 
 
 class OperationBackend(Protocol):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from instep.backends.answers import raise_refused
+from instep.backends.calls import raise_refused
 from instep.backends.decode import record
 from instep.backends.http.client import Client, part
 from instep.backends.protocol import ChangeDetails, Detected, Listing, Ref
@@ -19,9 +19,9 @@ from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
 from instep.errors import Blocked, InstepError, NotFound, ProjectError
 from instep.model import Review
-from instep.operations.queries.changes import GetChange, ListChanges
-from instep.operations.queries.connections import GetConnection, ListConnections
-from instep.operations.queries.schemas import GetSchema
+from instep.operations.queries.decisions import GetChange, ListChanges
+from instep.operations.queries.history import GetSchema
+from instep.operations.queries.work import GetConnection, ListConnections
 from instep.operations.registry import beside_of, immediate_for, query_for, result_of, spec_for
 from instep.operations.spec import (
     ImmediateRequest,
@@ -36,11 +36,11 @@ from instep.operations.spec import (
     served_fields,
 )
 from instep.schema.catalog.catalog import catalog_from_dict
-from instep.schema.changes.counts import Count, Counts
+from instep.schema.changes.version import Count, Counts
 
 if TYPE_CHECKING:
-    from instep.operations.immediate.changes import AnswerOutlook
-    from instep.operations.kinds import Answer, ReviewStatus
+    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.values import Answer, ReviewStatus
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class RemoteBackend:
         return selected(change_filter, self._review, lambda name: list(self._reviews(name, ("open",))))
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        from instep.operations.immediate.changes import AnswerOutlook
+        from instep.operations.immediate.decisions import AnswerOutlook
 
         return AnswerOutlook()
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from instep.backends.remote_jobs import error_of
 from instep.control.rollouts.machine import member_line
-from instep.operations.queries.rollouts import ListRolloutConnections
+from instep.operations.queries.decisions import ListRolloutConnections
 from instep.operations.queries.work import GetQueuedJob
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
-    from instep.control.queries.rollouts import RolloutMember
+    from instep.control.queries.decisions import RolloutMember
 
 
 def follow_step(backend: Backend, request: Any, notify_user: Callable[[str], None], wait: Callable[[], None]) -> None:

@@ -1,4 +1,7 @@
-"""An open project: its store, the sources and destinations of its connections, what a run of one needs."""
+"""An open project: its store, the sources and destinations of its connections, what a run of one needs.
+
+The logs that the sources of a project keep for its connections in change data capture.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import atexit
 import getpass
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -14,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from instep.bootstrap import kinds
-from instep.errors import ProjectError
+from instep.errors import InstepError, ProjectError
 from instep.model import EngineUse, LogNames
 from instep.project.sections.tables import TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from instep.control.identity import Identity
+    from instep.control.compat import Identity
     from instep.control.resources.resources import Resources
     from instep.destinations.facets import Destination
     from instep.monitoring.lineage import Lineage
@@ -31,9 +34,10 @@ if TYPE_CHECKING:
     from instep.project.project import Project
     from instep.project.text.references import Opens
     from instep.schema.catalog.catalog import Table
-    from instep.schema.planning.custom_names import NamesOf
+    from instep.schema.planning.naming import NamesOf
     from instep.schema.policy.policy import Policy
     from instep.sources.base import Source
+    from instep.sources.log import ChangeLog
     from instep.spark.given import GivenSession
     from instep.spark.settings import SparkSettings
     from instep.store.server.secrets import Secrets
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from instep.sync.context import Scope, SyncContext
     from instep.sync.loading.engine import Engine
     from instep.temporary import Temporary
+
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +117,7 @@ class App:
     ) -> None:
         """`store`: one that is open; without it, the project's is opened when it is needed. `reread` answers the
         project as its files are now. `spark`: a session of the caller; without it, one is started when it is needed."""
-        from instep.project.text.references import ENV_FILE
-        from instep.project.text.watch import FileWatch
+        from instep.project.text.references import ENV_FILE, FileWatch
 
         self.project = project
         self._reread = reread
@@ -175,7 +179,7 @@ class App:
         return store
 
     def _about(self, connection: str) -> Identity:
-        from instep.control.identity import identity
+        from instep.control.compat import identity
 
         return identity(self.project, self.store, connection)
 
@@ -200,7 +204,7 @@ class App:
 
     def channel(self, name: str) -> Channel:
         """Return the channel of that name; also one that is a webhook of the compatible API."""
-        from instep.control.compat_documents import CompatDocuments
+        from instep.control.compat import CompatDocuments
         from instep.egress.guard import EgressGuard
         from instep.notify.hooks import PREFIX, HookChannel, HookConfig
 
@@ -266,8 +270,8 @@ class App:
         self.traced()
         from instep.schema.planning.naming import Naming
         from instep.sync.context import SyncContext
+        from instep.sync.schema_changes.owned_tables import of_shard
         from instep.sync.schema_changes.selected import chosen
-        from instep.sync.schema_changes.shards import of_shard
 
         project = self.project.of(connection)
         destination = kinds.destination(project.destination_of(connection), project)
@@ -461,7 +465,7 @@ def opens(secrets: Secrets) -> Opens:
 
 def custom_names_of(project: Project, connection: str) -> NamesOf:
     """Return the names that the project file gives to tables and columns."""
-    from instep.schema.planning.custom_names import CustomNames, no_custom_names
+    from instep.schema.planning.naming import CustomNames, no_custom_names
 
     if not any(t.name or t.columns for t in project.connection(connection).tables.values()):
         return no_custom_names
@@ -493,3 +497,43 @@ def user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def log_status(app: App, connection: str) -> dict[str, Any]:
+    """Return the state of a connection's log as JSON; `trouble` says why it cannot be read, if so."""
+    from instep.sync.loading.cdc import places
+
+    names = app.log_names(connection)
+    assert names is not None, "asked for by the caller"
+    found = {"connection": connection, "slot": names.slot, "publication": names.publication}
+    try:
+        log = log_of(app, connection)[0]
+        log.resume(places(_going_on(app, connection)))
+        return found | asdict(log.state())
+    except InstepError as error:
+        return found | {"exists": False, "ours": True, "trouble": error.message, "hint": error.hint or ""}
+
+
+def _going_on(app: App, connection: str) -> dict[tuple[str, str], Any]:
+    """Return the positions of the tables that syncs read; one that is paused or gone needs nothing of the log."""
+    accepted, paused = app.store.accepted.catalog(connection), app.store.pauses.tables(connection)
+    records = app.store.cursors.of(connection)
+    gone = {ref for ref in records if (table := accepted.get(ref)) is None or table.retained}
+    return {ref: record for ref, record in records.items() if ref not in gone and ref not in paused}
+
+
+def log_of(app: App, connection: str, slot: str = "") -> tuple[ChangeLog, str]:
+    """Return the log of a connection and the name of its slot (or of `slot`, if given).
+
+    Raises ProjectError if no table of the connection follows a log, or the source has none.
+    """
+    from instep.model import LogNames
+    from instep.sources.log import Logs
+
+    names = LogNames(slot, slot) if slot else app.log_names(connection)
+    if names is None:
+        raise ProjectError(f"no table of connection {connection} follows a log", hint="name the slot: --slot NAME")
+    source = app.source(app.project.source_of(connection))
+    if not isinstance(source, Logs):
+        raise ProjectError(f"the source of connection {connection} has no log that can be followed ({source.kind})")
+    return source.log(names), names.slot

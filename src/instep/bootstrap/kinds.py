@@ -122,12 +122,12 @@ def channel(section: ChannelSection, guard: EgressGuard) -> Channel:
             return EmailChannel(section, guard)
         case "slack":
             from instep.notify.channel import PostChannel
-            from instep.notify.slack import payload as blocks
+            from instep.notify.chat_services import slack_payload as blocks
 
             return PostChannel(section, guard, blocks)
         case "teams":
             from instep.notify.channel import PostChannel
-            from instep.notify.teams import payload as card
+            from instep.notify.chat_services import teams_payload as card
 
             return PostChannel(section, guard, card)
         case "webhook":

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from instep.control.queries.connections import managed_page
 from instep.control.queries.context import QueryContext
+from instep.control.queries.work import managed_page
 from instep.control.selection.reselected import decided
-from instep.operations.queries.connections import GetStatus, ListConnections, ListStatus
+from instep.operations.queries.work import GetStatus, ListConnections, ListStatus
 from instep.operations.spec import QueryWork
 from instep.sync.status import LoadStatus, statuses
 

@@ -107,7 +107,7 @@ def table_ref(backend: Backend, connection: str, path: str) -> tuple[str, str]:
     """Return the accepted table that people call by this path; InstepError if there is none."""
     known = backend.tables(connection)
     if path not in known:
-        from instep.sync.named_tables import unknown_table
+        from instep.sync.context import unknown_table
 
         raise unknown_table(f"connection {connection} has no table", path, known)
     return known[path]

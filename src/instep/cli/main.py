@@ -24,10 +24,10 @@ import typer
 from typer.exceptions import TyperException
 
 from instep import __version__
+from instep.cli.arguments import OrderedCommands, arrange, name_of
 from instep.cli.backend import refuse_local
 from instep.cli.commands import register_commands
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
-from instep.cli.help import OrderedCommands, arrange, name_of
 from instep.errors import InstepError
 
 

@@ -14,14 +14,14 @@ from typing import Any, Literal
 from instep.errors import Blocked, InstepError
 from instep.events import DetectionEnded, DetectorDisabled, DetectorEnabled, Paused
 from instep.model import Job, Review
-from instep.operations.kinds import JobStatus
+from instep.operations.values import JobStatus
 from instep.project.project import Project
 from instep.project.sections.detector import SHORT, AppOptions, ColumnOptions
 from instep.schema.policy.policy import OPTION
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 from instep.store.work.jobs import SCHEDULED, WAITED_FOR
-from instep.store.work.shared_discoveries import Look
+from instep.store.work.schedules import Look
 from instep.suggest import did_you_mean
 
 ON_ERROR_EVERY = timedelta(minutes=10)

@@ -12,7 +12,7 @@ from instep.control.times import utc
 from instep.errors import InstepError
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
 from instep.model import Review
-from instep.operations.kinds import Answer
+from instep.operations.values import Answer
 from instep.store.store import Store
 
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

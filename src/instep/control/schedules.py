@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from instep.control.detector import DEFAULT_FREQUENCY, constraint, enabled, options_of
 from instep.errors import InstepError, ProjectError
 from instep.model import JobKind, Scheduled
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.project import Project
 from instep.project.sections.schedule import interval
 from instep.store.store import Store

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from instep.control.times import utc
 from instep.errors import InstepError
-from instep.operations.kinds import Side
+from instep.operations.values import Side
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.version import Label, VersionDiff, between
 from instep.store.store import Store

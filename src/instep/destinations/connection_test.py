@@ -1,17 +1,22 @@
-"""What `destination test` is made of: a scratch table is created, written, altered and dropped; what fails is named."""
+"""What `destination test` is made of: a scratch table is created, written, altered and dropped; what fails is named.
+
+Check that files and folders of this machine may be written, before anything is begun.
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import Commit, Ref, StagingTarget
-from instep.errors import InstepError
+from instep.errors import ConnectError, InstepError
 from instep.model import Check
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Int, String
@@ -73,3 +78,31 @@ def checks_of(
             return [*found, Check(name, False, cleared(f"{type(error).__name__}: {error}"), hint)]
         found.append(Check(name, True))
     return found
+
+
+MAY_NOT, READ_ONLY = "this user has no right to write there", "its disk is mounted read-only"
+_NEXT = {MAY_NOT: "give this user the right to write there", READ_ONLY: "mount the disk for writing"}
+
+
+def check_writable(name: str, *places: Path) -> None:
+    """Raise ConnectError for the first file or folder of the destination that may not be written; one that is not
+    there yet counts as the folder that it would be made in."""
+    for place in places:
+        if why := why_not(there := _nearest(place)):
+            raise ConnectError(f"destination {name}: {there} cannot be written: {why}", hint=_NEXT[why])
+
+
+def is_writable(place: Path) -> bool:
+    return not why_not(_nearest(place))
+
+
+def _nearest(place: Path) -> Path:
+    """Return the file or folder itself, or the first folder above it that is there."""
+    return next(found for found in (place, *place.parents) if found.exists())
+
+
+def why_not(place: Path) -> str:
+    """Return why a file or folder that is there may not be written, "" if it may."""
+    if os.access(place, os.W_OK):
+        return ""
+    return READ_ONLY if os.statvfs(place).f_flag & os.ST_RDONLY else MAY_NOT

@@ -36,8 +36,7 @@ from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import SharedTable
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.catalog.layout import TableLayout
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm, TableLayout
 from instep.schema.catalog.types import DataType
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.aliases import View

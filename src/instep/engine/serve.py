@@ -49,7 +49,7 @@ _PRELOADED = (
     "instep.sync.loading.engine",
     "instep.stage.inline",
     "instep.cli.render.live",
-    "instep.cli.render.run_report",
+    "instep.cli.render.runs",
     "instep.spark.session",
     "instep.spark.extract",
     "pyspark.sql",

@@ -23,10 +23,9 @@ from instep.errors import InstepError
 from instep.logs import clean
 from instep.model import Run, TableRun
 from instep.monitoring.lineage_changes import CHANGES, Versions, altered
-from instep.monitoring.lineage_tables import LineageTables
-from instep.monitoring.openlineage import State, dataset_event, event, facet, run_id
+from instep.monitoring.openlineage import LineageTables, State, dataset_event, event, facet, run_id
 from instep.project.project import Project
-from instep.project.sections.telemetry import LineageSection
+from instep.project.sections.channels import LineageSection
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from instep.errors import InstepError
-from instep.monitoring.lineage_tables import LineageTables
-from instep.monitoring.openlineage import Lifecycle, facet
+from instep.monitoring.openlineage import Lifecycle, LineageTables, facet
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.describe import (

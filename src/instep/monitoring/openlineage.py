@@ -1,4 +1,7 @@
-"""Documents of OpenLineage (version 2-0-2 of its schema): what they say of runs, tables and columns."""
+"""Documents of OpenLineage (version 2-0-2 of its schema): what they say of runs, tables and columns.
+
+What tables are called for OpenLineage: by where they are, so that others' events about them meet ours.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from instep import __version__
-from instep.schema.catalog.catalog import Column
+from instep.errors import ProjectError
+from instep.model import TableRun
+from instep.project.project import Project
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.selection.overrides import with_switches
+from instep.schema.selection.selection import column_is_on, hashed
+from instep.store.store import Store
 
 State = Literal["START", "COMPLETE", "FAIL", "ABORT"]
 Lifecycle = Literal["ALTER", "CREATE", "DROP", "OVERWRITE", "RENAME"]
@@ -104,3 +114,103 @@ def column_lineage(source: Dataset, fields: Sequence[LineageField]) -> dict[str,
 def _origin(source: Dataset, field: LineageField) -> dict[str, Any]:
     how = {"type": "DIRECT", "subtype": "TRANSFORMATION" if field.hashed else "IDENTITY", "masking": field.hashed}
     return {"namespace": source.namespace, "name": source.name, "field": field.column.name, "transformations": [how]}
+
+
+Ref = tuple[str, str]
+
+
+def source_table(project: Project, source: str, ref: Ref) -> Dataset:
+    kind = project.model.sources[source].type
+    try:
+        settings = project.source(source)
+    except ProjectError:  # a reference that this process has no value for
+        return Dataset(f"{kind}:{source}", ".".join(filter(None, ref)))
+    return _of(kind, source, dict(settings), ref)
+
+
+def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
+    kind = project.model.destinations[destination].type
+    try:
+        settings = project.destination(destination)
+    except ProjectError:
+        return Dataset(f"{kind}:{destination}", ".".join(ref))
+    return _of(kind, destination, settings, ref)
+
+
+def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
+    """Hosts, databases and paths: nothing that lets anybody in."""
+    path = ".".join(filter(None, ref))
+    match kind:
+        case "postgres":
+            return Dataset(f"postgres://{settings['host']}:{settings['port']}", f"{settings['database']}.{path}")
+        case "mysql" | "mariadb":
+            return Dataset(f"mysql://{settings['host']}:{settings['port']}", path or str(settings["database"]))
+        case "sqlite" | "duckdb":
+            return Dataset(f"{kind}:{settings['path']}", path)
+        case "files":
+            return _place(str(settings["path"]), ref[1:])
+        case "iceberg" | "delta" if "://" in str(settings["warehouse"]) or str(settings["warehouse"]).startswith("/"):
+            return _place(str(settings["warehouse"]), ref)
+    return Dataset(f"{kind}:{name}", path)
+
+
+def _place(root: str, parts: tuple[str, ...]) -> Dataset:
+    """Below a folder or a bucket."""
+    found = urlsplit(root) if "://" in root else None
+    if found is None:
+        return Dataset("file", "/".join((root.rstrip("/"), *parts)))
+    where = found.netloc.rpartition("@")[2]
+    return Dataset(f"{found.scheme}://{where}", "/".join(filter(None, (found.path.strip("/"), *parts))))
+
+
+class LineageTables:
+    """Tables of one version of the accepted schema; none before the first."""
+
+    def __init__(self, project: Project, store: Store, connection: str, version: int | None) -> None:
+        self._project, self._source = project, project.source_of(connection)
+        self._destination, self._namespace = project.destination_of(connection), project.namespace_of(connection)
+        self._version = version
+        self.catalog = store.accepted.catalog(connection, version) if version else Catalog()
+        seen, switches = store.discoveries.get(connection), store.switches.of(connection)
+        self._selection = with_switches(
+            project.selection(connection), switches, self.catalog, seen.identity if seen else ""
+        )
+
+    @classmethod
+    def at(cls, project: Project, store: Store, connection: str, moment: datetime) -> LineageTables:
+        """Raise InstepError for a connection that is not in the project any more."""
+        versions = store.accepted.history(connection)
+        return cls(
+            project.of(connection), store, connection, next((v.version for v in versions if v.at <= moment), None)
+        )
+
+    def pair(self, done: TableRun) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return the input and the output of a table that was loaded."""
+        table = self.catalog.get(done.table)
+        if table is None or not table.alias:
+            return None
+        fields = self._fields(table)
+        read = schema([(f.column.name, f.column) for f in fields])
+        counts = facet("outputStatistics", rowCount=done.inserted + done.updated, size=done.bytes)
+        target = self.target(table).document(self.described(table))
+        return self._origin(table).document(read), {**target, "outputFacets": counts}
+
+    def target(self, table: Table) -> Dataset:
+        """Return where a table that has a name at the destination is."""
+        return destination_table(self._project, self._destination, (self._namespace, table.alias))
+
+    def described(self, table: Table) -> dict[str, Any]:
+        """Return the facets of a table at the destination."""
+        fields = self._fields(table)
+        facets = schema([(f.name, f.column) for f in fields]) | column_lineage(self._origin(table), fields)
+        return facets | self.version()
+
+    def version(self) -> dict[str, Any]:
+        return facet("version", datasetVersion=str(self._version))
+
+    def _origin(self, table: Table) -> Dataset:
+        return source_table(self._project, self._source, table.ref)
+
+    def _fields(self, table: Table) -> list[LineageField]:
+        on = [c for c in table.live if column_is_on(self._selection, table, c)[0]]
+        return [LineageField(c, hashed(self._selection, table.ref, c.name)) for c in on]

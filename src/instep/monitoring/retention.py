@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 
-from instep.monitoring.counters import fold
-from instep.project.sections.telemetry import RetentionSection
-from instep.store.server.idempotency import RETENTION
+from instep.monitoring.metrics import fold
+from instep.project.sections.channels import RetentionSection
+from instep.store.server.audit import RETENTION
 from instep.store.store import Store
 
 SLICE = 1000

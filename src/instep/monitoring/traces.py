@@ -16,7 +16,7 @@ from instep.egress.guard import EgressGuard
 from instep.egress.http import post
 from instep.errors import InstepError, SetupError
 from instep.logs import bound, clean, context
-from instep.project.sections.telemetry import TracesSection
+from instep.project.sections.channels import TracesSection
 from instep.spans import Fact, listen
 
 try:

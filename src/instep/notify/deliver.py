@@ -14,7 +14,7 @@ from instep.notify.hooks import PREFIX
 from instep.notify.lines import Link, MessageLine, lines_of
 from instep.notify.message import Message
 from instep.schema.catalog.catalog import Catalog
-from instep.schema.changes.counts import Count, Counts
+from instep.schema.changes.version import Count, Counts
 from instep.spans import span, tell
 from instep.store.history.outbox import Delivery
 from instep.store.store import Store

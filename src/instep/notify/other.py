@@ -5,8 +5,7 @@ from __future__ import annotations
 from instep.egress.guard import EgressGuard
 from instep.errors import ConnectError, SetupError
 from instep.notify.channel import NotDelivered
-from instep.notify.escape import as_markdown
-from instep.notify.message import SHOWN, Message, details, headline
+from instep.notify.message import SHOWN, Message, as_markdown, details, headline
 from instep.project.sections.channels import AppriseChannelSection
 
 _OWN_HOST = frozenset(("discord", "gchat", "opsgenie", "pagerduty", "pover", "slack", "tgram"))

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 from instep.errors import InstepError, ProjectError
 from instep.events import Event, RolloutMoved
-from instep.notify.occasions import ALWAYS, DETECTED, SCHEMA, SEVERITIES, Meaning, meaning
+from instep.notify.lines import ALWAYS, DETECTED, SCHEMA, SEVERITIES, Meaning, meaning
 from instep.project.project import Project
 from instep.project.sections.channels import Notify, Occasion, Route
-from instep.project.sections.limits import minutes
 from instep.project.sections.models import ConnectionSection
+from instep.project.sections.schedule import minutes
 from instep.schema.selection.selection import Pattern
 from instep.store.history.outbox import Notice
 from instep.store.store import Store

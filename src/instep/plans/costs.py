@@ -1,22 +1,28 @@
-"""The cost of a plan: sizes from metadata, times from recorded runs, values that a type change would touch."""
+"""The cost of a plan: sizes from metadata, times from recorded runs, values that a type change would touch.
+
+How long work will take, from what recorded runs took: with its range and what it rests on, never a guess.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError
+from instep.store.catalogs.plans import StepRecord
+from instep.store.store import Store
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.control.estimates import Rate
     from instep.model import Review
     from instep.operations.queries.work import FillEstimate as Size
     from instep.schema.planning.step import Step
-    from instep.sync.loading.backfill_costs import RequestedBackfill
+    from instep.sync.loading.backfill import RequestedBackfill
     from instep.sync.schema_changes.evolve import PlanPreview
     from instep.sync.schema_changes.invalid_values import InvalidValues
+
 
 Line = tuple[str, str]
 
@@ -25,8 +31,7 @@ def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: b
     """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows, each with the
     key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
     one is not accepted."""
-    from instep.control.estimates import rates
-    from instep.sync.loading.backfill_costs import requested_backfills
+    from instep.sync.loading.backfill import requested_backfills
     from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
@@ -41,7 +46,6 @@ def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: b
 
 
 def _step(app: App, connection: str, found: PlanPreview, step: Step) -> dict[str, Any]:
-    from instep.control.estimates import TimeEstimate, rewriting
 
     size = found.impact.get(step.table)
     kind, path = step.change.kind, ".".join(step.table)
@@ -61,7 +65,6 @@ def _step(app: App, connection: str, found: PlanPreview, step: Step) -> dict[str
 
 
 def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
-    from instep.control.estimates import reading
 
     estimate = reading(known, one.ref, one.mode, one.size.rows)
     data = {k: v for k, v in asdict(one.size).items() if k != "why_not"}
@@ -142,3 +145,89 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
         yield f"  {one['text']}", "yellow" if one["invalid_values"] or one["changed"] else "dim"
     for one in data["held"]:
         yield f"  {one['text']}", "yellow" if one["invalid_values"] or one["why_not"] else "dim"
+
+
+RUNS = 100
+SHORTEST = 0.01
+"""Seconds: what is over sooner says nothing about a rate."""
+COLUMN = "column"
+"""The mode of runs that filled columns; the others are those of `model.Mode`."""
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """Seconds: the median, the least and the most. `runs` is how many recorded ones it rests on; 0: unknown. `own`:
+    they are of the same table. `mode`: the one that all of them had."""
+
+    seconds: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    runs: int = 0
+    own: bool = False
+    mode: str = ""
+
+    def __str__(self) -> str:
+        if not self.runs:
+            return "no runs yet: unknown"
+        between = f" ({_span(self.low)} to {_span(self.high)})" if self.runs > 1 else ""
+        what = f"{self.mode} run{'s' * (self.runs != 1)} of {'this table' if self.own else 'other tables'}".strip()
+        return f"about {_span(self.seconds)}{between}, from {self.runs} {what}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
+    """`rates` are rows per second of runs."""
+    times = sorted(rows / rate for rate in rates if rate > 0)
+    if not times:
+        return TimeEstimate()
+    return TimeEstimate(median(times), times[0], times[-1], len(times), own)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Speed of one run for one table. `speed`: rows per second, from the first one read to the commit."""
+
+    table: tuple[str, str]
+    mode: str
+    speed: float
+
+
+def rates(store: Store, connection: str) -> tuple[Rate, ...]:
+    """Return the rates of the latest runs, newest first."""
+    return tuple(_rates(store, connection))
+
+
+def _rates(store: Store, connection: str) -> Iterator[Rate]:
+    for run in store.runs.history(connection, limit=RUNS):
+        if run.kind not in ("sync", "backfill"):
+            continue
+        for done in store.runs.tables(run.id):
+            if done.status == "done" and done.read and done.seconds >= SHORTEST:
+                yield Rate(done.table, done.mode, done.read / done.seconds)
+
+
+def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> TimeEstimate:
+    """Reading `rows` of an accepted table in this mode and committing them: by runs of the table itself, else of
+    others. A run of another mode says nothing: to append is not to merge."""
+    same = [rate for rate in known if rate.mode == mode]
+    mine = [rate.speed for rate in same if rate.table == table]
+    return replace(from_rates(rows, mine or [rate.speed for rate in same], own=bool(mine)), mode=mode)
+
+
+def rewriting(store: Store, connection: str, path: str, rows: int) -> TimeEstimate:
+    """Writing `rows` of a destination table again, by the steps on record that did."""
+    steps = store.steps.timed(connection, "column.rewritten", RUNS)
+    took = [(s.at_table == path, s.rows / seconds) for s in steps if (seconds := _took(s)) >= SHORTEST]
+    mine = [rate for own, rate in took if own]
+    return from_rates(rows, mine or [rate for _, rate in took], own=bool(mine))
+
+
+def _took(step: StepRecord) -> float:
+    return (step.ended - step.started).total_seconds() if step.ended and step.started else 0.0

@@ -129,8 +129,7 @@ def read_models(where: Downstream) -> list[Model]:
     from instep.lineage.needed import needs_sqlglot
 
     with needs_sqlglot():
-        from instep.lineage.folder import read_sql
-        from instep.lineage.manifest import read_manifest
+        from instep.lineage.load import read_manifest, read_sql
         from instep.lineage.parse import check_dialect
     dialect = check_dialect(where.dialect) if where.dialect else ""
     from_dbt = read_manifest(where.manifest, dialect) if where.manifest else []

@@ -43,7 +43,7 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
     if not keys:
         return []
 
-    from instep.sync.operations.key_report import key_report
+    from instep.sync.operations.set_key import key_report
 
     context = app.sync_context(connection)
     return [line for r in keys if (found := key_report(context, r)) is not None for line in found.lines]

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from instep.errors import ProjectError
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.sections.channels import Channel
 from instep.project.sections.models import ConnectionSection, Destination
 from instep.project.sections.policies import PolicySection

@@ -10,14 +10,13 @@ from pydantic import ValidationError
 
 from instep.errors import ProjectError
 from instep.project.project import Project
-from instep.project.sections.foreign_settings import CHOOSERS, is_word
 from instep.project.sections.models import ProjectFile
+from instep.project.sections.policies import CHOOSERS, is_word
 from instep.project.text import tree as yaml_tree
 from instep.project.text.problems import Problem, dotted, near, problems_of, raise_all
-from instep.project.text.references import Environment
+from instep.project.text.references import Environment, digest_of
 from instep.project.text.tree import Path as Place
 from instep.project.text.tree import Tree
-from instep.project.text.watch import digest_of
 
 FILE_NAME = "instep.yml"
 MAX_BYTES = 4 << 20

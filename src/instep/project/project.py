@@ -13,15 +13,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from instep.errors import ProjectError
-from instep.project.sections.channels import Channel
+from instep.project.sections.channels import Channel, LineageSection, TracesSection
 from instep.project.sections.detector import Detector, Layer, detector
-from instep.project.sections.folders import Shelves
-from instep.project.sections.foreign_settings import CHOOSERS, DAY
+from instep.project.sections.file_settings import Shelves
 from instep.project.sections.models import ConnectionSection, Detect, ProjectFile
-from instep.project.sections.policies import PolicySection, to_policy
+from instep.project.sections.policies import CHOOSERS, DAY, PolicySection, to_policy
 from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableSettings
-from instep.project.sections.telemetry import LineageSection, TracesSection
 from instep.project.sections.values import Section
 from instep.project.text.problems import near
 from instep.project.text.references import Environment, Reference

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from instep.errors import ProjectError
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.allowed.keys import refusals
 from instep.project.documents import NO_REFERENCE, PLURALS, InvalidObject, secret_id, section_of
 from instep.project.project import Project, SectionT, Settings

@@ -14,10 +14,9 @@ from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
 from instep.operations.everyday.verify import VerifyRequest
-from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
-from instep.operations.queries.connections import GetStatus
-from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
-from instep.operations.queries.schemas import GetSchema, ListVersions
+from instep.operations.immediate.work import PauseRequest, ResumeRequest
+from instep.operations.queries.history import GetSchema, ListEvents, ListPlans, ListRuns, ListVersions
+from instep.operations.queries.work import GetStatus
 from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.repair.undo import UndoRequest
 from instep.python.policy import Policy
@@ -30,8 +29,8 @@ from instep.python.table import Table
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.model import Review
-    from instep.operations.kinds import Side
     from instep.operations.spec import Preview, Request
+    from instep.operations.values import Side
     from instep.plans.planned import Planned
     from instep.schema.catalog.catalog import Catalog
     from instep.sync.operations.maintain import MaintenanceReport
@@ -187,7 +186,7 @@ class Connection:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
         found = self._backend.tables(self.name)
         if path not in found:
-            from instep.sync.named_tables import unknown_table
+            from instep.sync.context import unknown_table
 
             raise unknown_table(f"connection {self.name} has no accepted table", path, found)
         return Table(path, found[path], self.name, self._backend, self._watch)
@@ -256,7 +255,7 @@ class Connection:
         connection in instep.yml says where models are. `dialect`: of the SQL; "" for that of dbt's adapter, or spark.
         `change`: only this one, by its id. Raises SetupError without the extra `lineage`.
         """
-        from instep.backends.impact import impact_of
+        from instep.backends.calls import impact_of
         from instep.plans.downstream import Downstream, read_models
 
         given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, sql)), dialect)

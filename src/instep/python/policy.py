@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.queries.policy import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
+from instep.operations.queries.decisions import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
 from instep.python.results import Document, grid
 
 if TYPE_CHECKING:

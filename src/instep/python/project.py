@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from instep.backends.answers import answer_changes, snooze_changes
+from instep.backends.calls import answer_changes, snooze_changes
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
 from instep.python.progress import ProgressWatch
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.bootstrap import App
     from instep.model import Review
-    from instep.operations.queries.connections import ListStatus
-from instep.operations.kinds import Answer
+    from instep.operations.queries.work import ListStatus
+from instep.operations.values import Answer
 
 
 def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Project:

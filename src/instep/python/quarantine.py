@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from instep.backends.erasing import discard_entries, erase_row
+from instep.backends.calls import discard_entries, erase_row
 from instep.operations.queries.quarantine import ListQuarantined
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.python.results import Document, Records

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from instep.operations.immediate.selections import SwitchSelectionRequest
-from instep.operations.queries.policy import GetSelection
+from instep.operations.immediate.decisions import SwitchSelectionRequest
+from instep.operations.queries.decisions import GetSelection
 from instep.python.results import Records
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
-    from instep.control.immediate.selections import SelectionStep
+    from instep.control.immediate.decisions import SelectionStep
     from instep.control.selection.listing import Listed
-    from instep.operations.kinds import Verb
+    from instep.operations.values import Verb
 
 
 class Selection:

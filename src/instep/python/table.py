@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.everyday.tables import TableColumn, TablesRequest, TablesResult
-from instep.operations.immediate.backfills import CancelBackfillRequest
-from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
-from instep.operations.queries.schemas import GetObjectHistory
+from instep.operations.immediate.work import CancelBackfillRequest, PauseRequest, ResumeRequest
+from instep.operations.queries.history import GetObjectHistory
 from instep.operations.queries.work import EstimateBackfill
 from instep.operations.repair.list_savepoints import ListSavepointsRequest
 from instep.operations.repair.repair import RepairRequest

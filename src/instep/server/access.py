@@ -1,19 +1,79 @@
-"""Who calls: an API key as Bearer token or as the password of Basic, its role against what the route needs."""
+"""Who calls: an API key as Bearer token or as the password of Basic, its role against what the route needs.
+
+Who may do what: the role that each route needs. A route that is missing here does not start.
+
+What all routes declare: the problems that they may answer.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 
-from instep.control.resources.api_keys import authenticate, may
+from instep.control.resources.api_keys import ROLES, authenticate, may
+from instep.model import Job
+from instep.operations.registry import immediate_specs, query_specs, spec_of, specs
+from instep.operations.spec import Role
 from instep.server.context import Caller, ServerContext
-from instep.server.problems import ApiProblem
-from instep.server.roles import PREFIX, Need, need
+from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.store.store import Store
+
+PREFIX = "/api/v1"
+
+
+NEEDS: Mapping[str, Role] = {
+    "GET /metrics": "viewer",
+    "GET /jobs/{job}": "viewer",
+    "GET /events/stream": "viewer",
+    **{spec.route: spec.role for spec in specs().values()},
+    **{spec.route: spec.role for spec in query_specs().values()},
+    **{spec.route: spec.role for spec in immediate_specs().values()},
+}
+CONSENTS = ("drop_columns", "drop_retained", "allow")
+"""The options of jobs that say what may be dropped, which takes an approver."""
+
+
+def again(job: Job) -> Role:
+    """Return what trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
+    if any(job.options.get(name) for name in CONSENTS):
+        return "approver"
+    return spec_of(job.kind).role
+
+
+OPEN = frozenset(
+    {"GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"GET {PREFIX}/docs.css"}
+)
+"""Routes without a key: they tell nothing of what the server keeps."""
+
+WHOLE = frozenset(
+    {
+        "GET /metrics",
+        *(spec.route for spec in query_specs().values() if spec.whole),
+        *(spec.route for spec in immediate_specs().values() if spec.whole),
+    }
+)
+"""Routes that are about the whole server: a key that is for some groups is not let in."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Rights that a request needs."""
+
+    role: Role
+    whole: bool = False
+    """True if it is about the whole server: a key that is limited to groups is refused."""
+
+
+def need(*routes: str) -> Need:
+    """Return what doing all that these routes do takes: the highest role, and a key without groups if one needs it."""
+    return Need(max((NEEDS[route] for route in routes), key=ROLES.index), not WHOLE.isdisjoint(routes))
+
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
 
@@ -104,3 +164,57 @@ def denied(
 
 CallerDep = Annotated[Caller, Depends(caller)]
 ServerDep = Annotated[ServerContext, Depends(server_of)]
+
+
+_MEANINGS = {
+    400: "The request cannot be read.",
+    401: "No valid API key was sent.",
+    403: "The key's role or groups do not allow it.",
+    404: "Not found, or the key has no access to it.",
+    405: "This path does not support the method; see Allow.",
+    409: "The request conflicts with running work, or a decision is needed first.",
+    408: "The request body did not arrive in time.",
+    412: "The object has changed since it was read.",
+    413: "The body is larger than 1 MiB.",
+    415: "The body is not JSON.",
+    422: "The request is invalid.",
+    429: "The key has made too many requests; see Retry-After.",
+    503: "The source, destination, store or a worker cannot be reached.",
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
+    for status, meaning in _MEANINGS.items()
+}
+REHEARSED = "Dry run (`dry_run`): nothing was changed."
+
+
+def router(tag: str) -> APIRouter:
+    """Routes behind a key."""
+    return open_router(tag, prefix=PREFIX, dependencies=[Depends(caller)], responses=PROBLEMS)
+
+
+def open_router(tag: str, **options: Any) -> APIRouter:
+    """Routes whose operations have the names of their functions."""
+    return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name, **options)
+
+
+def name(description: str) -> Any:
+    """Return a name in a path."""
+    return Path(min_length=1, max_length=200, description=description)
+
+
+ConnectionName = Annotated[str, name("Name of the connection.")]
+
+
+def described_once(app: FastAPI, make: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Return what answers the description of an application. It is made once: two threads that make it at the same time
+    make the framework fail."""
+    lock = threading.Lock()
+
+    def openapi() -> dict[str, Any]:
+        with lock:
+            if not app.openapi_schema:
+                app.openapi_schema = make()
+            return app.openapi_schema
+
+    return openapi

@@ -15,15 +15,14 @@ from starlette.responses import Response
 
 from instep.errors import InstepError
 from instep.server import immediate_routes, operation_routes, problems, query_routes
+from instep.server.access import NEEDS, OPEN, PREFIX, PROBLEMS, described_once
 from instep.server.context import OpenProject, ServerContext
+from instep.server.fivetran_api.app import PATH, compatible
 from instep.server.fivetran_api.http.envelope import refused_as
-from instep.server.fivetran_api.mount import PATH, compatible
 from instep.server.guard import RequestGuard, as_problem
 from instep.server.models import ProblemOut
 from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
-from instep.server.responses import PROBLEMS, described_once
-from instep.server.roles import NEEDS, OPEN, PREFIX
 from instep.server.routes import connections, events, health, jobs
 
 _WAYS: dict[str, dict[str, str]] = {

@@ -18,16 +18,13 @@ from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response
 
 from instep.control.immediate.context import WriteContext
+from instep.control.queries.decisions import rollout_of
 from instep.control.queries.objects import managed
-from instep.control.queries.rollouts import rollout_of
 from instep.control.queries.work import JobDetails
 from instep.errors import NotFound
-from instep.operations.immediate.jobs import RetryJobRequest
-from instep.operations.queries.changes import GetChange
-from instep.operations.queries.connections import GetConnection
-from instep.operations.queries.detectors import GetDetector
-from instep.operations.queries.govern import GetDelivery
-from instep.operations.queries.keys import GetKey
+from instep.operations.immediate.work import RetryJobRequest
+from instep.operations.queries.decisions import GetChange, GetRollout, GetSelection
+from instep.operations.queries.govern import GetDelivery, GetKey
 from instep.operations.queries.objects import (
     GetChannelDocument,
     GetDestinationDocument,
@@ -36,19 +33,15 @@ from instep.operations.queries.objects import (
     GetSettings,
     GetSourceDocument,
 )
-from instep.operations.queries.policy import GetSelection
-from instep.operations.queries.rollouts import GetRollout
-from instep.operations.queries.work import GetQueuedJob
+from instep.operations.queries.work import GetConnection, GetDetector, GetQueuedJob
 from instep.operations.registry import immediate_specs, result_of, work_of
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, ImmediateWork, Query
-from instep.server.access import CallerDep, ServerDep, check_role
+from instep.server.access import REHEARSED, CallerDep, Need, ServerDep, again, check_role, router
 from instep.server.context import Caller, ServerContext
 from instep.server.models import DryRunResult
 from instep.server.problems import ApiProblem
 from instep.server.query_routes import context_of, read_document
 from instep.server.requests import Requested, record_of, request_model, texts_of
-from instep.server.responses import REHEARSED, router
-from instep.server.roles import Need, again
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
 
 

@@ -16,11 +16,10 @@ from starlette.responses import Response
 
 from instep.operations.registry import specs
 from instep.operations.spec import OperationSpec, Request
-from instep.server.access import CallerDep, ServerDep
+from instep.server.access import CallerDep, ConnectionName, ServerDep, router
 from instep.server.context import Caller, ServerContext
 from instep.server.models import JobOut
 from instep.server.requests import requested
-from instep.server.responses import ConnectionName, router
 from instep.server.routes.jobs import STARTED, ask, check_allow, check_owner, check_plan
 from instep.server.writes import Writes
 

@@ -18,12 +18,11 @@ from starlette.responses import JSONResponse
 from instep.control.queries.context import QueryContext
 from instep.operations.registry import beside_of, query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
-from instep.server.access import CallerDep, ServerDep
+from instep.server.access import CallerDep, ServerDep, router
 from instep.server.context import Caller, ServerContext
 from instep.server.models import Page, QueryParameters
 from instep.server.paging import PageParameters, page_parameters, paged, place
 from instep.server.requests import Requested, parameters_model, record_of, request_model, texts_of
-from instep.server.responses import router
 from instep.server.writes import tagged
 
 

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from instep.server.access import CallerDep, ServerDep, route_name
 from instep.server.context import Caller
 from instep.server.problems import MEDIA_TYPE, ApiProblem
-from instep.store.server.idempotency import StoredAnswer
+from instep.store.server.audit import StoredAnswer
 from instep.store.store import Store
 
 Token = Annotated[

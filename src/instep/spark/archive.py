@@ -2,6 +2,8 @@
 
 It holds for one Java, one list of jars and their times. A damaged archive can kill a JVM, so it is written
 under another name, recorded with size and SHA-256 after its JVM has ended, and checked before use.
+
+The folder for what is fetched or made once: jars and class archives.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from instep.errors import SetupError
-from instep.spark.cache import cache_folder, sha256_file
 from instep.spark.java import Java
 
 DUMP_TO = "INSTEP_ARCHIVE_DUMP"
@@ -154,3 +155,14 @@ def _alone(archive: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def cache_folder(setting: str = "") -> Path:
+    """Return the project's setting, else $INSTEP_CACHE, else ~/.cache/instep."""
+    chosen = setting or os.environ.get("INSTEP_CACHE", "")
+    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "instep"
+
+
+def sha256_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

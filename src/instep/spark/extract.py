@@ -1,4 +1,7 @@
-"""Reads all chunks of all tables in one Spark job; the tasks write the files, only their names come back."""
+"""Reads all chunks of all tables in one Spark job; the tasks write the files, only their names come back.
+
+Runs a function over parts of work as one Spark job, one task a part: what is not read from a source.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,15 @@ from instep.errors import InstepError
 from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
-from instep.spark.payload import check_size, packed, unpacked
-from instep.spark.tags import job_tag
+from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.watch import FreshResults, TaskProgress, collect, written
-from instep.stage.pack import pack
-from instep.stage.rate_limit import task_count
-from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
-from instep.stage.task import Counts, run_chunks, totals
+from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of, pack
+from instep.stage.task import Counts, Report, run_chunks, task_count, totals
 from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 TASKS_PER_CORE = 2
 _POLL = 0.5
@@ -195,3 +196,39 @@ def elsewhere(spark: SparkSession) -> bool:
 def cores(spark: SparkSession) -> int:
     """Return how many tasks run at a time."""
     return slots(spark)
+
+
+Work = Callable[[Any, int, Report | None], Any]
+"""(part, attempt, report) to a result; a function of a module, so that workers find it by its name."""
+
+
+def run_parts(
+    spark: SparkSession,
+    work: Work,
+    parts: Sequence[Any],
+    progress: Callable[[Counts], None] | None = None,
+    what: str = "rewrite",
+) -> list[Any]:
+    """The results in the order of the parts, which are picklable and may hold credentials. `what` names the job.
+
+    `progress` is told rows and bytes by table about twice a second; what it raises cancels the job. A task whose worker
+    dies runs again with a higher attempt. Raises InstepError when the job fails; KeyboardInterrupt cancels it first.
+    """
+    if not parts:
+        return []
+    with temporary("progress") as folder:
+        payload = tuple(packed((work, number, part)) for number, part in enumerate(parts))
+        job = RunningJob(spark, _RewritePart(payload, folder), what)
+        found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
+    return [found[number] for number in range(len(parts))]
+
+
+@dataclass(frozen=True)
+class _RewritePart(ExtractTask):
+    def one(self, number: int) -> bytes:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        work, place, part = unpacked(self.work[number])
+        progress = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
+        return pickle.dumps((place, work(part, context.attemptNumber() if context else 0, progress)))

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
 from instep.spark.failure import explain
-from instep.spark.payload import check_size, packed, unpacked
-from instep.spark.tags import job_tag
+from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from instep.errors import InstepError, SetupError
 from instep.spark import archive
-from instep.spark.cache import cache_folder, sha256_file
+from instep.spark.archive import cache_folder, sha256_file
 from instep.spark.java import Jvm, find_java, launch
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from instep.errors import SetupError
-from instep.spark.tags import job_tag
+from instep.spark.payload import job_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,11 +2,15 @@
 
 Every task gets the whole description, with the work of all. Queries of one table are alike, so it is compressed: that
 of 100,000 chunks of 50 columns has 4 MB instead of 164.
+
+The tags of Spark jobs: they bear the process id of the command whose jobs they are.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import uuid
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +19,7 @@ from instep.errors import StageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 THRESHOLD = "spark.broadcast.UDFCompressionThreshold"
 """From this many bytes on pyspark writes a description to files of the driver and of executors, as it is."""
@@ -40,3 +45,13 @@ def check_size(spark: SparkSession, work: Sequence[bytes]) -> None:
             f"Spark would write what it tells its tasks to a file, with passwords in it: it has {size / 1e6:,.1f} MB",
             hint=f"start the Spark session with {THRESHOLD}=1g, or leave this setting out of `spark: {{conf: ...}}`",
         )
+
+
+def job_tag() -> str:
+    """Return a tag for one group of jobs of this process."""
+    return f"{prefix_of(os.getpid())}{uuid.uuid4().hex}"
+
+
+def prefix_of(command: int) -> str:
+    """Return what the tags of all jobs of a process begin with."""
+    return f"instep-{command}-"

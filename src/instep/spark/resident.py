@@ -28,9 +28,9 @@ from instep.engine.wire import SPARK_WITHIN, TELLS_AFTER, log_of, log_tail, rece
 from instep.errors import SetupError
 from instep.logs import clean
 from instep.spark.given import CATALOG, apply_settings, own_settings
+from instep.spark.payload import prefix_of
 from instep.spark.session import configuration, hush, is_alive, local_master, start, stop
 from instep.spark.settings import SparkSettings
-from instep.spark.tags import prefix_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

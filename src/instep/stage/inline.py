@@ -1,4 +1,7 @@
-"""Reads all chunks of all tables in this process, without Spark: for small syncs, and where there is no JVM."""
+"""Reads all chunks of all tables in this process, without Spark: for small syncs, and where there is no JVM.
+
+Reading whole tables in this process, so that others need not wait for them: piece by piece, each tried again.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
-from instep.stage.pack import pack
-from instep.stage.rate_limit import task_count
-from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
-from instep.stage.task import ChunkProgress, Counts, run_chunks, totals
+import pyarrow as pa
+
+from instep.errors import LockYielded
+from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec, limits_of, pack
+from instep.stage.task import CLOSINGS, YIELDS, ChunkProgress, Counts, pause, run_chunks, task_count, totals
 
 _POLL = 0.5
 
@@ -131,3 +137,50 @@ def _sum(tallies: Iterable[_Tally]) -> Counts:
 
 def _silent(unused: object) -> None:
     pass
+
+
+@contextmanager
+def giving_way(reader: Reader) -> Iterator[ReadSession]:
+    """A session of the reader that gives statements up for others, and asks again."""
+    with ExitStack() as stack:
+        yield _Session(reader, stack)
+
+
+class _Session:
+    def __init__(self, reader: Reader, stack: ExitStack) -> None:
+        self._reader, self._stack = reader, stack
+        self._session: ReadSession | None = None
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        for piece in chunk.pieces:
+            yield from self._whole(replace(chunk, query="", pieces=(piece,)))
+        if not chunk.pieces:
+            yield from self._whole(chunk)
+
+    def _whole(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Rows that were handed on are not asked for again."""
+        for tried in range(YIELDS + 1):
+            begun = False
+            try:
+                for batch in self._open().read(chunk):
+                    begun = True
+                    yield batch
+                return
+            except LockYielded as error:
+                if error.broken:
+                    self._close()
+                if error.closed and tried == CLOSINGS:
+                    raise error.closed from None
+                if begun or tried == YIELDS:
+                    raise
+            time.sleep(pause(tried))
+
+    def _open(self) -> ReadSession:
+        if self._session is None:
+            self._session = self._stack.enter_context(self._reader.open())
+        return self._session
+
+    def _close(self) -> None:
+        self._session = None
+        with suppress(Exception):  # it was ended by the server
+            self._stack.close()

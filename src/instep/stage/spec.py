@@ -2,12 +2,15 @@
 
 Everything here is picklable and travels to tasks; a `Reader` may hold credentials, so none of these
 classes shows its content in `repr`.
+
+Divides chunks among tasks.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Literal, Protocol
@@ -184,3 +187,40 @@ class ChunkResult:
     error: str = ""
     unkeyed: int = 0
     again: bool = False
+
+
+_CHUNK_COST = 50_000  # bytes: a chunk costs a query and a file even when it is empty
+_ROW_BYTES = 100
+
+
+def weight(chunk: Chunk) -> int:
+    """About how long a chunk takes, in bytes."""
+    return max(chunk.bytes, chunk.rows * _ROW_BYTES) + _CHUNK_COST
+
+
+def pack(chunks: Iterable[Chunk], tasks: int) -> list[list[Chunk]]:
+    """Return at most `tasks` lists of about equal weight, the heaviest first.
+
+    Chunks of one lane stay together and in order; within a list the largest come first.
+    """
+    units = sorted(_units(chunks), key=lambda unit: -sum(map(weight, unit)))
+    loads = [(0, at) for at in range(min(tasks, len(units)))]
+    packed: list[list[Chunk]] = [[] for _ in loads]
+    for unit in units:
+        load, at = heapq.heappop(loads)
+        packed[at].extend(unit)
+        heapq.heappush(loads, (load + sum(map(weight, unit)), at))
+    return sorted(packed, key=lambda part: -sum(map(weight, part)))
+
+
+def _units(chunks: Iterable[Chunk]) -> list[Sequence[Chunk]]:
+    lanes: dict[str, list[Chunk]] = {}
+    units: list[Sequence[Chunk]] = []
+    for chunk in chunks:
+        if not chunk.lane:
+            units.append([chunk])
+            continue
+        if chunk.lane not in lanes:
+            units.append(lanes.setdefault(chunk.lane, []))
+        lanes[chunk.lane].append(chunk)
+    return units

@@ -1,4 +1,7 @@
-"""What one task does: read chunks over one connection, conform them, write files, tell what became of them."""
+"""What one task does: read chunks over one connection, conform them, write files, tell what became of them.
+
+Keeps the tasks of one sync within what it may ask of the source.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import AccessDenied, ConnectError, InstepError, LockYielded, ReadError, StageError
-from instep.stage.conform import Conformer, QuarantinedValue, compact_json
+from instep.stage.conform import TEXT, Conformer, QuarantinedValue, compact_json, refused
 from instep.stage.files.partitioned import writer_for
-from instep.stage.origin import TEXT, refused
 from instep.stage.quarantine import QuarantineFile
-from instep.stage.rate_limit import Pace
-from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
+from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, SourceLimits, StageSpec
 
 
 @dataclass(frozen=True)
@@ -288,3 +289,31 @@ def unexpected(chunk: Chunk, error: BaseException) -> InstepError:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+_SLICE = 0.5
+"""Seconds: a task that waits can still be stopped and heard."""
+
+
+def task_count(limits: SourceLimits, wanted: int, at_once: int) -> int:
+    """Return how many tasks to make. Each has one connection, and the driver holds one of those that are allowed. With
+    a bound of rows a second no more than run `at_once`, so that none keeps a share that it cannot use."""
+    if limits.rows_per_second:
+        wanted = min(wanted, at_once)
+    return max(1, min(wanted, limits.connections - 1)) if limits.connections else max(1, wanted)
+
+
+class Pace:
+    """A task's share of the rows a second; 0: no bound."""
+
+    def __init__(self, rows_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rows_per_second, clock
+        self._free = clock()
+
+    def waits(self, rows: int) -> Iterator[float]:
+        """Yield the seconds to sleep after `rows` more rows, in slices."""
+        if not self._rate:
+            return
+        self._free = max(self._free, self._clock() - 1 / self._rate) + rows / self._rate
+        while (left := self._free - self._clock()) > 0:
+            yield min(left, _SLICE)

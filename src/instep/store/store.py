@@ -11,48 +11,36 @@ from types import TracebackType
 from sqlalchemy import func, select
 
 from instep.store.admin.prune import Prune
-from instep.store.catalogs.accepted import Accepted
-from instep.store.catalogs.aliases import OldNames
-from instep.store.catalogs.backfills import Backfills
+from instep.store.catalogs.backfills import Backfills, Watermarks
+from instep.store.catalogs.choices import Choices, Switches
 from instep.store.catalogs.clones import Copies
 from instep.store.catalogs.connections import Connections, DestinationNames
 from instep.store.catalogs.connector_states import ConnectorStates
-from instep.store.catalogs.cursors import Cursors
-from instep.store.catalogs.declared_renames import Mappings
-from instep.store.catalogs.discoveries import Detections, Discoveries
-from instep.store.catalogs.key_choices import Choices
-from instep.store.catalogs.loaded import LoadedColumns
+from instep.store.catalogs.discoveries import Detections, Discoveries, SourceFiles
+from instep.store.catalogs.loaded import Cursors, LoadedColumns
 from instep.store.catalogs.plans import Plans, Steps
+from instep.store.catalogs.renames import Mappings, OldNames, Undos
 from instep.store.catalogs.reviews import Reviews
-from instep.store.catalogs.schemas import Schemas
-from instep.store.catalogs.selections import Switches
-from instep.store.catalogs.source_files import SourceFiles
-from instep.store.catalogs.undos import Undos
-from instep.store.catalogs.watermarks import Watermarks
+from instep.store.catalogs.schemas import Accepted, Schemas
 from instep.store.engine.database import BUSY_SECONDS, Database
 from instep.store.engine.installation import Installation
 from instep.store.engine.keyring import Keys, at_first_use
 from instep.store.engine.migrate import HEAD, upgrade, version
 from instep.store.history.events import Events
 from instep.store.history.outbox import Outbox
-from instep.store.history.positions import Positions
-from instep.store.history.totals import Totals
+from instep.store.history.totals import Positions, Totals
 from instep.store.server.api_keys import ApiKeys
-from instep.store.server.audit import Audit
+from instep.store.server.audit import Audit, Idempotency
 from instep.store.server.connection_tests import Setups
 from instep.store.server.gauges import StoreGauges
-from instep.store.server.idempotency import Idempotency
 from instep.store.server.pages import Pages
 from instep.store.server.resources import StoredResources
 from instep.store.server.secrets import Secrets
-from instep.store.work.detectors import Detectors
 from instep.store.work.jobs import Jobs
-from instep.store.work.pauses import Pauses
+from instep.store.work.pauses import Pauses, Troubles
 from instep.store.work.rollouts import Rollouts
 from instep.store.work.runs import LEASE, Runs
-from instep.store.work.schedules import Schedules
-from instep.store.work.shared_discoveries import Looks
-from instep.store.work.troubles import Troubles
+from instep.store.work.schedules import Detectors, Looks, Schedules
 from instep.store.work.workers import Workers
 
 

@@ -10,10 +10,9 @@ from instep.errors import Blocked, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
 from instep.model import Run, TableRun
-from instep.operations.kinds import RunKind, RunStatus
+from instep.operations.values import RunKind, RunStatus
 from instep.spans import span, tell
-from instep.store.work.heartbeat import Heartbeat
-from instep.store.work.runs import SYNCS
+from instep.store.work.runs import SYNCS, Heartbeat
 from instep.sync.context import SyncContext
 
 

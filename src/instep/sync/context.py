@@ -1,28 +1,34 @@
-"""Everything that one connection's run needs, put together by bootstrap."""
+"""Everything that one connection's run needs, put together by bootstrap.
+
+Tables that people name: an error that says which one was probably meant, before anything is done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.facets import Destination
+from instep.errors import InstepError
 from instep.model import LogNames, Run
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
-from instep.schema.limits import BackfillLimits
-from instep.schema.maintenance import Maintenance
+from instep.schema.maintenance import BackfillLimits, Maintenance
 from instep.schema.planning.naming import Naming
 from instep.schema.policy.policy import Policy
 from instep.schema.policy.safeguards import MAX_NEW_COLUMNS
+from instep.schema.selection.overrides import sides
 from instep.schema.selection.pii import Protect
-from instep.schema.selection.selection import Selection
-from instep.sources.base import Source
+from instep.schema.selection.selection import Selection, is_on
+from instep.sources.base import Discovery, Source
 from instep.store.store import Store
+from instep.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from instep.spark.settings import SparkSettings
+
 
 Ref = tuple[str, str]
 
@@ -107,3 +113,22 @@ class SyncContext:
             if self.run is not None:
                 self.store.runs.check(self.run)
             yield
+
+
+def unknown_table(written: str, name: str, known: Collection[str]) -> InstepError:
+    """`written`: all of the message but the name."""
+    hint = did_you_mean(name, known, "see `instep status` for the tables that are synced")
+    return InstepError(f"{written} {name}", hint=hint)
+
+
+def check_named(context: SyncContext, names: Collection[str], seen: Discovery) -> None:
+    """Raise InstepError for paths that are neither accepted nor at the source and switched on; writes nothing."""
+    if not names:
+        return
+    accepted = context.store.accepted.catalog(context.name)
+    chosen = sides(
+        context.project_selection, context.store.switches.of(context.name), seen.catalog, accepted, seen.identity
+    )
+    known = {t.path for t in accepted.tables} | {t.path for t in seen.catalog.tables if is_on(chosen.now, t)[0]}
+    for name in sorted(set(names) - known):
+        raise unknown_table(f"connection {context.name} syncs no table", name, known)

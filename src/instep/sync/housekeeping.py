@@ -1,14 +1,24 @@
-"""What the first sync of a day does beside its tables."""
+"""What the first sync of a day does beside its tables.
+
+Removes what runs staged and no table refers to.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from instep.destinations.base import LoadState
 from instep.errors import InstepError
 from instep.model import Run
 from instep.schema.planning.naming import destination_ref
+from instep.stage.files.place import remove
 from instep.sync.aliases import refresh
-from instep.sync.context import SyncContext
+from instep.sync.context import Ref, SyncContext
+
+if TYPE_CHECKING:
+    from instep.sync.loading.table_load import Load
 
 
 def is_first_today(context: SyncContext, run: Run) -> bool:
@@ -36,3 +46,42 @@ def forget_dropped(context: SyncContext, run: Run) -> list[str]:
             [destination_ref(t, context.naming) for t in tables if t.alias], run.fence
         )
     return []
+
+
+PASSES = 3
+"""How often tables are read in one run at most: again when their schema moved while they were read."""
+
+
+def folder(run: str, attempt: int) -> str:
+    """Return where one pass of a run stages the files of a table: no two passes share a folder."""
+    return run if attempt == 0 else f"{run}-{attempt}"
+
+
+def discard(context: SyncContext, loads: Iterable[Load]) -> None:
+    """Remove the staged files of loads that will not be committed."""
+    for load in loads:
+        with suppress(InstepError):
+            target = context.destination.write.target(load.ref)
+            remove(f"{target.location}/{load.folder}", target.io)
+
+
+def dead_runs(context: SyncContext, run: Run) -> list[Run]:
+    """Runs before this one that ended badly, as far as the history is worth looking at."""
+    known = context.store.runs.history(context.name, limit=100)
+    return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
+
+
+def remove_uncommitted_files(context: SyncContext, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
+    """Remove what dead runs wrote for a table and did not commit.
+
+    The files of runs before the table's last data commit were removed before that commit. The run of that commit
+    itself may have died before it cleared what it had staged.
+    """
+    if left := uncommitted(dead, state):
+        context.destination.lifecycle.remove_uncommitted_files(ref, left)
+
+
+def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:
+    """Fences by id of the runs that have not committed to a table, as far as its last data commit tells."""
+    last = state.fence if state else 0
+    return {r.id: r.fence for r in dead if r.fence > last or (r.fence == last and r.status == "failed")}

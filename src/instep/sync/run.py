@@ -24,14 +24,13 @@ from instep.spans import span, tell
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.aliases import troubles
 from instep.sync.claim import claimed, status_of
-from instep.sync.context import Ref, SyncContext
+from instep.sync.context import Ref, SyncContext, check_named
 from instep.sync.detection.backfill_since import settle
-from instep.sync.detection.detect import DetectionResult, detect, record, waiting_ids
+from instep.sync.detection.detect import DetectionResult, current_discovery, detect, record, waiting_ids
 from instep.sync.detection.pause import hold, reconsider
-from instep.sync.detection.recent_discovery import current_discovery
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.housekeeping import forget_dropped, forget_old_names
+from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming, sent_again
@@ -42,19 +41,16 @@ from instep.sync.loading.plan_loads import LoadPass, rows_of
 from instep.sync.loading.promote_overflow import promote_first, promote_rest
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
-from instep.sync.named_tables import check_named
 from instep.sync.operations.maintain import maintain_loaded
 from instep.sync.progress import Progress, Silent, SyncReport
 from instep.sync.quarantine.quarantine import expire
 from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
+from instep.sync.schema_changes.declare_table_rename import want_approved
 from instep.sync.schema_changes.overflow_columns import EXTRA
 from instep.sync.schema_changes.owned_tables import check_unmoved
-from instep.sync.schema_changes.partial_columns import partial_columns
-from instep.sync.schema_changes.recorded_renames import want_approved
-from instep.sync.schema_changes.selection_change import remember_loaded
+from instep.sync.schema_changes.selection_change import partial_columns, remember_loaded
 from instep.sync.schema_changes.undo import resume_undos
-from instep.sync.staging_cleanup import PASSES, discard
 from instep.temporary import remove_abandoned
 
 __all__ = ["RunScope", "sync"]

@@ -11,7 +11,7 @@ from instep.errors import InstepError, ProjectError
 from instep.model import Pause, Review, Run, TableRun
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.limits import waits
+from instep.schema.maintenance import waits
 from instep.schema.planning.aliases import OldName
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import pair_tables

@@ -54,7 +54,7 @@ def given_up(app: App, job: Job, why: str) -> None:
 
 def measured(app: App, job: Job) -> JobEnd:
     """Do one sync of a rollout with what it did to each table, which the gates look at."""
-    from instep.sync.in_process import measured_sync
+    from instep.sync.runs import measured_sync
 
     nulls = bool(job.options.get("nulls"))
     outcome = measured_sync(_context(app, job), app.engine(job.connection), nulls=nulls)
@@ -225,7 +225,7 @@ def test_connection(app: App, job: Job) -> JobEnd:
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations
-    from instep.sync.operations.delete_connection import leave
+    from instep.sync.operations.delete import leave
 
     options, context = job.options, replace(app.sync_context(job.connection), who=job.who or "worker")
     fate: Literal["keep", "drop"] = "drop" if options.get("tables") == "drop" else "keep"

@@ -18,11 +18,10 @@ from instep.errors import Fenced, InstepError
 from instep.events import RunEnded
 from instep.model import Job, Worker
 from instep.monitoring.retention import forget_some
-from instep.operations.kinds import JobStatus, RunStatus
+from instep.operations.values import JobStatus, RunStatus
 from instep.store.store import Store
 from instep.store.work.jobs import WAITED_FOR
-from instep.worker.lane import Lane, LaneProject, Opener, ready
-from instep.worker.notifier import NoticeThread
+from instep.worker.lane import Lane, LaneProject, NoticeThread, Opener, ready
 from instep.worker.perform import JobEnd
 
 BEAT = 15.0

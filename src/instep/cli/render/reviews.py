@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Review
-    from instep.schema.changes.counts import Counts
+    from instep.schema.changes.version import Counts
 
 
 def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:

@@ -15,7 +15,7 @@ from instep.model import Rollout
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.immediate.rollouts import CreatedRollout
-    from instep.control.queries.rollouts import RolloutDetails, RolloutMember
+    from instep.control.queries.decisions import RolloutDetails, RolloutMember
 
 ORDER = ("done", "already", "running", "waiting", "failed", "blocked", "skipped", "rolled_back")
 _QUIET = ("done", "already", "waiting")

@@ -18,10 +18,10 @@ from instep.operations.immediate.objects import (
     PutObjectRequest,
     PutSettingsRequest,
 )
-from instep.operations.kinds import ObjectKind
 from instep.operations.spec import ImmediateWork
+from instep.operations.values import ObjectKind
 from instep.project.documents import InvalidObject
-from instep.project.sections.foreign_settings import is_word
+from instep.project.sections.policies import is_word
 from instep.project.text.problems import near
 
 _TIED = ("source", "destination", "namespace", "tags", "shard", "notify", "log")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from instep.control.immediate.context import WriteContext
-from instep.control.queries.rollouts import RolloutDetails, RolloutMember, details_of, rollout_of
+from instep.control.queries.decisions import RolloutDetails, RolloutMember, details_of, rollout_of
 from instep.control.rollouts import flow, queued
 from instep.control.rollouts.changes import change_patch
 from instep.control.rollouts.course import Course, to_advance, to_resume, to_roll_back

@@ -13,7 +13,7 @@ from instep.control.policy.sample_changes import PolicyQuestion as Sample
 from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision, Simulation
 from instep.errors import SchemaError
 from instep.model import Review
-from instep.operations.kinds import ReviewStatus
+from instep.operations.values import ReviewStatus
 from instep.project.files.imported import imported
 from instep.project.files.policy_files import SampleCase, read_config
 from instep.project.project import Project

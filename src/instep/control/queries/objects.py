@@ -11,9 +11,9 @@ from typing import Any, Literal
 from instep.control.queries.context import QueryContext
 from instep.control.resources.resources import Managed
 from instep.errors import NotFound
-from instep.operations.kinds import ObjectKind
 from instep.operations.queries.objects import GetObject, GetSettings, ListObjects
 from instep.operations.spec import QueryWork
+from instep.operations.values import ObjectKind
 from instep.store.server.resources import Link
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from instep.control.resources.log_names import log_problems
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.load import connection_links
 from instep.project.project import Project

@@ -15,11 +15,11 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Literal
 
-from instep.control.compat_documents import CompatDocuments, noted_of
+from instep.control.compat import CompatDocuments, noted_of
 from instep.control.resources.links import check_links, links_of
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.allowed.keys import addresses, refusals
 from instep.project.documents import (
     MASK,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from instep.control.resources.resources import Resources
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.documents import PLURALS, pointer, replaced, secrets_in, texts, value_at, written
 from instep.project.project import Project
 from instep.project.text import tree as yaml_tree

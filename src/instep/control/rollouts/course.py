@@ -10,7 +10,7 @@ from typing import Any
 from instep.control.rollouts.machine import UNDONE, before
 from instep.errors import Blocked, InstepError
 from instep.model import Member, Rollout
-from instep.operations.kinds import RolloutStatus
+from instep.operations.values import RolloutStatus
 from instep.store.store import Store
 
 FREE: tuple[RolloutStatus, ...] = ("ready", "stopped", "halted", "partial", "done")

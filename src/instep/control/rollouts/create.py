@@ -16,7 +16,7 @@ from instep.control.selection.selections import WORDS
 from instep.errors import InstepError
 from instep.events import RolloutMoved
 from instep.model import Fit, Member, Rollout
-from instep.operations.kinds import MemberStatus
+from instep.operations.values import MemberStatus
 from instep.project.project import Project
 from instep.schema.changes.kinds import KINDS
 from instep.store.store import Store

@@ -22,7 +22,7 @@ from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
 from instep.events import RolloutApplied, RolloutMoved, RolloutTakenBack
 from instep.model import Member, Rollout, RunOutcome
-from instep.operations.kinds import MemberStatus, RolloutStatus
+from instep.operations.values import MemberStatus, RolloutStatus
 from instep.store.store import Store
 
 MemberCallback = Callable[[Member], None]

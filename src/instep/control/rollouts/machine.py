@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from instep.control.rollouts.gates import Gates, halts
 from instep.model import Member
-from instep.operations.kinds import MemberStatus, RolloutStatus
+from instep.operations.values import MemberStatus, RolloutStatus
 
 if TYPE_CHECKING:
-    from instep.control.queries.rollouts import RolloutMember
+    from instep.control.queries.decisions import RolloutMember
 
 MOVES: Mapping[MemberStatus, frozenset[MemberStatus]] = {
     "waiting": frozenset({"running", "already", "blocked", "skipped"}),

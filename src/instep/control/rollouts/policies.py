@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from instep.control.resources.resources import Resources
 from instep.control.rollouts.patch import CompatibilityLine
 from instep.project.project import Project
-from instep.project.sections.foreign_settings import CHOOSERS
+from instep.project.sections.policies import CHOOSERS
 from instep.schema.policy.presets import preset_named
 
 

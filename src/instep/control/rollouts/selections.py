@@ -19,7 +19,7 @@ from instep.control.selection.selections import (
 from instep.control.selection.selections import SwitchStep as Turn
 from instep.errors import InstepError
 from instep.events import SelectionChanged
-from instep.operations.kinds import Verb
+from instep.operations.values import Verb
 from instep.project.project import Project
 from instep.schema.selection.overrides import Switch
 from instep.schema.selection.selection import column_is_on, hashed, is_on

@@ -11,7 +11,7 @@ from typing import Any
 from instep.control.selection.coming import Addition, Coming
 from instep.control.selection.selections import SwitchedConnection
 from instep.model import Review
-from instep.operations.kinds import ReviewStatus
+from instep.operations.values import ReviewStatus
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import ColumnAdded, SchemaAdded, TableAdded
 from instep.schema.policy.new_objects import Object

@@ -9,8 +9,15 @@ from typing import Any
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import Ref
-from instep.schema.planning.projection import ColumnRead, TableRead, pair_tables
-from instep.schema.planning.reread import LoadedColumn, ReselectedColumn, is_read_again, turned
+from instep.schema.planning.projection import (
+    ColumnRead,
+    LoadedColumn,
+    ReselectedColumn,
+    TableRead,
+    is_read_again,
+    pair_tables,
+    turned,
+)
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on

@@ -13,7 +13,7 @@ from typing import Literal
 from instep.control.selection.listing import Listed, listed
 from instep.control.selection.selections import SwitchedConnection, SwitchTarget, check
 from instep.errors import Blocked, SchemaError
-from instep.operations.kinds import Verb
+from instep.operations.values import Verb
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.planning.naming import Naming, assign, unusable
 from instep.schema.selection.overrides import Handling, handling

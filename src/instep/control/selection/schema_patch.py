@@ -10,7 +10,7 @@ from instep.control.selection.listing import Listed, listed
 from instep.control.selection.schema_config import SchemaConfig, SyncMode, TableConfig
 from instep.control.selection.selections import SwitchedConnection, SwitchStep, SwitchTarget, existing_switches, turning
 from instep.errors import Blocked, InstepError
-from instep.operations.kinds import Verb
+from instep.operations.values import Verb
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.overrides import Handling, Switch, handling
 from instep.suggest import did_you_mean

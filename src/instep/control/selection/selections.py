@@ -10,13 +10,13 @@ from instep.control.reviews import answer
 from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
 from instep.model import Review
-from instep.operations.kinds import Answer, Verb
+from instep.operations.values import Answer, Verb
 from instep.project.documents import value_at
 from instep.project.project import Project
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Unknown
-from instep.schema.planning.reread import is_read_again
+from instep.schema.planning.projection import is_read_again
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, bind, with_switches
 from instep.schema.selection.pii import by_name

@@ -10,10 +10,18 @@ from itertools import count
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
 from instep.destinations.delta.change import DeltaCommit, begin
-from instep.destinations.delta.objects import ObjectWarehouse
-from instep.destinations.delta.partition import fault, guards, terms
 from instep.destinations.delta.rewrite import again
-from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
+from instep.destinations.delta.shape import (
+    BEFORE,
+    DeltaField,
+    fault,
+    first_fields,
+    guards,
+    new_field,
+    promoted,
+    schema_string,
+    terms,
+)
 from instep.destinations.delta.table_state import (
     DeltaTableState,
     ParkedField,
@@ -25,7 +33,7 @@ from instep.destinations.delta.table_state import (
     state_in,
     with_stored,
 )
-from instep.destinations.delta.warehouse import DeltaFacet, Folders, Warehouse, now_ms
+from instep.destinations.delta.warehouse import DeltaFacet, Folders, ObjectWarehouse, Warehouse, now_ms
 from instep.destinations.iceberg.evolve import spark_sql
 from instep.destinations.shared import Reshaped, landed
 from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve

@@ -7,28 +7,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from instep.destinations.base import LoadState, Ref, StagingTarget, TableSize
-from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
-from instep.destinations.delta import partition
+from instep.destinations.connection_test import COMMIT, check_writable, checks_of, scratch, scratch_file
+from instep.destinations.delta import shape as partition
 from instep.destinations.delta.ddl import CAPABILITIES, DeltaDdl, statements
 from instep.destinations.delta.files import io_of
-from instep.destinations.delta.fill import DeltaFills
+from instep.destinations.delta.fill import DeltaFills, DeltaRestoredValues
 from instep.destinations.delta.keep import DeltaClones, DeltaRetention
-from instep.destinations.delta.maintain import DeltaMaintenance
-from instep.destinations.delta.merge import DeltaMerges
-from instep.destinations.delta.objects import ObjectWarehouse
-from instep.destinations.delta.promote import DeltaRestoredValues
-from instep.destinations.delta.restore import DeltaSavepoints
+from instep.destinations.delta.load import DeltaMerges
+from instep.destinations.delta.maintain import DeltaMaintenance, DeltaSavepoints
 from instep.destinations.delta.rows import DeltaRows
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.table_state import DeltaTableState, find, not_ours, require
-from instep.destinations.delta.warehouse import DeltaFacet, Folders, Warehouse, local_root
+from instep.destinations.delta.warehouse import DeltaFacet, Folders, ObjectWarehouse, Warehouse, local_root
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
-from instep.destinations.writable import check_writable
 from instep.errors import DestinationError
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.catalog.layout import TableLayout
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm, TableLayout
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.guard import Guards

@@ -13,8 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.delta.log import Action, encoded, place_of
-from instep.destinations.delta.partition import is_one_of, partitioning, texts, values_of
-from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
+from instep.destinations.delta.shape import (
+    FIELD_ID,
+    DeltaField,
+    arrow_type,
+    file_schema,
+    is_one_of,
+    partitioning,
+    texts,
+    values_of,
+)
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError

@@ -1,27 +1,37 @@
 # ruff: noqa: S608 - columns are numbered
-"""Brings values into rows that have none: they meet the staged values by key, their files are rewritten."""
+"""Brings values into rows that have none: they meet the staged values by key, their files are rewritten.
+
+Values that were kept as JSON beside a table's rows, taken out into columns of their own: one commit.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.delta import shape
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.engine import as_table, engine, fields_by_name, run, staged_rows, table_rows
+from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.rewrite import RowEdit, edited
+from instep.destinations.delta.rows import as_table, engine, fields_by_name, run, staged_rows, table_rows
+from instep.destinations.delta.shape import BEFORE, arrow_type
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
 from instep.destinations.delta.warehouse import DeltaFacet
-from instep.destinations.notes import merged
+from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.rows import merged
 from instep.destinations.sql.records import MOST_IDS
 from instep.errors import DestinationError
+from instep.stage.conform import compact_json
+from instep.stage.field_metadata import limited
+from instep.stage.overflow import from_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,3 +131,94 @@ class DeltaFills(DeltaFacet):
         weight = sum(int(f["size"]) for f in change.add)
         on_progress(filled, weight)
         return Filled(filled, len(change.remove), weight)
+
+
+def _promoted_rows(state: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: str) -> tuple[RowEdit, int]:
+    """Only rows without a value that have an object are looked at."""
+    names = [extra, *columns]
+    lacks = " OR ".join(f"c{i} IS NULL" for i in range(1, len(names)))
+    with engine() as db:
+        db.register("t", table_rows(state, names))
+        rows = as_table(db, f"SELECT * FROM t WHERE c0 IS NOT NULL AND ({lacks})")
+    objects: list[dict[str, Any]] = [json.loads(text) for text in rows.column(0).to_pylist()]
+    got: list[set[str]] = [set() for _ in objects]
+    plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields_by_name(state, list(columns))])
+    schema = shape.limited(plain, (f.name for f in state.by))
+    values, invalid_values = dict[str, Any](), 0
+    for place, (name, overflow) in enumerate(columns.items(), 1):
+        kind = schema.field(name).type
+        old = rows.column(place).cast(kind).combine_chunks()
+        lack = old.is_null().to_pylist()
+        texts = overflow.texts([o.get(overflow.name) if n else None for o, n in zip(objects, lack, strict=True)])
+        done = limited(from_texts(texts, overflow.type, kind), schema.field(name))
+        invalid_values += len(done.invalid_values)
+        order = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
+        values[name] = pa.concat_arrays([old, done.values]).take(pa.array(order))
+        for row, valid in enumerate(done.values.is_valid().to_pylist()):
+            got[row] |= {overflow.name} if valid else set()
+    left = [{k: v for k, v in o.items() if k not in out} for o, out in zip(objects, got, strict=True)]
+    values[extra] = pa.array([compact_json(o) if o else None for o in left], pa.large_string())
+    keep = pa.array(np.flatnonzero([bool(out) for out in got]))
+    at = np.stack([rows.column(c).take(keep).to_numpy().astype(np.int64) for c in ("f", "p")], axis=1)
+    return RowEdit(at, pa.table(values).take(keep)), invalid_values
+
+
+def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
+    """Return what columns were called in an older version; None if one was not there."""
+    then = {f.physical: f.name for f in before.columns}
+    now = {f.name: f.physical for f in state.columns}
+    found = [then[now[n]] for n in names if now[n] in then]
+    return found if len(found) == len(names) else None
+
+
+def _lost(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...], then: list[str]) -> RowEdit:
+    """Return the rows without a value that had one, by key, and that value."""
+    last = len(names) - 1
+    same = " AND ".join(f"t.c{i} = o.c{i}" for i in range(last))
+    with engine() as db:
+        db.register("was", table_rows(before, then))
+        run(db, f"CREATE TEMP TABLE o AS SELECT * FROM was WHERE c{last} IS NOT NULL")
+        db.register("t", table_rows(state, names))
+        rows = as_table(db, f"SELECT t.f, t.p, o.c{last} FROM t JOIN o ON {same} WHERE t.c{last} IS NULL")
+    at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
+    return RowEdit(at, rows.select([2]).rename_columns([names[last]]))
+
+
+class DeltaRestoredValues(DeltaFacet):
+    """Values that were kept aside come back into their columns."""
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """Bring kept values into columns, in one commit."""
+        table_state = require(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        state = table_state.state()
+        if state is None or extra not in table_state.record.table.by_name:
+            return Promoted()
+        edit, invalid_values = _promoted_rows(table_state, columns, extra)
+        if len(edit.at):
+            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+            change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
+            edited(change, [edit], (), commit)
+            change.land("UPDATE", own, self.warehouse)
+        crashpoint("promote.committed")
+        return Promoted(len(edit.at), invalid_values)
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are
+        read."""
+        table_state = require(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        key, state = table_state.record.table.key, table_state.state()
+        made = next(f for f in table_state.columns if f.name == column)
+        before = version_before(table_state, int(made.facts[BEFORE])) if BEFORE in made.facts else None
+        names = _names_then(table_state, before, (*key, column)) if before else None
+        if not key or before is None or names is None or state is None:
+            return 0
+        edit = _lost(table_state, before, (*key, column), names)
+        if not len(edit.at):
+            return 0
+        own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+        change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
+        edited(change, [edit], (), commit)
+        change.land("UPDATE", own, self.warehouse)
+        return len(edit.at)

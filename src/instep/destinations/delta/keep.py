@@ -16,9 +16,8 @@ from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import io_of, path_of
 from instep.destinations.delta.log import Action, DeltaLog
-from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require, state_at, with_stored
-from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
+from instep.destinations.delta.warehouse import DeltaFacet, ObjectWarehouse, Warehouse
 from instep.destinations.shared import landed
 from instep.destinations.sql.evolve import latest
 from instep.errors import Conflict, DestinationError, InstepError

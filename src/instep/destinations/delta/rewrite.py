@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from instep.destinations.base import Commit, PartChange
-from instep.destinations.casts import cast_all
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import as_type, rows_in, write
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
 from instep.destinations.delta.table_state import DeltaTableState
+from instep.destinations.rows import cast_all
 from instep.destinations.sql.evolve import ColumnOrigin, latest
 from instep.errors import IllegalChange
 from instep.stage.casts.cast import cast

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from instep.destinations.base import LoadState, Ref
 from instep.destinations.delta.log import Action, DeltaLog, DeltaSnapshot, place_of, rows_of
-from instep.destinations.delta.partition import alone
 from instep.destinations.delta.shape import (
     DeltaField,
+    alone,
     bare,
     data_type,
     fields_of,

@@ -1,34 +1,45 @@
 # ruff: noqa: S608 - names are quoted or ours, values are parameters
-"""Executes the steps of one table, all of them in one transaction with the record of what they lead to."""
+"""Executes the steps of one table, all of them in one transaction with the record of what they lead to.
+
+Views of ours in the file: the text that the file tells of each is on record, so that another's is known for one.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.casts import cast_all
 from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.records import (
+    arrow_type,
+    as_it_is,
+    begun,
+    check_names,
+    comments,
     dropped,
     find,
     is_taken,
     not_ours,
+    physical,
     prepare,
     put,
     put_dropped,
     remove,
     remove_dropped,
     require,
+    sql_type,
+    types_of,
 )
-from instep.destinations.duckdb.shape import arrow_type, as_it_is, check_names, comments, physical, sql_type, types_of
-from instep.destinations.duckdb.views import apart
+from instep.destinations.rows import cast_all
 from instep.destinations.sql.alter import (
     PARKED,
+    SCHEMA,
     evolved,
     gone,
     hide_column,
@@ -44,11 +55,13 @@ from instep.destinations.sql.alter import (
 from instep.destinations.sql.evolve import ColumnOrigin, evolve
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record, load, numbered
+from instep.destinations.sql.shape import Physical
 from instep.destinations.types import DUCKDB_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Json
 from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.planning.aliases import View, carried
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.step import Step
 
@@ -288,3 +301,122 @@ class DuckDbDdl(DuckDbFacet):
             session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")
             remove_dropped(session, old)
             put(session, load(ref, commit.fence, old.text))
+
+
+_TEXTS = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_name = ? AND NOT internal"
+
+
+@dataclass(frozen=True)
+class _RecordedView:
+    """A view on record: the types of its columns when it was made, and what the file told of it then."""
+
+    view: View
+    types: tuple[str, ...]
+    text: str
+
+
+def _table(session: DuckDbSession) -> str:
+    return session.name(SCHEMA, "views")
+
+
+def _recorded_views(session: DuckDbSession) -> dict[Ref, _RecordedView]:
+    """Return the views on record that stand as they were made."""
+    if not begun(session, "views"):
+        return {}
+    rows = session.run(f"SELECT namespace, name, record FROM {_table(session)}")
+    if not rows:
+        return {}
+    texts = {(schema, name): text for schema, name, text in session.run(_TEXTS, [session.catalog])}
+    found = {}
+    for schema, name, record in rows:
+        document = json.loads(record)
+        columns = tuple((a, b) for a, b in document["columns"])
+        view = View((schema, name), (document["table"][0], document["table"][1]), columns, document["owner"])
+        if texts.get(view.ref) == document["text"]:
+            found[view.ref] = _RecordedView(view, tuple(document["types"]), document["text"])
+    return found
+
+
+def views(session: DuckDbSession) -> dict[Ref, View]:
+    """Return all that are ours."""
+    return {ref: recorded.view for ref, recorded in _recorded_views(session).items()}
+
+
+def not_views(session: DuckDbSession) -> dict[Ref, tuple[Physical, ...]]:
+    """Return what there is beside our views: the columns of tables, and of views that others have made."""
+    hidden = _recorded_views(session)
+    return {ref: columns for ref, columns in physical(session).items() if ref not in hidden}
+
+
+def _is_taken(session: DuckDbSession, ref: Ref) -> bool:
+    wanted = (ref[0].casefold(), ref[1].casefold())
+    return any((r[0].casefold(), r[1].casefold()) == wanted for r in physical(session))
+
+
+def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
+    for ref in refs:
+        session.run(f"DROP VIEW {session.name(*ref)}")
+        session.run(f"DELETE FROM {_table(session)} WHERE namespace = ? AND name = ?", ref)
+
+
+def _write(session: DuckDbSession, view: View, before: _RecordedView | None) -> None:
+    """By the table's columns as they are; nothing that is already so."""
+    there = {p.name: p.type for p in physical(session).get(view.table, ())}
+    columns = tuple((name, column) for name, column in view.columns if column in there)
+    made = View(view.ref, view.table, columns, view.owner)
+    types = tuple(there[column] for _, column in columns)
+    if not columns or (before is not None and (before.view, before.types) == (made, types)):
+        return
+    if before is not None:
+        _drop(session, [view.ref])
+    shown = ", ".join(q(c) if n == c else f"{q(c)} AS {q(n)}" for n, c in columns)
+    # DuckDB looks for the table beside the view; with its schema it would be ambiguous in a file of the schema's name
+    session.run(f"CREATE VIEW {session.name(*view.ref)} AS SELECT {shown} FROM {q(view.table[1])}")
+    [text] = [t for s, n, t in session.run(_TEXTS, [session.catalog]) if (s, n) == view.ref]
+    document = {"table": view.table, "columns": columns, "owner": view.owner, "types": types, "text": text}
+    session.run(f"INSERT INTO {_table(session)} VALUES (?, ?, ?)", [*view.ref, json.dumps(document)])
+
+
+def apart(session: DuckDbSession, table: Ref) -> Callable[[Sequence[Step]], None]:
+    """Take the views of a table away while it is altered in this transaction; what it answers puts those back, in
+    the same transaction, that something is left of once the table has been through the steps."""
+    mine = [view for view in views(session).values() if view.table == table]
+    _drop(session, [view.ref for view in mine])
+
+    def put_back(steps: Sequence[Step]) -> None:
+        for moved in (carried(view, steps) for view in mine):
+            if moved is not None:
+                _write(session, moved, None)
+
+    return put_back
+
+
+class DuckDbViews(DuckDbFacet):
+    """Views of ours."""
+
+    why_none = ""
+
+    def all(self) -> dict[Ref, View]:
+        """Return all that are ours."""
+        with self.file.reading() as session:
+            return views(session) if session else {}
+
+    def put(self, view: View, fence: int) -> None:
+        """Make or change a view by its table's columns as they are now; Fenced if a later run has claimed the table."""
+        with self.file.writing() as session:
+            prepare(session)
+            record = find(session, view.table)
+            if record is None:
+                return
+            record.check(fence)
+            recorded = _recorded_views(session)
+            if view.ref not in recorded and _is_taken(session, view.ref):
+                raise Conflict(
+                    f"{named(view.ref)} exists and is not ours", hint="rename it, or do without the old name"
+                )
+            _write(session, view, recorded.get(view.ref))
+
+    def drop(self, ref: Ref) -> None:
+        """Nothing if there is no view of ours of this name."""
+        with self.file.writing() as session:
+            _drop(session, [ref] if ref in _recorded_views(session) else [])

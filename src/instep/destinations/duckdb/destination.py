@@ -7,21 +7,29 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from instep.destinations.base import LoadState, Ref, StagingTarget, TableSize
-from instep.destinations.connection_test import COMMIT, checks_of, scratch, scratch_file
+from instep.destinations.connection_test import COMMIT, check_writable, checks_of, scratch, scratch_file
 from instep.destinations.duckdb import ddl
-from instep.destinations.duckdb.ddl import CAPABILITIES, DuckDbDdl
+from instep.destinations.duckdb.ddl import CAPABILITIES, DuckDbDdl, DuckDbViews, not_views
 from instep.destinations.duckdb.file import DatabaseFile, DuckDbConfig
 from instep.destinations.duckdb.keep import DuckDbClones, DuckDbRetention
 from instep.destinations.duckdb.load import DuckDbLoads
-from instep.destinations.duckdb.promote import DuckDbFills
-from instep.destinations.duckdb.records import dropped, every, find, not_ours, remove_dropped, require, twin
-from instep.destinations.duckdb.rows import DuckDbRows
-from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, sql_type
-from instep.destinations.duckdb.views import DuckDbViews, not_views
+from instep.destinations.duckdb.records import (
+    arrow_schema,
+    as_it_is,
+    comments,
+    dropped,
+    every,
+    find,
+    not_ours,
+    remove_dropped,
+    require,
+    sql_type,
+    twin,
+)
+from instep.destinations.duckdb.rows import DuckDbFills, DuckDbRows
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.destinations.sql.alter import SCHEMA
 from instep.destinations.sql.ddl import SqlDialect
-from instep.destinations.writable import check_writable
 from instep.model import Check
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import TableRemoved

@@ -10,10 +10,9 @@ from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.duckdb.ddl import make, with_types
 from instep.destinations.duckdb.file import DuckDbFacet, DuckDbSession
 from instep.destinations.duckdb.load import loading, rows
-from instep.destinations.duckdb.records import dropped, find, prepare, put, remove, remove_dropped
-from instep.destinations.duckdb.shape import physical
+from instep.destinations.duckdb.records import dropped, find, physical, prepare, put, remove, remove_dropped
 from instep.destinations.sql.alter import named, now_ms, parked
-from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
+from instep.destinations.sql.evolve import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 

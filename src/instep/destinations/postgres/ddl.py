@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.postgres.dependants import refuse
-from instep.destinations.postgres.index import index, reindex
+from instep.destinations.postgres.dependants import index, refuse, reindex
 from instep.destinations.postgres.records import (
     dropped,
     find,
@@ -22,9 +21,8 @@ from instep.destinations.postgres.records import (
     remove_dropped,
     require,
 )
-from instep.destinations.postgres.rewrite import converted, rewrite
 from instep.destinations.postgres.server import PostgresFacet, PostgresSession, literal
-from instep.destinations.postgres.shape import RESERVED, check_names, data_type, relations, sql_type
+from instep.destinations.postgres.shape import RESERVED, check_names, converted, data_type, relations, rewrite, sql_type
 from instep.destinations.sql.alter import (
     MOVING,
     PARKED,

@@ -12,9 +12,8 @@ from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import remove_uncommitted_files
 from instep.destinations.postgres.keep import PostgresClones, PostgresRetention
 from instep.destinations.postgres.load import PostgresLoads
-from instep.destinations.postgres.promote import PostgresFills
 from instep.destinations.postgres.records import dropped, every, find, not_ours, remove_dropped, require
-from instep.destinations.postgres.rows import PostgresRows
+from instep.destinations.postgres.rows import PostgresFills, PostgresRows
 from instep.destinations.postgres.server import PostgresServer, PostgresServerConfig
 from instep.destinations.postgres.shape import arrow_schema, data_type, relation_bytes, relations, sql_type
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.postgres.ddl import make, with_types
-from instep.destinations.postgres.dependants import dependants
-from instep.destinations.postgres.index import index
+from instep.destinations.postgres.dependants import dependants, index
 from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, prepare, put, remove, remove_dropped
 from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession
 from instep.destinations.postgres.shape import relations
 from instep.destinations.sql.alter import named, now_ms, parked
-from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
+from instep.destinations.sql.evolve import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.postgres.ddl import definitions, describe, park, with_types
-from instep.destinations.postgres.dependants import copy_rights, is_plain
-from instep.destinations.postgres.index import INDEX, index, loosen, proves_unique
+from instep.destinations.postgres.dependants import INDEX, copy_rights, index, is_plain, loosen, proves_unique
 from instep.destinations.postgres.ingest import Staging, plain_reader, rows_of, whole
 from instep.destinations.postgres.records import find, prepare, put, require
 from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession, literal

@@ -2,6 +2,8 @@
 
 Every transaction says for itself what it needs (a pooler may give each one another session), has a lock timeout, and
 notes its number: if the answer to its COMMIT is lost, the server is asked what became of it.
+
+Arrow over the server's connection. The driver has no clock of its own: whoever waits for it waits with patience.
 """
 
 from __future__ import annotations
@@ -12,23 +14,23 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 import psycopg
+import pyarrow as pa
 from adbc_driver_manager import Error as ArrowError
+from adbc_driver_manager.dbapi import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
-from instep.stage.libpq import opened, proof_of_password
-from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Silence, patient
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Patience, Silence, opened, patient, proof_of_password
 
 T = TypeVar("T")
 _REST = 1.0
@@ -384,3 +386,64 @@ class PostgresFacet:
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
+
+
+class Arrow:
+    """A connection; what uses it is called through `call`, which raises Silence."""
+
+    def __init__(self, connection: Connection, patience: Patience) -> None:
+        self.connection, self._patience = connection, patience
+
+    def call(self, act: Callable[[], T]) -> T:
+        return self._patience.call(act)
+
+    def rows(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
+        """Return what a query answers."""
+        return self._patience.each(self._batches(sql))
+
+    def _batches(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql)
+            yield from cursor.fetch_record_batch()
+
+    def append(self, schema: str, table: str, rows: pa.RecordBatchReader) -> None:
+        """COPY of the rows into a table that is there; committed. A batch that is taken is a word of the server."""
+
+        def watched() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                self._patience.restart()
+                yield batch
+
+        def copy() -> None:
+            with self.connection.cursor() as cursor:
+                taken = pa.RecordBatchReader.from_batches(rows.schema, watched())
+                cursor.adbc_ingest(table, taken, mode="append", db_schema_name=schema)
+                self.connection.commit()
+
+        self.call(copy)
+
+    def close(self) -> None:
+        self._patience.close(self.connection.close)
+
+
+def open_arrow(info: str, silence: float) -> Arrow:
+    """`info`: libpq keywords. `silence`: how many seconds the server may say nothing, 0: for ever."""
+    from adbc_driver_postgresql import dbapi
+
+    return Arrow(dbapi.connect(info), Patience(silence))
+
+
+def answers(arrow: Arrow) -> bool:
+    """Return whether the server is still there."""
+
+    def ask() -> None:
+        with arrow.connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchall()
+        arrow.connection.rollback()
+
+    try:
+        arrow.call(ask)
+    except (ArrowError, Silence):
+        return False
+    return True

@@ -28,6 +28,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/declare-rename",
     request=DeclareRenameRequest,
-    work="instep.sync.operations.declare_rename:DeclareRename",
+    work="instep.sync.schema_changes.declare_column_rename:DeclareRename",
     job=JobPolicy(attempts=1),
 )

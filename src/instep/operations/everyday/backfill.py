@@ -24,7 +24,7 @@ SPEC = OperationSpec(
     route="POST /connections/{connection}/backfills",
     request=BackfillRequest,
     result="instep.sync.progress:SyncReport",
-    work="instep.sync.run_work:BackfillTable",
+    work="instep.sync.runs:BackfillTable",
     starts_engine=True,
     job=JobPolicy(attempts=5, runs_while_paused=False, shared=True),
 )

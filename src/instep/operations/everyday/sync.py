@@ -29,7 +29,7 @@ SPEC = OperationSpec(
     route="POST /connections/{connection}/sync",
     request=SyncRequest,
     result="instep.sync.progress:SyncReport",
-    work="instep.sync.run_work:Sync",
+    work="instep.sync.runs:Sync",
     starts_engine=True,
     job=JobPolicy(attempts=5, runs_while_paused=False, shared=True),
 )

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from instep.operations.kinds import ObjectKind
 from instep.operations.spec import ImmediateRequest, ImmediateSpec, Role
-from instep.operations.values import LeadsTo, Length, Name
+from instep.operations.values import LeadsTo, Length, Name, ObjectKind
 
 Document = Annotated[dict[str, Any], LeadsTo("spec")]
 Tags = Annotated[tuple[Name, ...], Length(0, 100), LeadsTo("name")]

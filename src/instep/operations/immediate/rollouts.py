@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from instep.operations.kinds import Verb
 from instep.operations.spec import ImmediatePart, ImmediateRequest, ImmediateSpec
-from instep.operations.values import LeadsTo, Length, Name, NameList, NumberRange, Reason
+from instep.operations.values import LeadsTo, Length, Name, NameList, NumberRange, Reason, Verb
 
 SIZES = ("1", "10%", "rest")
 """The waves of a rollout unless it says otherwise."""

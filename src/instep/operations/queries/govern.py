@@ -1,13 +1,15 @@
-"""The whole server: the audit log, and what became of notifications."""
+"""The whole server: the audit log, and what became of notifications.
+
+API keys, and the key of a request.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from instep.operations.kinds import DeliveryStatus
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import Name, NumberRange
+from instep.operations.values import DeliveryStatus, Name, NumberRange
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,24 @@ class GetChannelState(Query):
 
     name: Name
     """The channel."""
+
+
+@dataclass(frozen=True)
+class ListKeys(Query):
+    """List API keys by id."""
+
+
+@dataclass(frozen=True)
+class GetKey(Query):
+    """Return one API key, without its secrets."""
+
+    key: Name
+    """The key's id, k-..."""
+
+
+@dataclass(frozen=True)
+class GetMe(Query):
+    """Return the API key of this request."""
 
 
 SPECS = (
@@ -92,5 +112,32 @@ SPECS = (
         query=GetChannelState,
         result="instep.control.queries.govern:ChannelState",
         work="instep.control.queries.govern:ChannelLookup",
+    ),
+    QuerySpec(
+        "list_keys",
+        role="admin",
+        route="GET /keys",
+        query=ListKeys,
+        result="instep.store.server.api_keys:ApiKey",
+        work="instep.control.queries.govern:KeyList",
+        paged=True,
+        whole=True,
+    ),
+    QuerySpec(
+        "get_key",
+        role="admin",
+        route="GET /keys/{key}",
+        query=GetKey,
+        result="instep.store.server.api_keys:ApiKey",
+        work="instep.control.queries.govern:KeyLookup",
+        whole=True,
+    ),
+    QuerySpec(
+        "get_me",
+        role="viewer",
+        route="GET /me",
+        query=GetMe,
+        result="instep.control.queries.govern:KeyOfRequest",
+        work="instep.control.queries.govern:OwnKeyLookup",
     ),
 )

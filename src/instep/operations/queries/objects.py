@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from instep.operations.kinds import ObjectKind
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import LeadsTo, Length, Name
+from instep.operations.values import LeadsTo, Length, Name, ObjectKind
 
 Text = Annotated[str, Length(0, 200), LeadsTo("name")]
 

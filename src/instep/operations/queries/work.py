@@ -1,13 +1,51 @@
-"""Work of a connection that waits, runs or is over."""
+"""Connections, and how each fares.
+
+Work of a connection that waits, runs or is over.
+
+The scheduled detection of schema changes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from instep.operations.kinds import BackfillStatus, JobStatus
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import Length, Name, NameList
+from instep.operations.values import BackfillStatus, JobStatus, LeadsTo, Length, Name, NameList
+
+Text = Annotated[str, Length(0, 200), LeadsTo("name")]
+
+
+@dataclass(frozen=True)
+class ListConnections(Query):
+    """List connections by name."""
+
+    tag: Text | None = None
+    """Only connections with this tag."""
+    search: Text | None = None
+    """Only names that contain this text."""
+
+
+@dataclass(frozen=True)
+class GetConnection(Query):
+    """Return one connection with its pauses."""
+
+    connection: Name
+    """The connection."""
+
+
+@dataclass(frozen=True)
+class ListStatus(Query):
+    """How every connection stands, by name."""
+
+
+@dataclass(frozen=True)
+class GetStatus(Query):
+    """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
+    the state of a source's log: the server opens no source."""
+
+    connection: Name
+    """The connection."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +117,52 @@ class GetQueuedJob(Query):
     """The job's id, j-..., or a unique prefix of it."""
 
 
+@dataclass(frozen=True)
+class GetDetector(Query):
+    """Return the status of scheduled detection (running, waiting, off, or disabled after a problem) and the counts of
+    the last detection."""
+
+    connection: Name
+    """The connection."""
+
+
 SPECS = (
+    QuerySpec(
+        "list_connections",
+        role="viewer",
+        route="GET /connections",
+        query=ListConnections,
+        result="instep.control.queries.work:ConnectionSummary",
+        work="instep.control.queries.work:ConnectionList",
+        paged=True,
+    ),
+    QuerySpec(
+        "get_connection",
+        role="viewer",
+        route="GET /connections/{connection}",
+        query=GetConnection,
+        result="instep.control.queries.work:ConnectionDetails",
+        work="instep.control.queries.work:ConnectionLookup",
+    ),
+    QuerySpec(
+        "list_status",
+        role="viewer",
+        route="GET /status",
+        query=ListStatus,
+        result="instep.bootstrap.status:ConnectionStatus",
+        work="instep.bootstrap.status:StatusList",
+        paged=True,
+        page_size=50,
+        largest_page=100,
+    ),
+    QuerySpec(
+        "get_status",
+        role="viewer",
+        route="GET /connections/{connection}/status",
+        query=GetStatus,
+        result="instep.bootstrap.status:ConnectionStatus",
+        work="instep.bootstrap.status:StatusLookup",
+    ),
     QuerySpec(
         "list_backfills",
         role="viewer",
@@ -114,5 +197,13 @@ SPECS = (
         query=GetQueuedJob,
         result="instep.model:Job",
         work="instep.control.queries.work:JobDetails",
+    ),
+    QuerySpec(
+        "get_detector",
+        role="viewer",
+        route="GET /connections/{connection}/detector",
+        query=GetDetector,
+        result="instep.control.queries.work:DetectorDetails",
+        work="instep.control.queries.work:DetectorLookup",
     ),
 )

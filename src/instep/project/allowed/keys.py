@@ -39,16 +39,16 @@ from instep.project.sections import (
     channels,
     connector,
     detector,
-    file_options,
+    file_settings,
     jdbc,
-    limits,
     models,
     policies,
     reach,
+    schedule,
     sources,
     tables,
 )
-from instep.project.sections.folders import Shelves
+from instep.project.sections.file_settings import Shelves
 from instep.project.sections.values import Section
 from instep.project.text.tree import Path
 
@@ -118,7 +118,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
     sources.FilesSourceSection: {
         "path": PLACE, "tables": NAMES, "options": PARTS, "metadata": SETTING, "properties": STORE, "settle": SETTING,
     },
-    file_options.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key"),
+    file_settings.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key"),
     jdbc.JdbcServer: {
         "subprotocol": KeyReach("databases that are known here", subprotocol, address=True),
         "url": KeyReach("a server of a database that is known here, by TCP; no file, no directory service", jdbc_url,
@@ -200,8 +200,8 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "sql": KeyReach("folders and files on a shelf", files), "dialect": SETTING},
     models.ProtectSection: _each(NAMES, "mode names values sample allow"),
     models.LogSection: {"slot": NAMES, "publication": NAMES},
-    limits.BackfillSection: _each(SETTING, "max_bytes max_minutes window timezone"),
-    limits.MaintainSection: _each(SETTING, "target_file_size min_files delete_ratio keep_snapshots max_snapshot_age "
+    schedule.BackfillSection: _each(SETTING, "max_bytes max_minutes window timezone"),
+    schedule.MaintainSection: _each(SETTING, "target_file_size min_files delete_ratio keep_snapshots max_snapshot_age "
                                            "orphan_age after_sync max_minutes"),
     channels.Notify: _NOTICE,
 }  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from instep.project.sections.foreign_settings import Handling
 from instep.project.sections.names import exact
+from instep.project.sections.policies import Handling
 from instep.project.sections.values import Section
 
 SALT = "${env:INSTEP_SALT}"

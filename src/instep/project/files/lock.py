@@ -11,7 +11,7 @@ import yaml
 
 from instep.errors import ProjectError
 from instep.project.documents import check_name
-from instep.schema.contracts.lock import FORMAT_VERSION
+from instep.schema.contracts.contract import FORMAT_VERSION
 
 FOLDER = "schemas"
 _AGAIN = "write a new one with `instep schema lock`"

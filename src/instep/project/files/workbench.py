@@ -17,8 +17,7 @@ from instep.errors import ProjectError
 from instep.project.files.policy_files import read_policy
 from instep.project.load import FILE_NAME, load
 from instep.project.project import Project
-from instep.project.sections.foreign_settings import is_word
-from instep.project.sections.policies import PolicySection
+from instep.project.sections.policies import PolicySection, is_word
 from instep.schema.policy.presets import PRESETS
 
 CONNECTOR = "connector.py"

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
-from instep.project.sections.folders import CONNECTORS
+from instep.project.sections.file_settings import CONNECTORS
 from instep.project.sections.values import Environment, Patterns, Properties, Seconds, Section, Text
 
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}

@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
-from instep.project.sections.jdbc_address import address, check_options, check_url, subprotocol_of
-from instep.project.sections.jdbc_dialects import dialect_of
+from instep.project.sections.jdbc_address import address, check_options, check_url, dialect_of, subprotocol_of
 from instep.project.sections.reach import RowsPerSecond
 from instep.project.sections.values import (
     Port,

@@ -10,17 +10,23 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from instep.project.sections.channels import Channel, Egress, Notify, Route, ServerUrl
+from instep.project.sections.channels import (
+    Channel,
+    Egress,
+    LineageSection,
+    Notify,
+    RetentionSection,
+    Route,
+    ServerUrl,
+    TracesSection,
+)
 from instep.project.sections.detector import AppOptions, TableOptions
-from instep.project.sections.folders import SHELVES
-from instep.project.sections.foreign_settings import Backfilled, Handling, Propagation
-from instep.project.sections.limits import BackfillSection, MaintainSection
-from instep.project.sections.policies import PolicySection
+from instep.project.sections.file_settings import SHELVES
+from instep.project.sections.policies import Backfilled, Handling, PolicySection, Propagation
 from instep.project.sections.reach import Tls
-from instep.project.sections.schedule import schedule, time_zone
+from instep.project.sections.schedule import BackfillSection, MaintainSection, schedule, time_zone
 from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableKeys, TableSettings
-from instep.project.sections.telemetry import LineageSection, RetentionSection, TracesSection
 from instep.project.sections.values import (
     SECRET_NAME,
     URL_PASSWORD,

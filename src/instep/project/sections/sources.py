@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from instep.project.sections.connector import ConnectorServer
 from instep.project.sections.detector import AppOptions, TableOptions
-from instep.project.sections.file_options import FileColumn, FileOptions, TableGlob
+from instep.project.sections.file_settings import FileColumn, FileOptions, TableGlob
 from instep.project.sections.jdbc import JdbcServer
 from instep.project.sections.reach import ServerSection, Tls, former
 from instep.project.sections.values import Patterns, Port, Properties, Seconds, Secret, Section, TablePattern, Text, Url

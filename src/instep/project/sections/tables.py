@@ -11,8 +11,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from instep.model import Deletes, Mode
 from instep.project.sections.policies import OverrideSection
 from instep.project.sections.values import SECRET_NAME, URL_PASSWORD, ColumnTypes, Seconds, Words, read_with
-from instep.schema.catalog.layout import sort_term
-from instep.schema.catalog.partition import partition_term
+from instep.schema.catalog.layout import partition_term, sort_term
 from instep.schema.policy.policy import InvalidValue
 from instep.schema.selection.selection import Pattern
 

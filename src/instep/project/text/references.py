@@ -2,18 +2,21 @@
 server keeps, `${secret:ID}`.
 
 They are kept as text and resolved where the value is used; a value that was resolved is never kept.
+
+Whether a file says something else than before: its times are asked first, its text only when they have moved.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from instep.errors import ProjectError
-from instep.project.text.watch import digest_of
 from instep.redaction import hide, is_plain, names_secret, note_referenced
 
 ENV_FILE = ".env"
@@ -165,3 +168,41 @@ def _env_value(text: str) -> str:
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return re.split(r"\s#", text, maxsplit=1)[0].rstrip()
+
+
+SETTLED = 2.0
+"""Seconds after which a file system's clock tells another writing apart from the last one."""
+
+
+class FileWatch:
+    """`digest` is that of the text that is known; "" for a file that is not there."""
+
+    def __init__(self, file: Path, digest: str) -> None:
+        self._file, self._digest = file, digest
+        self._stamp: tuple[int, ...] | None = None
+
+    def moved(self) -> bool:
+        """Return whether the text is another one than at the last look, or than the one that is known."""
+        stamp, now = _stamp(self._file), time.time()
+        if stamp is not None and stamp == self._stamp:
+            return False
+        settled = stamp is None or abs(now - stamp[0] / 1e9) > SETTLED
+        self._stamp = stamp if settled else None
+        before, self._digest = self._digest, digest_of(self._file)
+        return self._digest != before
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file, "" for one that cannot be read."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size

@@ -13,7 +13,7 @@ from datetime import datetime
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import ColumnRenamed, TableAdded, TableRemoved, TableRenamed
 from instep.schema.changes.kinds import Ref
-from instep.schema.planning.order import is_parked
+from instep.schema.planning.arrange import is_parked
 from instep.schema.planning.plan import StepGroup
 from instep.schema.planning.step import Step
 

@@ -1,12 +1,20 @@
-"""What a sync reads of each accepted table while changes may be held (always accepted ∩ selection)."""
+"""What a sync reads of each accepted table while changes may be held (always accepted ∩ selection).
+
+What was switched on, hashed, shown or given another type since a table was loaded last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.promotion import widens
+from instep.schema.catalog.types import Decimal, Float, Int, Json, String, parse
 from instep.schema.changes.diff import pair, pair_columns
+from instep.schema.changes.kinds import ColumnAdded
+from instep.schema.policy.policy import Policy, decide
 
 Ref = tuple[str, str]
 
@@ -82,3 +90,142 @@ def pair_tables(accepted: Iterable[Table], source: Catalog) -> dict[Ref, Table]:
     """Accepted (schema, name) to source table: by id, then by name, another table of that name included."""
     pairs = pair(Catalog.of(accepted), source)
     return {before.ref: after for before, after in (*pairs.same, *pairs.replaced)}
+
+
+What = Literal["on", "hashed", "clear", "waiting", "retyped"]
+"""`waiting`: to be hashed, in clear until the type of hashes is accepted. `retyped`: values that were loaded may be
+written otherwise now."""
+_NUMBERS = (Int, Decimal, Float)
+_TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumtext", "longtext"})
+
+
+@dataclass(frozen=True)
+class LoadedColumn:
+    """State of a column at the destination since its last load: `read` by it or left out, its values `hashed` or in
+    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known). `partial`: rows
+    that were loaded before the column came or was on, and have not changed since, lack its values."""
+
+    name: str
+    id: str | None = None
+    read: bool = True
+    hashed: bool = False
+    native: str = ""
+    type: str = ""
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class LoadedRules:
+    """Selection of a table's rows since its last load, its path at the source when that was said, and by which rules
+    they landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
+    digest of the salt of its hashes."""
+
+    where: str = ""
+    path: str = ""
+    deletes: str = ""
+    history: bool | None = None
+    salt: str = ""
+
+
+@dataclass(frozen=True)
+class ReselectedColumn:
+    """A column of an accepted table that is chosen otherwise than at the last load."""
+
+    table: Table
+    column: Column
+    what: What
+
+    @property
+    def path(self) -> str:
+        return f"{self.table.path}.{self.column.name}"
+
+    @property
+    def why(self) -> str:
+        return f"{self.path} is {self.what}"
+
+
+def loaded_columns(
+    read: TableRead, before: Sequence[LoadedColumn] = (), *, whole: bool = True, filled: Collection[str] = ()
+) -> tuple[LoadedColumn, ...]:
+    """Return the columns after a load of this read. One that is left out keeps the values that it had. `whole`: the
+    load had every row; the columns `filled` have a value in every row anyway."""
+    full = {c.column.name for c in read.columns} if whole or not before else filled
+    return tuple(_loaded(one, before, one.column.name not in full) for one in read.columns)
+
+
+def _holds_hashes(one: ColumnRead) -> bool:
+    """Hashes are text: while that type is not accepted, the table keeps what it has."""
+    return one.hashed and one.column.type == String()
+
+
+def _loaded(one: ColumnRead, before: Sequence[LoadedColumn], some: bool) -> LoadedColumn:
+    column, old = one.column, _known(before, one.column)
+    if one.source is not None:
+        partial = some and (old is None or old.partial or not old.read)
+        kinds = one.source.native, str(column.type)
+        return LoadedColumn(column.name, column.id, True, _holds_hashes(one), *kinds, partial)
+    old = old or LoadedColumn("", hashed=_holds_hashes(one))
+    return replace(old, name=column.name, id=column.id, read=False)
+
+
+def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedColumn, ...]:
+    """`before`, with those marked that this read leaves out: once its rows land, the table lacks values."""
+    out = {_known(before, one.column) for one in read.columns if one.source is None}
+    return tuple(replace(c, read=False) if c in out else c for c in before)
+
+
+def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
+    """Columns that were not there at the last load are no matter of selection."""
+    for one in read.columns:
+        old = _known(before, one.column)
+        if one.source is None or old is None:
+            continue
+        if one.hashed and not _holds_hashes(one):
+            if not old.hashed:
+                yield ReselectedColumn(read.table, one.column, "waiting")
+        elif old.hashed != one.hashed:
+            yield ReselectedColumn(read.table, one.column, "hashed" if one.hashed else "clear")
+        elif not old.read:
+            yield ReselectedColumn(read.table, one.column, "on")
+        elif _is_written_otherwise(one, old):
+            yield ReselectedColumn(read.table, one.column, "retyped")
+
+
+def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
+    """Return whether a value may arrive otherwise than at the last load, because the source's type is another one, or
+    the accepted type is. Numbers that get more room at once on both sides, and texts that do, are what they were (a
+    number as text need not be: `007`); what the source's narrower type has cut stays whole at the destination, which
+    keeps the wider one."""
+    assert one.source is not None, "asked before"
+    untold = not (old.native or one.source.native)  # SQLite's columns may have a type or none
+    if untold or not old.type or (old.native, old.type) == (one.source.native, str(one.column.type)):
+        return False
+    before, after = parse(old.type), one.column.type
+    if one.hashed:
+        return True
+    if before == after and not isinstance(after, String | Json) and widens(one.source.type, after):
+        return False
+    if old.native == one.source.native or not widens(before, after):
+        return True
+    if isinstance(after, String):
+        plain = isinstance(before, String) and _is_plain_text(old.native)
+        return not (plain and _is_plain_text(one.source.native))
+    return not (isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS) and before != after)
+
+
+def _is_plain_text(native: str) -> bool:
+    return native.lower().partition("(")[0].strip() in _TEXTS
+
+
+def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | None:
+    """By name, which holds on another server too; a name that is new is known by its id."""
+    named = next((c for c in before if c.name == column.name), None)
+    return named or next((c for c in before if c.id and c.id == column.id), None)
+
+
+def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: tuple[str, ...] = ()) -> bool:
+    """Return whether the whole table is read for it: always to hash, show or spell anew what is loaded already; for a
+    column that is on again unless policy backfills nothing."""
+    if what != "on":
+        return what != "waiting"
+    return decide(ColumnAdded(table, column, 0), policy, explicit="on", tags=tags).modifiers.backfill != "none"

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from instep.server.fivetran_api.connection_bodies import ECHOED, WAYS, noted
 from instep.server.fivetran_api.http.ports import ApiJob, Item, Ports
 from instep.server.fivetran_api.http.services import DEFAULT, minutes, service_of, wire_config
+from instep.store.work.pauses import Trouble
 from instep.store.work.runs import Outcomes
-from instep.store.work.troubles import Trouble
 
 SyncState = Literal["scheduled", "syncing", "paused", "rescheduled"]
 SetupState = Literal["incomplete", "connected", "broken"]

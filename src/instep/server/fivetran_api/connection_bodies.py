@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from instep.control.compat_documents import CompatDocuments, noted_of
-from instep.operations.kinds import ObjectKind
+from instep.control.compat import CompatDocuments, noted_of
+from instep.operations.values import ObjectKind
 from instep.project.documents import masked
 from instep.server.fivetran_api.http.envelope import Refusal
 from instep.server.fivetran_api.http.ports import Ports

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from instep.control.compat_documents import CompatDocuments
-from instep.control.identity import SERVICES
+from instep.control.compat import SERVICES, CompatDocuments
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
 from instep.errors import Blocked, Conflict, InstepError, RunInProgress
@@ -28,16 +27,14 @@ from instep.server.fivetran_api.connection_bodies import (
     note,
     noted,
 )
-from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import ConnectionDocument, TestedConnection
-from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import MAX_NAMED, TEST_ONLY, fields_of, no_effect, parse, without_null
 from instep.server.fivetran_api.http.request_context import RequestContext
-from instep.server.fivetran_api.http.roles import of_change
-from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
+from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, of_change, says
 from instep.server.fivetran_api.http.services import NAMES, TYPES, cron, early, is_set_up, source_spec
-from instep.server.fivetran_api.setup_tests import at_once, connection_tests
+from instep.server.fivetran_api.syncs import at_once, connection_tests
 
 if TYPE_CHECKING:
     from instep.sync.two_people import Act

@@ -14,15 +14,14 @@ from instep.project.sections.values import SECRET_NAME
 from instep.server.fivetran_api.connection_bodies import AGENTS, note, noted
 from instep.server.fivetran_api.connections import complete_waiting
 from instep.server.fivetran_api.groups import existing, group_names, named, remove
-from instep.server.fivetran_api.http.envelope import Refusal, page, success
+from instep.server.fivetran_api.http.envelope import Refusal, page, success, window
 from instep.server.fivetran_api.http.models import DestinationOut, TestedDestination
-from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
 from instep.server.fivetran_api.http.services import MASK
-from instep.server.fivetran_api.setup_tests import at_once, destination_tests
+from instep.server.fivetran_api.syncs import at_once, destination_tests
 from instep.store.server.connection_tests import UNTESTED
 
 TYPES: Mapping[str, str] = {

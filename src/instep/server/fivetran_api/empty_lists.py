@@ -10,8 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 
-from instep.server.fivetran_api.http.envelope import not_found, page
-from instep.server.fivetran_api.http.paging import window
+from instep.server.fivetran_api.http.envelope import not_found, page, window
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Name, RequestContextDep, lists
 from instep.server.fivetran_api.users import user_id

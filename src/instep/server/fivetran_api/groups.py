@@ -14,9 +14,8 @@ from instep.server.fivetran_api import users
 from instep.server.fivetran_api.connection import instant
 from instep.server.fivetran_api.connection_bodies import note, noted
 from instep.server.fivetran_api.connections import listing
-from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import ConnectionDocument, GroupOut, UserOut
-from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item, Kind
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext

@@ -10,9 +10,8 @@ from fastapi.responses import JSONResponse
 
 from instep.control.selection.schema_config import named
 from instep.schema.catalog.catalog import Table
-from instep.server.fivetran_api.http.envelope import not_found, page, success
+from instep.server.fivetran_api.http.envelope import not_found, page, success, window
 from instep.server.fivetran_api.http.models import ConnectorTypeOut, ConnectorTypeWhole, NamedColumnOut, NamedOut
-from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Name, RequestContextDep, lists, says
 from instep.server.fivetran_api.http.services import TYPES

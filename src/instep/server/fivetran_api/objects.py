@@ -10,14 +10,13 @@ from heapq import merge
 from itertools import islice
 from typing import Any, TypeGuard
 
-from instep.control.compat_documents import CompatDocuments
-from instep.control.compat_documents import Kind as StoredKind
+from instep.control.compat import CompatDocuments, Identity, identity
+from instep.control.compat import Kind as StoredKind
 from instep.control.connectors import forget_operations
-from instep.control.identity import Identity, identity
 from instep.control.resources.resources import Managed, Resources
 from instep.errors import Conflict, RunInProgress
 from instep.events import ConnectionCreated, ConnectionDeleted, ConnectionEdited
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.project.project import Project
 from instep.server.fivetran_api.http.ports import Item, Kind, nothing
 from instep.store.server.resources import Link, StoredObject

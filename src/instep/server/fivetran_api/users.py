@@ -11,15 +11,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from instep.server.access import need
 from instep.server.fivetran_api.connection import instant
-from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import AccountOut, UserOut
-from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import ApiCaller, Item
 from instep.server.fivetran_api.http.request_body import Wire, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, lists, says
-from instep.server.roles import need
 from instep.store.server.api_keys import ApiKey
 
 router = APIRouter()

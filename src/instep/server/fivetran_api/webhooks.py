@@ -12,17 +12,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.control.compat_documents import CompatDocuments
-from instep.control.identity import Identity
+from instep.control.compat import CompatDocuments, Identity
 from instep.egress.guard import EgressGuard
 from instep.egress.http import place
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
 from instep.notify.hooks import EVENTS, OURS, PREFIX, HookChannel, HookConfig, trial
 from instep.server.fivetran_api.connection import instant
-from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success
+from instep.server.fivetran_api.http.envelope import Refusal, not_found, page, success, window
 from instep.server.fivetran_api.http.models import TriedOut, WebhookOut
-from instep.server.fivetran_api.http.paging import window
 from instep.server.fivetran_api.http.ports import Item
 from instep.server.fivetran_api.http.request_body import Truth, Wire, fields_of, parse
 from instep.server.fivetran_api.http.request_context import RequestContext

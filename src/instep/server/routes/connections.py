@@ -10,11 +10,10 @@ from starlette.responses import Response
 
 from instep.operations.everyday.detect import DetectRequest
 from instep.operations.everyday.sync import SyncRequest
-from instep.server.access import CallerDep, ServerDep
+from instep.server.access import CallerDep, ConnectionName, ServerDep, router
 from instep.server.context import ServerContext
 from instep.server.models import JobOut
 from instep.server.requests import requested
-from instep.server.responses import ConnectionName, router
 from instep.server.routes.jobs import STARTED, check_drop, located, wait_for_second
 from instep.server.writes import Write, WriteAnswer, Writes
 

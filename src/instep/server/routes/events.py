@@ -15,10 +15,9 @@ from fastapi import Header, Query, Request
 from fastapi.encoders import jsonable_encoder
 from starlette.responses import StreamingResponse
 
-from instep.server.access import CallerDep, ServerDep
+from instep.server.access import CallerDep, ServerDep, router
 from instep.server.context import ServerContext
 from instep.server.models import ResponseModel
-from instep.server.responses import router
 from instep.store.history.events import LoggedEvent
 
 

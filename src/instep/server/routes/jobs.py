@@ -16,16 +16,14 @@ from instep.control.resources.api_keys import may
 from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
 from instep.operations.everyday.backfill import BackfillRequest
-from instep.operations.queries.connections import GetConnection
-from instep.server.access import CallerDep, ServerDep
+from instep.operations.queries.work import GetConnection
+from instep.server.access import PREFIX, REHEARSED, CallerDep, ConnectionName, ServerDep, router
 from instep.server.context import Caller, ServerContext
 from instep.server.models import JobDone, JobOut
 from instep.server.problems import ApiProblem, of_error, unknown
 from instep.server.query_routes import read_document
 from instep.server.queue import shown
 from instep.server.requests import requested
-from instep.server.responses import REHEARSED, ConnectionName, router
-from instep.server.roles import PREFIX
 from instep.server.writes import Matched, Write, WriteAnswer, Writes
 from instep.store.catalogs.plans import StoredPlan
 

@@ -21,10 +21,9 @@ from typing import Any
 
 from instep.errors import ProjectError, ReadError, SetupError
 from instep.project.sections.values import as_text
-from instep.sources.connector.config import MIB, ConnectorConfig
+from instep.sources.connector.config import MIB, ConnectorConfig, Hidden
 from instep.sources.connector.environment import INSTALLATION, PASSED, installs_drivers, interpreter
 from instep.sources.connector.frames import Frame, Frames
-from instep.sources.connector.hidden import Hidden
 from instep.sources.connector.segment import LogLine
 from instep.temporary import Temporary
 

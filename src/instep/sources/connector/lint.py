@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, Float, Int, String, Unknown
-from instep.schema.policy.spelling import alike
+from instep.schema.policy.similarity import alike
 from instep.sources.connector.segment import GIVEN, OP, SEQ, UPSERT, Segment, SegmentTable
 
 LIKE = 0.8

@@ -16,8 +16,7 @@ from instep.schema.catalog.types import DataType
 from instep.schema.planning.naming import ROW_ID
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
-from instep.sources.connector.reduce import Ends, among, mixed, reduce
-from instep.sources.connector.scan import ConnectorScan, SegmentScan, What
+from instep.sources.connector.reduce import ConnectorScan, Ends, SegmentScan, What, among, mixed, reduce
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import SegmentTable
 from instep.sources.connector.uploads import COLUMN, publish

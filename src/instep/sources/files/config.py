@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Literal
 
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.project.sections.sources import FilesSourceSection
 from instep.project.sections.values import as_text
 from instep.schema.catalog.types import DataType, Int, String

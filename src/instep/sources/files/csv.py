@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from instep.errors import ReadError
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.schema.catalog.types import DataType, String
 from instep.sources.files.infer import NOTHING, infer
 from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, RefusedRecord, distinct

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.sources.files import csv, jsonl, parquet
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.listing import FileState

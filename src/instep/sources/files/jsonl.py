@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import ReadError
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.schema.catalog.types import Boolean, DataType, Json, String
 from instep.sources.files.infer import NOTHING, infer, join
 from instep.sources.files.shape import FileColumn, FilePart, FileShape, Piece, RefusedRecord, distinct

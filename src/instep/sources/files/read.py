@@ -1,25 +1,146 @@
-"""Reading the chunks of a table of files, inside a task."""
+"""Reading the chunks of a table of files, inside a task.
+
+Divides the files of a table into chunks of about equal size.
+
+Files with what is in them: those that have not changed since they were looked at are not opened again.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from instep.errors import ReadError
+from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType, parse
-from instep.sources.files.config import FILE, NUMBER, FilesConfig
-from instep.sources.files.formats import pieces
-from instep.sources.files.listing import FileState
-from instep.sources.files.seen import File
+from instep.sources.base import CursorRange
+from instep.sources.files.config import FILE, NUMBER, FilesConfig, options_digest
+from instep.sources.files.formats import inspect, pieces
+from instep.sources.files.infer import integers, rows_of, within
+from instep.sources.files.listing import FileState, listing
 from instep.sources.files.shape import FilePart, FileShape, Piece
-from instep.sources.files.values import integers, rows_of, within
-from instep.stage.origin import with_origin
+from instep.stage.conform import with_origin
 from instep.stage.spec import Chunk
+from instep.store.catalogs.discoveries import SeenFile
+
+
+class FileRecords(Protocol):
+    """Store of files and their contents (see store/catalogs/discoveries.py)."""
+
+    def of(self, source: str) -> list[SeenFile]: ...
+
+    def add(self, source: str, found: Sequence[SeenFile]) -> Mapping[str, SeenFile]: ...
+
+
+@dataclass(frozen=True)
+class File:
+    """A version of a file: where it is, when it was first seen (`number`), what is in it."""
+
+    state: FileState
+    number: int
+    format: str
+    shape: FileShape
+
+
+@dataclass(frozen=True)
+class SeenFiles:
+    """The files of each table in the order in which they were first seen. `broken` tells why a table cannot be read;
+    `history` has every version that was ever seen, by path, in order."""
+
+    tables: Mapping[str, tuple[File, ...]]
+    broken: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
+    history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
+
+
+def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
+    """Return what the folder holds now. New and changed files are read once and recorded."""
+    listed = listing(config, now)
+    known = _by_path(records.of(config.name))
+    found = {table: _known(config, table, files, known) for table, files in listed.files.items()}
+    fresh = [(t, f) for t, files in listed.files.items() for f in files if f.name not in found[t]]
+    broken: dict[str, str] = {}
+    shapes = _inspected(config, fresh, broken)
+    if shapes:
+        new = [_record(config, table, state, shape) for (table, state), shape in shapes]
+        added = records.add(config.name, new)
+        for (table, state), _ in shapes:
+            found[table][state.name] = added[state.name]
+            known[state.name] = (*known.get(state.name, ()), added[state.name])
+    for table, files in listed.unsettled.items():
+        if again := [f.name for f in files if f.name in known]:
+            broken[table] = f"{again[0]} is being written: it is read once it has not changed for {config.settle:g} s"
+    tables = {t: _files(config, t, files, found[t]) for t, files in listed.files.items() if t not in broken}
+    return SeenFiles(tables, broken, listed.unsettled, known)
+
+
+def _by_path(seen: Sequence[SeenFile]) -> dict[str, tuple[SeenFile, ...]]:
+    found: dict[str, tuple[SeenFile, ...]] = {}
+    for one in seen:
+        found[one.path] = (*found.get(one.path, ()), one)
+    return found
+
+
+def _known(
+    config: FilesConfig, table: str, files: Sequence[FileState], known: Mapping[str, tuple[SeenFile, ...]]
+) -> dict[str, SeenFile]:
+    """By path: those whose newest version, looked at under the same options, is the one that is there."""
+    digest = _digest(config, table)
+    found = {}
+    for state in files:
+        last = known[state.name][-1] if state.name in known else None
+        if last and (last.size, last.version, last.options) == (state.size, state.version, digest):
+            found[state.name] = last
+    return found
+
+
+def _digest(config: FilesConfig, table: str) -> str:
+    return f"{options_digest(config.options_of(table))}-{'.'.join(config.metadata)}"
+
+
+def _inspected(
+    config: FilesConfig, fresh: Sequence[tuple[str, FileState]], broken: dict[str, str]
+) -> list[tuple[tuple[str, FileState], FileShape]]:
+    """Return what is in these files; why a table cannot be read goes into `broken`."""
+    if not fresh:
+        return []
+
+    def one(file: tuple[str, FileState]) -> FileShape | ReadError:
+        try:
+            return inspect(config, config.options_of(file[0]), file[1])
+        except ReadError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="inspect") as pool:
+        shapes = list(pool.map(one, fresh))
+    for (table, _), shape in zip(fresh, shapes, strict=True):
+        if isinstance(shape, ReadError):
+            broken.setdefault(table, error_line(shape))
+    return [(f, s) for f, s in zip(fresh, shapes, strict=True) if isinstance(s, FileShape)]
+
+
+def error_line(error: ReadError) -> str:
+    """Return an error as one line."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _record(config: FilesConfig, table: str, state: FileState, shape: FileShape) -> SeenFile:
+    return SeenFile(state.name, state.size, state.version, 0, _digest(config, table), shape.to_dict())
+
+
+def _files(
+    config: FilesConfig, table: str, files: Sequence[FileState], found: Mapping[str, SeenFile]
+) -> tuple[File, ...]:
+    setting = config.options_of(table).format
+    made = [File(f, found[f.name].number, f.format(setting), FileShape.from_dict(found[f.name].shape)) for f in files]
+    return tuple(sorted(made, key=lambda f: f.number))
 
 
 @dataclass(frozen=True)
@@ -78,7 +199,7 @@ class FilesSession:
         self.keys: dict[str, set[tuple[object, ...]]] = {}
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches with the origin of each row (see stage/origin.py); raises ReadError for a file that has changed."""
+        """Batches with the origin of each row (see stage/conform.py); raises ReadError for a file that has changed."""
         if chunk.number == 0:
             self.keys[chunk.table] = set()
         scan = FileScan.from_text(chunk.query)
@@ -174,3 +295,90 @@ def _batch(scan: FileScan, file: File, piece: Piece) -> pa.RecordBatch:
     columns: Sequence[pa.Array] = [integers(piece.arrays[n], kind) for n, kind in scan.columns.items()]
     batch = pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))])
     return with_origin(batch, file.state.name, piece.lines, [(r.line, r.text, r.reason) for r in piece.refused])
+
+
+CHUNK_ROWS, CHUNK_BYTES = 1_000_000, 256 << 20
+FilePiece = tuple[File, FilePart | None]
+
+
+def scans(
+    spec: str,
+    table: Table,
+    files: Sequence[File],
+    wanted: Sequence[str],
+    bound: Column | None,
+    rows: CursorRange,
+    *,
+    numbered: bool = True,
+) -> list[Chunk]:
+    """Return the chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a
+    column `_file_number` is ours and not one of the files."""
+    key = {k: table.by_name[k].type for k in table.key}
+    scan = FileScan(table.name, {n: table.by_name[n].type for n in wanted}, (), key=key)
+    if numbered and bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):
+        files = [f for f in files if _between(f.number, rows)]
+    elif bound is not None and (rows.lower is not None or rows.upper is not None):
+        scan = replace(scan, where=(bound.name, bound.type, rows.lower, rows.upper))
+    pieces: list[FilePiece] = [(f, None) for f in reversed(files)] if key else list(_pieces(files))
+    lane = f"{spec} {table.name}" if key else ""
+    return [
+        Chunk(
+            spec,
+            number,
+            replace(scan, files=tuple(group)).to_text(),
+            sum(map(_rows, group)),
+            sum(map(_bytes, group)),
+            lane,
+        )
+        for number, group in enumerate(_groups(pieces))
+    ]
+
+
+def _between(number: int, rows: CursorRange) -> bool:
+    return (rows.lower is None or number >= int(rows.lower)) and (rows.upper is None or number <= int(rows.upper))
+
+
+def _pieces(files: Sequence[File]) -> Iterator[FilePiece]:
+    for file in files:
+        if file.format == "parquet":
+            yield from ((file, part) for part in _joined(file.shape.parts))
+        elif file.shape.parts:
+            yield from ((file, part) for part in file.shape.parts)
+        else:
+            yield file, None
+
+
+def _joined(groups: Sequence[FilePart]) -> Iterator[FilePart]:
+    """Row groups side by side, up to the size of a chunk."""
+    whole: FilePart | None = None
+    for group in groups:
+        if whole is None:
+            whole = group
+        elif whole.rows + group.rows > CHUNK_ROWS or whole.bytes + group.bytes > CHUNK_BYTES:
+            yield whole
+            whole = group
+        else:
+            whole = FilePart(whole.start, group.end, whole.line, whole.rows + group.rows, whole.bytes + group.bytes)
+    if whole is not None:
+        yield whole
+
+
+def _rows(piece: FilePiece) -> int:
+    return piece[1].rows if piece[1] else piece[0].shape.rows
+
+
+def _bytes(piece: FilePiece) -> int:
+    return piece[1].bytes if piece[1] else piece[0].state.size
+
+
+def _groups(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
+    """At least one, so that a table without rows is read as well."""
+    groups: list[list[FilePiece]] = [[]]
+    rows = size = 0
+    for piece in pieces:
+        if groups[-1] and (rows + _rows(piece) > CHUNK_ROWS or size + _bytes(piece) > CHUNK_BYTES):
+            groups.append([])
+            rows = size = 0
+        groups[-1].append(piece)
+        rows, size = rows + _rows(piece), size + _bytes(piece)
+    return groups

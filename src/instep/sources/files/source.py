@@ -17,20 +17,27 @@ import pyarrow.compute as pc
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check
-from instep.project.sections.file_options import FileOptions
+from instep.project.sections.file_settings import FileOptions
 from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, parse
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
-from instep.sources.files.chunks import scans
 from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
-from instep.sources.files.infer import join, settled
+from instep.sources.files.infer import comparable, join, settled
 from instep.sources.files.listing import FileState, table_of
-from instep.sources.files.read import FilesReader, count_keys, records
-from instep.sources.files.seen import File, FileRecords, SeenFiles, error_line, look
+from instep.sources.files.read import (
+    File,
+    FileRecords,
+    FilesReader,
+    SeenFiles,
+    count_keys,
+    error_line,
+    look,
+    records,
+    scans,
+)
 from instep.sources.files.shape import FileColumn
-from instep.sources.files.values import comparable
 from instep.sources.query import cursor_source, digest, moved_back, source_columns
 from instep.stage.casts.text import to_text
 from instep.stage.spec import Chunk

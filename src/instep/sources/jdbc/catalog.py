@@ -14,7 +14,7 @@ from instep.errors import ReadError
 from instep.schema.catalog.catalog import Column, Table
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.types import JdbcType, column_type
-from instep.sources.patterns import selects
+from instep.sources.query import selects
 from instep.spark.jdbc import JdbcConnection
 
 Row = tuple[str | None, ...]

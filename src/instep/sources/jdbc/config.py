@@ -9,8 +9,15 @@ from typing import Literal
 
 from instep.errors import ProjectError, SetupError
 from instep.project.sections.jdbc import JdbcJar
-from instep.project.sections.jdbc_address import address, check_options, properties, subprotocol_of
-from instep.project.sections.jdbc_dialects import DIALECTS, JdbcDialect, dialect_of
+from instep.project.sections.jdbc_address import (
+    DIALECTS,
+    JdbcDialect,
+    address,
+    check_options,
+    dialect_of,
+    properties,
+    subprotocol_of,
+)
 from instep.project.sections.sources import JdbcSourceSection
 from instep.project.sections.values import as_text
 from instep.spark.jars import Jar, ensure

@@ -24,8 +24,7 @@ from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, WholeCatalog
 from instep.sources.jdbc.catalog import tables
 from instep.sources.jdbc.config import JdbcConfig
-from instep.sources.jdbc.parts import conditions, part_column
-from instep.sources.jdbc.read import JdbcQuery, JdbcReader
+from instep.sources.jdbc.read import JdbcQuery, JdbcReader, conditions, part_column
 from instep.sources.jdbc.sql import Sql, cursor_column
 from instep.sources.jdbc.types import query_type
 from instep.sources.query import differing, digest, filters, moved_back, source_columns

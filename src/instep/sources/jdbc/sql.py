@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instep.errors import ReadError
-from instep.project.sections.jdbc_dialects import JdbcDialect
+from instep.project.sections.jdbc_address import JdbcDialect
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
 from instep.schema.planning.projection import TableRead

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
 from instep.sources.mysql.connect import MySqlConfig, driver, first, is_mariadb, run
-from instep.sources.mysql.sql import literal, matches
-from instep.sources.mysql.types import MySqlType, column_type
+from instep.sources.mysql.types import MySqlType, column_type, literal, matches
 from instep.sources.mysql.wire import MALFORMED, RowStream, spoken
 from instep.stage import timeouts
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SetupError
 from instep.loopback import is_near
 from instep.sources.mysql.wire import MALFORMED, spoken
-from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
-from instep.sources.ssh import Way, through
+from instep.sources.ssh import Way, as_file, private_file, through
 from instep.stage import timeouts
 from instep.stage.timeouts import KEEPALIVES, Silence, within
 

@@ -2,11 +2,14 @@
 
 Numbers and bytes come as themselves; what may hold a value that its type does not admit comes as text for `stage`
 to check: dates and times (`0000-00-00`, `2024-00-00`) and tinyint(1) (any number from -128 to 127).
+
+Names, literals and name patterns as MySQL's SQL (sql_mode is empty: backslashes escape).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instep.schema.catalog.catalog import Column
@@ -25,7 +28,7 @@ from instep.schema.catalog.types import (
     TimestampTz,
     Uuid,
 )
-from instep.sources.mysql.sql import quoted
+from instep.sources.query import glob_to_like, glob_to_regex, is_glob, is_regex, whole_regex
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
 _UNSIGNED: dict[str, DataType] = {
@@ -145,3 +148,63 @@ def selected(column: Column) -> str:
     """Return the column under the name of the type that `read.convert` makes of it."""
     kind = column.type if isinstance(column.type, TimestampTz) else query_type(column.type, column.native)
     return f"{expression(quoted(column.name), column.native)} AS {quoted(str(kind))}"
+
+
+_EXACT = "COLLATE utf8mb4_bin"
+
+
+def quoted(name: str) -> str:
+    """Return an identifier, always quoted."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_table(schema: str, name: str) -> str:
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def literal(text: str) -> str:
+    """Return a string constant."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def matches(schema: str, table: str, database: str, include: Sequence[str], exclude: Sequence[str]) -> str:
+    """Return a condition on the expressions `schema` and `table`: included by some pattern, or in `database` when no
+    include is given, and excluded by none. A pattern without a schema is for tables of `database`."""
+    home = f"{schema} = {literal(database)}"
+    terms = [_schemas(schema, database, include)]
+    if include:
+        terms.append(f"({' OR '.join(_either(schema, table, home, p) for p in include)})")
+    terms += [f"NOT {_either(schema, table, home, p)}" for p in exclude]
+    return " AND ".join(terms)
+
+
+def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
+    """Return which schemas are looked at: a constant list when the patterns name them, which spares the server the
+    rest."""
+    named = {p.partition(".")[0] for p in include if "." in p and not is_regex(p)}
+    if any(is_glob(name) for name in named) or any(is_regex(p) for p in include):
+        return f"{schema} NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
+    return f"{schema} IN ({', '.join(literal(name) for name in sorted({*named, database}))})"
+
+
+def _either(schema: str, table: str, home: str, pattern: str) -> str:
+    path = f"CONCAT({schema}, '.', {table})"
+    return f"({_matches(path, pattern)} OR ({home} AND {_matches(table, pattern)}))"
+
+
+def _matches(text: str, pattern: str) -> str:
+    """Case matters, as in the names themselves. An exact text may hold the letters of a glob."""
+    text = f"CONVERT({text} USING utf8mb4)"
+    exact = f"{text} {_EXACT} = {literal(pattern)}"
+    if is_regex(pattern):
+        return f"{text} {_EXACT} REGEXP {literal(whole_regex(pattern))}"
+    if "[" in pattern:
+        return f"({exact} OR {text} {_EXACT} REGEXP {literal(glob_to_regex(pattern))})"
+    if is_glob(pattern):
+        return f"{text} {_EXACT} LIKE {literal(glob_to_like(pattern))}"
+    return exact
+
+
+def probing(ref: tuple[str, str]) -> str:
+    """Return a query that needs the table's lock and reads nothing."""
+    return f"SELECT 1 FROM {quoted_table(*ref)} LIMIT 0"  # noqa: S608

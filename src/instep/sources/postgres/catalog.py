@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
-from instep.sources.postgres.sql import matches, quote, quote_table
-from instep.sources.postgres.types import map_type
+from instep.sources.postgres.types import map_type, matches, quote, quote_table
 
 if TYPE_CHECKING:
     import psycopg

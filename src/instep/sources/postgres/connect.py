@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError
-from instep.sources.postgres.sql import literal
-from instep.sources.private_file import as_file, private_file
+from instep.sources.postgres.types import literal
 from instep.sources.server import ServerConfig
-from instep.sources.ssh import Way, through
-from instep.stage.libpq import opened, proof_of_password
-from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, patient
+from instep.sources.ssh import Way, as_file, private_file, through
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, patient, proof_of_password
 
 if TYPE_CHECKING:
     import psycopg

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from instep.errors import ConnectError, InstepError, LockYielded, ReadError
 from instep.sources.postgres.connect import LOCKED, PostgresConfig, dial, set_statement, translate
 from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
-from instep.sources.postgres.sql import literal
-from instep.sources.postgres.types import DIMENSIONS
+from instep.sources.postgres.types import DIMENSIONS, literal
 from instep.stage.spec import Chunk, SourceLimits
 from instep.stage.timeouts import Patience, Silence, within
 

@@ -11,15 +11,22 @@ from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
-from instep.sources.postgres.chunks import chunk_list, parts, rewritten, storage
+from instep.sources.postgres.chunks import (
+    bounds_statement,
+    chunk_list,
+    condition,
+    cursor_column,
+    moved_back,
+    parts,
+    rewritten,
+    storage,
+)
 from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_statement, settings, translated
-from instep.sources.postgres.cursor import bounds_statement, condition, cursor_column, moved_back
 from instep.sources.postgres.locks import MAIN, SessionWatch, marking, new_key, unlocked
 from instep.sources.postgres.read import PostgresReader
-from instep.sources.postgres.sql import literal, quote, quote_table, select
-from instep.sources.postgres.types import expression, octets, yielded
+from instep.sources.postgres.types import expression, literal, octets, quote, quote_table, select, yielded
 from instep.sources.query import differing
-from instep.sources.replicas import nearest
+from instep.sources.server import nearest
 from instep.stage.spec import Chunk
 from instep.stage.timeouts import patient
 

@@ -14,7 +14,7 @@ from typing import Any
 from instep.project.sections.sources import SqliteSourceSection
 from instep.schema.catalog.catalog import Column, Table
 from instep.sources.base import TableStats
-from instep.sources.patterns import selects
+from instep.sources.query import selects
 from instep.sources.sqlite.types import column_type
 
 _VERSION = 1  # of the mapping: a new one makes every fingerprint new

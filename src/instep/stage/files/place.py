@@ -62,7 +62,7 @@ class StorageFolder:
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         from instep.stage.files import pyiceberg_code  # noqa: F401 - no property names code
-        from instep.stage.files.remote_io import RemoteFileIO
+        from instep.stage.files.pyiceberg_code import RemoteFileIO
 
         kind, _, rest = self.child(name).partition("://")
         host, _, path = rest.partition("/")  # a `?` or `#` in it is part of a name

@@ -3,6 +3,8 @@
 Properties of catalogs and tables, and answers of catalog servers, may name a class that pyiceberg imports and calls.
 Here the classes of its own file systems are known, and any other name is refused: whoever opens a catalog or a file of
 a table imports these functions, which stand in the place of pyiceberg's.
+
+Files of object stores alone: for tables of catalogs whose word is not trusted with files of this machine.
 """
 
 from __future__ import annotations
@@ -10,18 +12,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyiceberg.catalog
-import pyiceberg.io
+from pyarrow.fs import FileSystem
 from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import locations
 from pyiceberg.typedef import EMPTY_DICT
 
+from instep.egress.guard import BUCKETS
 from instep.errors import DestinationError
 from instep.stage.files.names import LOCAL_FILES
-from instep.stage.files.remote_io import refuse_local
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+
+
+def refuse_local(uri: str) -> None:
+    """DestinationError for what is in no bucket."""
+    _check(uri.partition("://")[0] if "://" in uri else "file")
+
+
+def _check(scheme: str) -> None:
+    if scheme not in BUCKETS:
+        raise DestinationError(
+            f"the catalog names a file of {scheme}://, and its destination comes from an API",
+            hint="keep the table in a bucket, or describe the destination in instep.yml",
+        )
+
+
+class RemoteFileIO(PyArrowFileIO):
+    """pyiceberg's own file system, which opens nothing of this machine."""
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        _check(scheme)
+        return super()._initialize_fs(scheme, netloc)
+
 
 _OWN = frozenset({pyiceberg.io.ARROW_FILE_IO, pyiceberg.io.FSSPEC_FILE_IO})
 _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
@@ -40,8 +65,6 @@ def _import_file_io(io_impl: str, properties: dict[str, Any]) -> FileIO | None:
 
 def _arrow(properties: dict[str, str]) -> FileIO:
     from pyiceberg.io import pyarrow
-
-    from instep.stage.files.remote_io import RemoteFileIO
 
     pyarrow._import_retry_strategy = _refuse_retry
     remote = properties.get(LOCAL_FILES) == "false"

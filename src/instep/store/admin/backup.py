@@ -1,20 +1,34 @@
-"""Backups of the store in files: a copy of a SQLite database while it is in use, or lines of JSON of any store."""
+"""Backups of the store in files: a copy of a SQLite database while it is in use, or lines of JSON of any store.
+
+The whole store as lines of JSON, for backups and for the way from SQLite to PostgreSQL.
+
+First a line about the dump, then for each table a line with its columns and one for each row, last a line with the
+counts, the numbers that were given out, and a digest of all lines before it.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from instep.errors import ConnectError, InstepError, ProjectError
-from instep.store.admin.dump import check_version, dump, restore
+from sqlalchemy import JSON, Column, Connection, DateTime, MetaData, Table, func, insert, inspect, null, select, text
+
+from instep.errors import Blocked, Conflict, ConnectError, InstepError, ProjectError
 from instep.store.engine import migrate
 from instep.store.engine.database import Database
+from instep.store.tables.all import metadata
+from instep.store.tables.catalogs import events, pauses, runs
+from instep.store.tables.queue import deliveries, jobs, outbox
+from instep.store.tables.server import api_keys, objects
 from instep.temporary import temporary
 
 _SQLITE = b"SQLite format 3\0"
@@ -39,7 +53,7 @@ def back_up(database: Database, file: Path) -> None:
 def bring_back(
     database: Database, file: Path, now: Callable[[], datetime], *, replace: bool = False
 ) -> Mapping[str, int]:
-    """Restore the store from a backup. See `instep.store.admin.dump.restore` for what is refused."""
+    """Restore the store from a backup. See `instep.store.admin.backup.restore` for what is refused."""
     begin = _begin(file)
     if begin != _SQLITE:
         with _opened(file, "rt", begin[:2] == b"\x1f\x8b") as lines:
@@ -124,3 +138,188 @@ def _opened(file: Path, mode: str, compressed: bool) -> IO[str]:
     if compressed:
         return gzip.open(file, mode, encoding="utf-8", newline="\n")  # type: ignore[return-value]
     return file.open(mode, encoding="utf-8", newline="\n")
+
+
+FORMAT = "instep-dump"
+IN_USE = (objects, runs, pauses, api_keys, events, outbox, deliveries)
+"""A store with a row in one of these holds what nobody wants to lose unasked."""
+BATCH = 500
+_AGAIN = "use another backup; nothing was changed"
+
+
+def dump(database: Database) -> Iterator[str]:
+    """The lines, without line ends, of the store as of one moment. Secrets in it are sealed; the master keys are not
+    in it."""
+    digest, counts = hashlib.sha256(), dict[str, int]()
+
+    def line(data: Any) -> str:
+        made = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        digest.update(made.encode() + b"\n")
+        return made
+
+    with database.snapshot() as connection:
+        yield line({"format": FORMAT, "version": migrate.version(connection), "at": database.now().isoformat()})
+        for table in metadata.sorted_tables:
+            yield line({"table": table.name, "columns": [column.name for column in table.columns]})
+            counts[table.name] = 0
+            for row in connection.execute(select(table).order_by(*table.primary_key.columns)):
+                counts[table.name] += 1
+                yield line([_written(value) for value in row])
+        end = {"rows": counts, "numbers": _numbers(connection)}
+    yield json.dumps({"end": end, "sha256": digest.hexdigest()})
+
+
+def restore(database: Database, lines: Iterable[str], *, replace: bool = False) -> Mapping[str, int]:
+    """Make the store what the lines say, in one transaction; answers the rows of each table. A dump of an older
+    version is brought to this one's.
+
+    ProjectError if the dump is damaged or of a newer version; Conflict if the store is in use, unless `replace`;
+    Blocked while something runs in it."""
+    given = iter(lines)
+    with database.write() as connection:
+        _check_free(database, connection, replace)
+        reader = _DumpReader(connection)
+        head = reader.json(next(given, ""))
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
+            raise ProjectError("this is no backup of a store", hint="name a file that `instep db backup` has made")
+        _build(connection, str(head["version"]))
+        end = reader.tables(given)
+        if reader.counts != end["end"]["rows"]:
+            raise ProjectError("the backup is damaged: rows are missing", hint=_AGAIN)
+        _set_numbers(connection, end["end"]["numbers"])
+        migrate.run(connection, migrate.HEAD)
+    return reader.counts
+
+
+def _check_free(database: Database, connection: Connection, replace: bool) -> None:
+    found = migrate.version(connection)
+    if not found:
+        return
+    migrate.check(database, found)
+    there = set(inspect(connection).get_table_names())
+    for table in (runs, jobs):
+        alive = select(func.count()).where(table.c.status == "running", table.c.lease_until > database.now())
+        if table.name in there and connection.execute(alive).scalar():
+            raise Blocked(
+                f"the store {database.place} has {table.name} under way",
+                hint="wait for them, or stop server and workers",
+            )
+    known = [table for table in IN_USE if table.name in there]  # it may be of an older version
+    used = any(connection.execute(select(func.count()).select_from(table)).scalar() for table in known)
+    if used and not replace:
+        raise Conflict(f"the store {database.place} is in use", hint="make a backup of it, then restore with --replace")
+
+
+def check_version(version: str) -> None:
+    """Raise ProjectError if this code cannot restore a backup of a store of that version."""
+    if maker := migrate.unknown_maker(version):
+        newer = version > migrate.HEAD
+        raise ProjectError(
+            f"the backup was made by {maker} (version {version} of the store, this one knows {migrate.HEAD})",
+            hint="update instep, then restore it" if newer else "use a backup made by a released instep",
+        )
+
+
+def _build(connection: Connection, version: str) -> None:
+    """Create empty tables of that version."""
+    check_version(version)
+    if migrate.version(connection):
+        migrate.run(connection, "base")
+    migrate.run(connection, version)
+
+
+@dataclass
+class _DumpReader:
+    """Puts rows into the tables that there are in the database, whatever this version of the code knows of them."""
+
+    connection: Connection
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def json(self, line: str) -> Any:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            raise ProjectError("the backup is damaged: a line is not JSON", hint=_AGAIN) from None
+        self._digest.update(line.rstrip("\n").encode() + b"\n")
+        return found
+
+    def tables(self, lines: Iterator[str]) -> Mapping[str, Any]:
+        """Read all rows; answers the last line."""
+        known = MetaData()
+        known.reflect(self.connection)
+        table, columns, rows = None, list[Column[Any]](), list[dict[str, Any]]()
+        for line in lines:
+            before = self._digest.hexdigest()
+            found = self.json(line)
+            if isinstance(found, list):
+                rows.append({c.name: _read(c, value) for c, value in zip(columns, found, strict=True)})
+            if isinstance(found, dict) or len(rows) == BATCH:
+                self._insert(table, rows)
+                rows = []
+            if isinstance(found, dict) and "end" in found:
+                if found.get("sha256") != before:
+                    raise ProjectError("the backup is damaged: its digest is another one", hint=_AGAIN)
+                return found
+            if isinstance(found, dict):
+                table, columns = _table(known, found)
+                self.counts[table.name] = 0
+        raise ProjectError("the backup is damaged: its end is missing", hint=_AGAIN)
+
+    def _insert(self, table: Table | None, rows: list[dict[str, Any]]) -> None:
+        if rows and table is not None:
+            self.connection.execute(insert(table), rows)
+            self.counts[table.name] += len(rows)
+
+
+def _table(known: MetaData, found: Mapping[str, Any]) -> tuple[Table, list[Column[Any]]]:
+    table = known.tables.get(str(found.get("table")))
+    names = found.get("columns", [])
+    if table is None or not set(names) <= set(table.columns.keys()):
+        raise ProjectError("the backup is damaged: it has other tables than its version", hint=_AGAIN)
+    return table, [table.columns[name] for name in names]
+
+
+def _written(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _read(column: Column[Any], value: Any) -> Any:
+    if isinstance(column.type, DateTime) and value is not None:
+        at = datetime.fromisoformat(value)
+        return at if column.type.timezone else at.astimezone(UTC).replace(tzinfo=None)
+    if isinstance(column.type, JSON) and value is None and column.nullable:
+        return null()
+    return value
+
+
+def _numbered() -> list[str]:
+    return [t.name for t in metadata.sorted_tables if t.dialect_options["sqlite"]["autoincrement"]]
+
+
+def _numbers(connection: Connection) -> dict[str, int]:
+    """Return the last number that each table has given out, to a row that may be gone."""
+    if connection.dialect.name == "sqlite":
+        found = connection.execute(text("SELECT name, seq FROM sqlite_sequence")).all()
+        return {name: int(number) for name, number in found if name in _numbered()}
+    return {name: number for name in _numbered() if (number := _last(connection, name))}
+
+
+def _last(connection: Connection, table: str) -> int:
+    sequence = connection.execute(select(func.pg_get_serial_sequence(table, "number"))).scalar()
+    row = connection.execute(text(f"SELECT last_value, is_called FROM {sequence}")).one()  # noqa: S608
+    return int(row.last_value) if row.is_called else 0
+
+
+def _set_numbers(connection: Connection, numbers: Mapping[str, int]) -> None:
+    for table, number in numbers.items():
+        if table not in _numbered():
+            continue
+        if connection.dialect.name != "sqlite":
+            connection.execute(select(func.setval(func.pg_get_serial_sequence(table, "number"), number)))
+            continue
+        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table})
+        values = {"table": table, "number": number}
+        connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :number)"), values)

@@ -23,8 +23,7 @@ from instep.store.tables.catalogs import (
     schemas,
     table_runs,
 )
-from instep.store.tables.notices import outbox
-from instep.store.tables.queue import jobs, rollout_members
+from instep.store.tables.queue import jobs, outbox, rollout_members
 from instep.store.tables.server import idempotency
 
 LOGGED = (

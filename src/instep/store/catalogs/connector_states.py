@@ -19,8 +19,7 @@ from sqlalchemy import func, insert, select
 from instep.errors import Fenced, ProjectError
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
-from instep.store.engine.keyring import Keyring
-from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
+from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, rewrap, seal, unseal
 from instep.store.tables.catalogs import connector_pending, connector_states
 
 Ref = tuple[str, str]

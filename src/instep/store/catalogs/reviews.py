@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, upd
 
 from instep.errors import Conflict, InstepError
 from instep.model import Review
-from instep.operations.kinds import ReviewStatus
+from instep.operations.values import ReviewStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import reviews

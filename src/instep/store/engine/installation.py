@@ -7,7 +7,7 @@ import secrets
 from sqlalchemy import insert, select
 
 from instep.store.engine.database import Database
-from instep.store.tables.notices import installation
+from instep.store.tables.queue import installation
 
 _ID = select(installation.c.id)
 

@@ -20,8 +20,7 @@ from instep.store.engine.database import Database
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.history.totals import add
 from instep.store.tables.catalogs import events
-from instep.store.tables.notices import closed_channels, deliveries, delivery_attempts, outbox
-from instep.store.tables.queue import jobs
+from instep.store.tables.queue import closed_channels, deliveries, delivery_attempts, jobs, outbox
 
 APART = timedelta(seconds=60)
 """Between two deliveries of one batch to one channel that are not urgent."""

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, fun
 
 from instep.errors import Conflict
 from instep.model import StoredKind
-from instep.operations.kinds import ObjectKind
+from instep.operations.values import ObjectKind
 from instep.store.engine.database import Database
 from instep.store.tables.server import object_links as links
 from instep.store.tables.server import objects

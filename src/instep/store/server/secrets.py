@@ -12,8 +12,7 @@ from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 from instep.crash import crashpoint
 from instep.errors import InstepError, ProjectError
 from instep.store.engine.database import Database
-from instep.store.engine.keyring import Keyring
-from instep.store.engine.seal import Sealed, SecretPlace, rewrap, seal, unseal
+from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, rewrap, seal, unseal
 from instep.store.server.resources import new_id
 from instep.store.tables.server import secrets
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from instep.store.tables import catalogs, notices, queue, server
+from instep.store.tables import catalogs, queue, server
 from instep.store.tables.columns import metadata
 
-MODULES = (catalogs, queue, server, notices)
+MODULES = (catalogs, queue, server, queue)
 """Where they are declared."""
 
 __all__ = ["MODULES", "metadata"]

@@ -18,8 +18,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, fun
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import JobDead
 from instep.model import Job, JobKind
-from instep.operations.kinds import JobStatus
 from instep.operations.registry import names_with, policy_of
+from instep.operations.values import JobStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.history.events import Events

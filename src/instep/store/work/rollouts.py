@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, ins
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Member, Rollout
-from instep.operations.kinds import MemberStatus, RolloutStatus
+from instep.operations.values import MemberStatus, RolloutStatus
 from instep.store.engine.database import Database
 from instep.store.engine.owner import Owner, this_process
 from instep.store.tables.queue import rollout_members, rollouts

@@ -2,14 +2,18 @@
 
 A run is taken over when its process is gone from this host or its lease has expired; what it still tries to
 write is refused by its fence.
+
+Keeps a run's lease alive from a thread while the run works.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import TracebackType
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, text, update
@@ -17,7 +21,7 @@ from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, t
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
 from instep.model import Run, TableRun
-from instep.operations.kinds import RunKind, RunStatus
+from instep.operations.values import RunKind, RunStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.engine.owner import Owner, this_process
@@ -292,3 +296,46 @@ def _row(result: TableRun) -> dict[str, Any]:
 def _table_run(row: Row[Any]) -> TableRun:
     values = {name: value for name, value in row._mapping.items() if name != "connection"}
     return TableRun(table=(values.pop("table_schema"), values.pop("table_name")), **values)
+
+
+class Heartbeat:
+    """`with Heartbeat(store.runs, run):` extends the lease three times per lease.
+
+    `lost` becomes true once the run was taken over; `check()` then raises Fenced. A store that is busy for a
+    moment does not end the run: the next beat tries again.
+    """
+
+    def __init__(self, runs: Runs, run: Run) -> None:
+        self._runs, self._run = runs, run
+        self._stop = threading.Event()
+        self._lost: Fenced | None = None
+        self._thread = threading.Thread(target=self._beat, name=f"heartbeat {run.id}", daemon=True)
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def lost(self) -> bool:
+        return self._lost is not None
+
+    def check(self) -> None:
+        """Raise Fenced once the run was taken over."""
+        if self._lost is not None:
+            raise Fenced(self._lost.message, hint=self._lost.hint)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._runs.lease.total_seconds() / 3):
+            try:
+                self._runs.heartbeat(self._run)
+            except Fenced as error:
+                self._lost = error
+                return
+            except InstepError:
+                continue

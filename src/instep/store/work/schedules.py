@@ -1,16 +1,22 @@
-"""What comes again and when: one indexed query finds what is due among thousands."""
+"""What comes again and when: one indexed query finds what is due among thousands.
+
+Who looked at a source last: one look serves all connections of the source.
+
+How scheduled detectors stand: whether one has switched itself off, and when an error set it off last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, update
 
-from instep.model import JobKind, Scheduled
+from instep.model import DetectorState, JobKind, Scheduled
 from instep.store.engine.database import Database
-from instep.store.tables.queue import schedules
+from instep.store.tables.queue import detectors, looks, schedules
 
 
 class Schedules:
@@ -59,3 +65,90 @@ class Schedules:
 
 def _same(connection: str, kind: JobKind) -> tuple[ColumnElement[bool], ...]:
     return schedules.c.connection == connection, schedules.c.kind == kind
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at `source`, by the digest of its `settings`: it began at `begun`, and `connection` keeps what was seen,
+    under `fingerprint`."""
+
+    source: str
+    settings: str
+    connection: str
+    fingerprint: str
+    begun: datetime
+
+
+class Looks:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def now(self) -> datetime:
+        """Return the store's clock, for the begin of a look."""
+        return self._db.now()
+
+    def last(self, source: str, settings: str) -> Look | None:
+        """Return the last look at the source as it is set now."""
+        query = select(looks).where(looks.c.source == source, looks.c.settings == settings)
+        with self._db.read() as transaction:
+            row = transaction.execute(query).mappings().first()
+            return Look(**row) if row else None
+
+    def note(self, look: Look) -> None:
+        """Record a detection in place of the source's last one, unless that began later."""
+        c = looks.c
+        with self._db.write() as transaction:
+            begun = transaction.execute(select(c.begun).where(c.source == look.source)).scalar()
+            if begun is not None and begun > look.begun:
+                return
+            transaction.execute(delete(looks).where(c.source == look.source))
+            transaction.execute(insert(looks).values(**vars(look)))
+
+
+class Detectors:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def get(self, connection: str) -> DetectorState:
+        with self._db.read() as transaction:
+            query = select(detectors).where(detectors.c.connection == connection)
+            row = transaction.execute(query).mappings().first()
+            return DetectorState(**row) if row else DetectorState(connection)
+
+    def disabled(self, connections: Collection[str]) -> dict[str, str]:
+        """Return those of these connections whose detector has switched itself off, with the reason."""
+        c = detectors.c
+        query = select(c.connection, c.disabled).where(c.connection.in_(connections), c.disabled != "")
+        with self._db.read() as transaction:
+            return {row.connection: row.disabled for row in transaction.execute(query)}
+
+    def disable(self, connection: str, why: str) -> bool:
+        """False if it was off by itself already: the first reason stays."""
+        with self._db.write():
+            if self.get(connection).disabled:
+                return False
+            self._set(connection, disabled=why, disabled_at=self._db.now())
+            return True
+
+    def enable(self, connection: str) -> bool:
+        """False if it had not switched itself off."""
+        with self._db.write():
+            if not self.get(connection).disabled:
+                return False
+            self._set(connection, disabled="", disabled_at=None)
+            return True
+
+    def may_trigger(self, connection: str, every: timedelta) -> bool:
+        """Return whether an error may set off a detection now; if so, no other may for `every`."""
+        with self._db.write():
+            last, now = self.get(connection).error_at, self._db.now()
+            if last is not None and timedelta() <= now - last < every:
+                return False
+            self._set(connection, error_at=now)
+            return True
+
+    def _set(self, connection: str, **values: Any) -> None:
+        with self._db.write() as transaction:
+            where = detectors.c.connection == connection
+            if transaction.execute(update(detectors).where(where).values(**values)).rowcount == 0:
+                transaction.execute(insert(detectors).values(connection=connection, **values))

@@ -13,8 +13,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.changes.describe import Change, ColumnAdded
 from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams
-from instep.store.catalogs.backfills import Backfill
-from instep.store.catalogs.watermarks import Seen
+from instep.store.catalogs.backfills import Backfill, Seen
 from instep.sync.context import SyncContext
 from instep.sync.detection.table_renames import TableRenames
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.diff import pair_columns
-from instep.store.catalogs.key_choices import KeyChoice, What
+from instep.store.catalogs.choices import KeyChoice, What
 from instep.sync.context import Ref, SyncContext
 
 Chosen = Mapping[tuple[Ref, What], KeyChoice]

@@ -11,22 +11,26 @@ from instep.schema.catalog.types import String
 from instep.schema.changes.describe import AccessLost, Change, KeyChanged, key
 from instep.schema.changes.diff import diff
 from instep.schema.planning.naming import unusable
-from instep.schema.planning.projection import pair_tables
-from instep.schema.planning.reread import LoadedColumn
+from instep.schema.planning.projection import LoadedColumn, pair_tables
 from instep.schema.policy.policy import Decision, Explicit, decide
-from instep.schema.policy.type_choice import is_type_choice, with_types
+from instep.schema.policy.safeguards import is_type_choice, with_types
 from instep.schema.selection.overrides import SelectionSides, Switch, chosen, sides
 from instep.schema.selection.selection import Selection, hashed, is_on, select_columns
 from instep.sources.base import Discovery
 from instep.spans import span, tell
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.access import Access, restrict
 from instep.sync.detection.chosen_keys import with_choices
 from instep.sync.detection.drift import Drift, remembered
 from instep.sync.detection.drift import compare as drift_of
 from instep.sync.detection.four_eyes import own_word
-from instep.sync.detection.ineffective_settings import ineffective_settings, missing_columns, missing_includes
+from instep.sync.detection.ineffective_settings import (
+    Access,
+    ineffective_settings,
+    missing_columns,
+    missing_includes,
+    restrict,
+)
 from instep.sync.detection.new_objects import NewObjects, listing_of
 from instep.sync.table_mode import with_settings
 

@@ -3,6 +3,11 @@
 In this order: `gather` reads store and destination, `compare` finds the changes, `sample` reads what they raise
 questions about, `decide_changes` decides; `record` writes the result in one transaction. `compare` and `decide_changes`
 read nothing.
+
+What a sync takes for the source's schema: a new look, or the last one while it is fresh enough.
+
+A fresh one counts only as long as every accepted table is as it was seen then: rows are never read by a schema that
+has moved, however young the last look is.
 """
 
 from __future__ import annotations
@@ -23,7 +28,6 @@ from instep.events import (
 )
 from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, fingerprint
-from instep.schema.changes.counts import Counts, counts
 from instep.schema.changes.describe import (
     Change,
     ColumnAdded,
@@ -36,19 +40,26 @@ from instep.schema.changes.describe import (
     table_of,
 )
 from instep.schema.changes.diff import WEAK
+from instep.schema.changes.version import Counts, counts
 from instep.schema.planning.accept import settle
 from instep.schema.planning.collisions import collide
 from instep.schema.planning.overflow import explained, left_behind
+from instep.schema.planning.projection import pair_tables
 from instep.schema.policy.new_objects import stay_off
 from instep.schema.policy.policy import Decision, decide
 from instep.schema.policy.removal import MASS_REMOVAL, awaited, confirm_removals, decide_all
-from instep.schema.policy.safeguards import COLUMN_LIMIT, WINDOW, Retype, hold_flapping, limit_columns, retypes
-from instep.schema.policy.similarity import RenameInference
-from instep.schema.policy.type_choice import (
+from instep.schema.policy.safeguards import (
+    COLUMN_LIMIT,
+    WINDOW,
+    Retype,
     added_columns,
+    hold_flapping,
+    limit_columns,
+    retypes,
     text_sentences,
     waits_for_rebuild,
 )
+from instep.schema.policy.similarity import RenameInference
 from instep.schema.selection.overrides import Switch, moves
 from instep.schema.selection.selection import Pattern, is_on, unmatched
 from instep.sources.base import Discovery, Snapshot, TableStats
@@ -62,9 +73,8 @@ from instep.sync.detection.comparison import Comparison, DetectionInputs, compar
 from instep.sync.detection.drift import Drift
 from instep.sync.detection.four_eyes import out_of_sight, second_person
 from instep.sync.detection.new_objects import left_out_at_birth, record_listing
-from instep.sync.detection.pii import Suspects, split, suspects
-from instep.sync.detection.pii import hold as hold_personal
-from instep.sync.detection.privacy import PrivacyGuard
+from instep.sync.detection.privacy import PrivacyGuard, Suspects, split, suspects
+from instep.sync.detection.privacy import hold as hold_personal
 from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.rename_inference import Opened, RenameCandidate, suspect
 from instep.sync.detection.table_renames import TableRenames
@@ -479,3 +489,32 @@ def _events(connection: str, review: Review, decision: Decision, *, proven: bool
     elif decision.action == "ignore":
         found.append(ChangeIgnored(connection, review.id, review.summary, decision.why))
     return found
+
+
+def current_discovery(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
+    """(the source's schema, whether it is the stored one, so that nothing is detected anew)."""
+    known = _recent(context) if rely else None
+    if known is None:
+        return snapshot.discover(), False
+    if not has_weak_ids(known.catalog) and context.source.fingerprint() == known.fingerprint:
+        return known, True
+    now = snapshot.discover()
+    return (known, True) if _as_accepted(context, known, now) else (now, False)
+
+
+def _recent(context: SyncContext) -> Discovery | None:
+    """Return the last look, if it is younger than the connection's setting and something was accepted since."""
+    age = context.store.discoveries.age(context.name)
+    if age is None or not 0 <= age < context.detect_every or context.store.accepted.latest(context.name) is None:
+        return None
+    known = context.store.discoveries.get(context.name)
+    return to_discovery(known) if known else None
+
+
+def _as_accepted(context: SyncContext, known: Discovery, now: Discovery) -> bool:
+    """Return whether the accepted tables are the same as then, on the same server, and may be read as then."""
+    if now.identity != known.identity:
+        return False
+    tables = pair_tables(context.store.accepted.catalog(context.name).tables, known.catalog).values()
+    closed = {path[:2] for path in now.denied.keys() - known.denied.keys()}
+    return all(now.catalog.get(t.ref) == t and t.ref not in closed for t in tables)

@@ -13,7 +13,7 @@ from instep.errors import DestinationError
 from instep.model import Review
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import Change, ColumnAdded, DestinationDrifted, change_from_dict
-from instep.schema.changes.drift import LOADABLE, Difference, detail, differences
+from instep.schema.changes.diff import LOADABLE, Difference, detail, differences
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RecordIdentity, Step, UndropColumn, step

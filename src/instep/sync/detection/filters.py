@@ -1,15 +1,23 @@
-"""Row filters: what the project file says of a table, whether the source can evaluate it, and what else it reads."""
+"""Row filters: what the project file says of a table, whether the source can evaluate it, and what else it reads.
+
+A few values of one column, read from the source in this process: never kept, shown or logged by who asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
 
 from instep.errors import Blocked, ProjectError, SetupError
 from instep.lineage.needed import needs_sqlglot
-from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.planning.projection import TableRead
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.planning.naming import quote
+from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.schema.selection.selection import is_on
-from instep.sources.base import Filters, Snapshot
+from instep.sources.base import CursorRange, Filters, Snapshot
+from instep.stage.spec import Chunk, ReadSession
 from instep.sync.context import Ref, SyncContext
 
 
@@ -49,7 +57,7 @@ def fault_of(context: SyncContext, snapshot: Snapshot, read: TableRead) -> Proje
 def _text_fault(snapshot: Filters, read: TableRead) -> str:
     try:
         with needs_sqlglot():
-            from instep.lineage.condition import fault
+            from instep.lineage.parse import fault
     except SetupError as error:
         return f"{error.message} ({error.hint})"
     columns = [c.name for c in read.source.columns] if snapshot.dialect == "sqlite" else []
@@ -72,3 +80,39 @@ def lost_filter(read: TableRead, path: str) -> Blocked:
         f"table {now} was read by a filter that instep.yml gives to {path}, which is its former name",
         hint=f'name it {now} there; tables: {{"{now}": {{filter: ""}}}} reads all of its rows',
     )
+
+
+def alone(table: Table, column: Column, where: str = "") -> TableRead:
+    """Read only this column of a source table."""
+    return TableRead(table, table, (ColumnRead(column, column),), where)
+
+
+def values(
+    context: SyncContext, snapshot: Snapshot, session: ReadSession, table: Table, column: Column, most: int
+) -> Iterator[pa.Array]:
+    """Up to `most` values that are not NULL, from the first and the last chunk: half of them from each, if there are
+    two."""
+    read = alone(table, column, where_of(context, table))
+    chunks = sorted(snapshot.chunks(read, f"{table.path}.{column.name}", CursorRange()), key=_number)
+    ends = chunks[:1] + chunks[1:][-1:]
+    for place, chunk in enumerate(ends):
+        left = most // len(ends) if place else most - most // len(ends) * (len(ends) - 1)
+        for batch in session.read(_limited(context, chunk, column, left)):
+            found = batch.column(0).drop_null()[:left]
+            left -= len(found)
+            yield found
+            if not left:
+                break
+
+
+def _number(chunk: Chunk) -> int:
+    return chunk.number
+
+
+def _limited(context: SyncContext, chunk: Chunk, column: Column, most: int) -> Chunk:
+    """SQL that stops by itself; the column keeps the name by which readers know its type."""
+    if not chunk.query.startswith("SELECT "):
+        return chunk
+    label = quote(str(column.type), "mysql" if context.source.kind in ("mysql", "mariadb") else "ansi")
+    query = f"WITH s(v) AS ({chunk.query}) SELECT v AS {label} FROM s WHERE v IS NOT NULL LIMIT {most:d}"  # noqa: S608
+    return replace(chunk, query=query)

@@ -4,13 +4,15 @@ After, because then no value in the table is newer than what is read here: a NUL
 older than the value that takes its place, and a value that is there stays. The key and the wanted columns are read in
 a snapshot of their own, staged like every other read, and joined into the destination's files. Cursors do not move.
 A fill that was interrupted reads again, for the same reason, and goes on with the files that it has not been through.
+
+What the backfills take that decisions lead to, before they are applied: from statistics and metadata, no scan.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,12 +21,15 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, Ref
-from instep.errors import Blocked, Conflict, InstepError
+from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.model import Run, TableRun
-from instep.schema.catalog.catalog import Catalog
-from instep.schema.limits import waits
+from instep.operations.queries.work import FillEstimate
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.changes.describe import key, table_of
+from instep.schema.maintenance import waits
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import TableRead
+from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Snapshot
 from instep.spans import span
 from instep.stage.field_metadata import value_of
@@ -32,17 +37,30 @@ from instep.stage.files.place import disk_error, remove
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult, detect
+from instep.sync.detection.drift import reloads
+from instep.sync.detection.swapped import may_be_swapped
+from instep.sync.detection.table_renames import TableRenames
+from instep.sync.housekeeping import dead_runs, remove_uncommitted_files
 from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
 from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
+from instep.sync.loading.row_matching import check_unique
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_columns
-from instep.sync.loading.unique_keys import check_unique
 from instep.sync.progress import Progress
-from instep.sync.schema_changes.backfill_plan import PendingBackfill, fill_size, gone, whole_tables, wishes
+from instep.sync.schema_changes.apply import backfill_of
+from instep.sync.schema_changes.backfill_plan import (
+    PendingBackfill,
+    estimate_new,
+    fill_size,
+    gone,
+    whole_tables,
+    why_whole,
+    wishes,
+)
+from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.schema_changes.selected import selected_reads
-from instep.sync.staging_cleanup import dead_runs, remove_uncommitted_files
 from instep.sync.table_mode import choose
 
 MODE = "column"
@@ -308,6 +326,83 @@ def _rows(detection: DetectionResult, work: _RunningBackfill) -> int:
 
 def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class RequestedBackfill:
+    """A backfill of the accepted table `ref`, of some columns or of all of it. `mode`: how the runs call it that did
+    such a thing; `changes` are the ids of what asks for it."""
+
+    ref: Ref
+    mode: str
+    size: FillEstimate
+    changes: tuple[str, ...]
+
+
+@dataclass
+class _Table:
+    """Backfills that the decisions cause for one table."""
+
+    table: Table
+    before: Table | None
+    source: Ref
+    whole: bool = False
+    columns: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+
+def requested_backfills(context: SyncContext, found: PlanPreview) -> tuple[RequestedBackfill, ...]:
+    """Return requested backfills by table. Rows that only a cursor has left behind (detection/backfill_since.py) are
+    part of the next sync."""
+    tables: dict[Ref, _Table] = {}
+    places = TableRenames.of(found.plan.decisions)
+    for decision in found.plan.decisions:
+        place, was = places.after(decision.change), places.before(decision.change)
+        table, source = found.plan.after.get(place), table_of(decision.change)
+        if not decision.applied or table is None or was in found.plan.refused or source is None:
+            continue
+        one = tables.get(place) or _Table(table, found.detection.accepted.get(was), source)
+        if _add(context, found, decision, one):
+            one.changes.append(found.reviews[key(decision.change)].id)
+            tables[place] = one
+    return tuple(a for one in tables.values() for a in _sized(context, found, one))
+
+
+def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Table) -> bool:
+    """Return whether the decision asks for anything."""
+    review = found.reviews.get(key(decision.change))
+    if review is None:
+        return False
+    wanted = backfill_of(context, decision, one.before, found.plan)
+    if reloads(context, found.plan, review, one.table.ref) or may_be_swapped(context, decision.change, one.table):
+        wanted = ("table", "")
+    if wanted is None or wanted[0] == "since":
+        return False
+    scope, column = wanted
+    if scope == "table" or why_whole(context, one.table, column):
+        one.whole = True
+    else:
+        one.columns.append(column)
+    return True
+
+
+def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[RequestedBackfill]:
+    state = context.destination.schema.state(destination_ref(one.before, context.naming)) if one.before else None
+    if state is None or not state.rows:
+        return
+    stats = found.detection.discovery.stats.get(one.source)
+    rows, size = (stats.rows, stats.bytes) if stats and stats.rows else (state.rows, 0)
+    columns = () if one.whole else tuple(one.columns)
+    made = estimate_new(one.table, columns, rows, size)
+    made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
+    yield RequestedBackfill(one.table.ref, MODE if columns else _mode(context, one.table), made, tuple(one.changes))
+
+
+def _mode(context: SyncContext, table: Table) -> str:
+    try:
+        return choose(table, context.settings(table)).mode
+    except ProjectError:
+        return ""
 
 
 __all__ = ["Filling", "whole_tables"]

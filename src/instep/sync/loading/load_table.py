@@ -23,15 +23,14 @@ from instep.spans import span, tell
 from instep.stage.files.place import disk_error, keep_only
 from instep.stage.spec import ChunkResult, StagedFile, StageSpec
 from instep.sync.context import SyncContext
+from instep.sync.housekeeping import discard
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.history import merge_versions
 from instep.sync.loading.partial_updates import altered_rows
-from instep.sync.loading.row_matching import as_plain, as_stored, plain_type, staged_rows
+from instep.sync.loading.row_matching import as_plain, as_stored, check_unique, plain_type, staged_rows
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import altered_spec, key_spec, stage_spec
-from instep.sync.loading.unique_keys import check_unique
 from instep.sync.progress import Progress
-from instep.sync.staging_cleanup import discard
 
 
 def mark_removed(context: SyncContext, load: Load, keys: Sequence[StagedFile], spec: StageSpec, commit: Commit) -> int:

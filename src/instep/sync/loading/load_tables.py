@@ -20,12 +20,12 @@ from instep.sources.base import Snapshot
 from instep.spans import span, within
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.sync.context import SyncContext
+from instep.sync.housekeeping import discard
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.load_table import Staged, TableResult, clear, commit, failed, placed, settled, specs_of, verify
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import chunks_of
 from instep.sync.progress import Progress
-from instep.sync.staging_cleanup import discard
 
 LOOKS = 8
 """How often at most the source's schema is looked at again while rows are read."""

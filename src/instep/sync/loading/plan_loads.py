@@ -17,24 +17,23 @@ from instep.schema.policy.policy import Decision
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import InvalidValue
 from instep.store.catalogs.backfills import Backfill
-from instep.sync.context import Ref, SyncContext
+from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.detection.backfill_since import noted
 from instep.sync.detection.chosen_keys import starts
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.housekeeping import dead_runs, folder, remove_uncommitted_files
 from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load, keep_rows, plan_load
-from instep.sync.named_tables import unknown_table
 from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
-from instep.sync.schema_changes.history_tables import rekeyed
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 from instep.sync.schema_changes.selection_change import owes_versions, want_again
-from instep.sync.staging_cleanup import dead_runs, folder, remove_uncommitted_files
+from instep.sync.schema_changes.table_layout import rekeyed
 
 _SENT_AGAIN = "the next sync lets the connector send everything again"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from instep.model import TableRun
-from instep.operations.kinds import RunKind
+from instep.operations.values import RunKind
 from instep.sync.context import Ref
 from instep.sync.loading.load_table import TableResult
 

@@ -18,9 +18,8 @@ from instep.schema.catalog.types import Int
 from instep.schema.planning.naming import quote
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.stage.conform import Conformer
+from instep.stage.conform import Conformer, taken
 from instep.stage.duckdb_memory import in_duckdb
-from instep.stage.origin import taken
 from instep.stage.spec import Chunk, Reader, ReadSession, SourceLimits, StageColumn, StageSpec, SystemColumns, limits_of
 
 if TYPE_CHECKING:

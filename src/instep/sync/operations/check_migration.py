@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from instep.errors import InstepError, ProjectError, SchemaError
-from instep.lineage.migration.read import At, Migration, MigrationStep, Unread
+from instep.lineage.migration.statements import At, Migration, MigrationStep, Unread
 from instep.lineage.model import Model
 from instep.model import Review
 from instep.operations.queries.work import FillEstimate

@@ -19,9 +19,9 @@ from instep.destinations.facets import MaintenanceFacet
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import RunEnded, RunStarted, TableMaintained
 from instep.model import Run
-from instep.operations.kinds import RunStatus
 from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.spec import DirectWork
+from instep.operations.values import RunStatus
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import Pattern

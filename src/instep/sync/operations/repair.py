@@ -38,10 +38,11 @@ from instep.stage.spec import (
     StageSpec,
 )
 from instep.sync.claim import claimed
-from instep.sync.context import Ref, SyncContext
+from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.housekeeping import dead_runs, discard, folder, remove_uncommitted_files
 from instep.sync.loading.engine import Engine, Inline
 from instep.sync.loading.load_table import Staged, commit, placed, specs_of
 from instep.sync.loading.load_table import verify as verify_staged
@@ -57,7 +58,6 @@ from instep.sync.loading.row_comparison import (
 )
 from instep.sync.loading.row_matching import BATCH, as_plain, as_stored, plain_type
 from instep.sync.loading.table_load import Load, recorded, went_back
-from instep.sync.named_tables import unknown_table
 from instep.sync.operations.verify import (
     QuarantinedColumns,
     VerifyResult,
@@ -74,7 +74,6 @@ from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.owned_tables import check_unmoved
 from instep.sync.schema_changes.selected import selected_reads, sides_now
-from instep.sync.staging_cleanup import dead_runs, discard, folder, remove_uncommitted_files
 from instep.sync.table_mode import TableMode, choose
 
 

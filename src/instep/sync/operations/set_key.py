@@ -2,6 +2,8 @@
 
 The table's own schema comes first, then the accepted one, then the choice. Interrupted before the choice is kept, the
 key counts as changed and the table stays paused: nothing is ever read by two keys, and the same command goes on.
+
+What a changed key does to the rows: counted on both sides, with the commands that settle it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from typing import Any, Literal
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.errors import Blocked, Conflict, IllegalChange, StalePlan
+from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
 from instep.events import KeyChosen
 from instep.model import Review, Run
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.operations.spec import Preview, Work
 from instep.schema.catalog.catalog import Catalog, Table, fingerprint
-from instep.schema.changes.describe import KeyChanged, TableReplaced
+from instep.schema.changes.describe import KeyChanged, KeyRemoved, TableReplaced, change_from_dict
 from instep.schema.planning.naming import assign, destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.planning.step import step
@@ -29,7 +31,7 @@ from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_key
 from instep.sync.schema_changes.apply import apply_plan
-from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_key
+from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_key, count_source
 from instep.sync.schema_changes.table_setting import SettingTable, find_table, recorded_tables, settle
 from instep.sync.two_people import two_people
 
@@ -262,9 +264,6 @@ def offers(path: str, counts: KeyCount) -> list[str]:
     return [f"instep table set-key {path} {key} --{way}: {text}" for way, text in names.items()]
 
 
-__all__ = ["MEANS", "WAYS", "Rekeying", "Way", "carry_out", "offers", "prepare", "yaml"]
-
-
 class SetKey(Work):
     """The work of the operation `set_key`."""
 
@@ -278,3 +277,52 @@ class SetKey(Work):
         """Set the key; return the accepted version, and where the old table is kept as a copy, if it is."""
         version, place = carry_out(context, preview.prepared, allow)
         return {"version": version, "copy": place and list(place)}
+
+
+@dataclass(frozen=True)
+class KeyReport:
+    """`counts` are those of the new key, or of the old one where the source has none any more; None with `why_not`."""
+
+    review: str
+    table: str
+    counts: KeyCount | None
+    offers: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return the text for people."""
+        if self.counts is None:
+            return (f"{self.review}: its key was not counted: {self.why_not}",)
+        key = ", ".join(self.counts.key)
+        return (*(f"{self.review}: key ({key}) {line}" for line in self.counts.lines), *self.offers)
+
+
+def key_report(context: SyncContext, review: Review) -> KeyReport | None:
+    """Return the report of a key change; None for any other change, or an answered one. Reads the key's columns; what
+    cannot be read is said, not raised."""
+    change = change_from_dict(review.change)
+    if review.status != "open" or not isinstance(change, KeyChanged | KeyRemoved):
+        return None
+    path = ".".join(filter(None, review.table))
+    key = change.after if isinstance(change, KeyChanged) else change.before
+    try:
+        found = find_table(context, path)
+        counts = KeyCount(key, _at_source(context, found, key), count_destination(context, found.table, key))
+    except InstepError as error:
+        return KeyReport(review.id, path, None, why_not=error.message)
+    return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
+
+
+def _at_source(context: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
+    absent = [name for name in key if name not in found.source.by_name]
+    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key)
+
+
+def _offers(path: str, counts: KeyCount) -> list[str]:
+    if counts.source.why_not:
+        return [f"choose another key: instep table set-key {path} COL[,COL...]"]
+    return offers(path, counts)
+
+
+__all__ = ["MEANS", "WAYS", "KeyReport", "Rekeying", "Way", "carry_out", "key_report", "offers", "prepare", "yaml"]

@@ -35,8 +35,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import pair_tables
 from instep.schema.selection.overrides import SelectionSides, sides
 from instep.schema.selection.selection import column_is_on, hashed, is_on
-from instep.sync.context import Ref, SyncContext
-from instep.sync.named_tables import unknown_table
+from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.quarantine.quarantine import holdings
 from instep.sync.query import first_rows
 from instep.sync.table_mode import choose

@@ -27,17 +27,15 @@ from instep.sources.base import CursorRange, Snapshot
 from instep.sources.stream import Streams
 from instep.stage.conform import Conformer, QuarantinedValue
 from instep.stage.duckdb_memory import in_duckdb
-from instep.stage.entries import QuarantineEntry
-from instep.stage.quarantine import entry_id, field_id
-from instep.stage.yielding_reads import giving_way
-from instep.sync.context import Ref, SyncContext
+from instep.stage.inline import giving_way
+from instep.stage.quarantine import QuarantineEntry, entry_id, field_id
+from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.detection.detect import KEYS, DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.row_comparison import EXTRA, row_comparison
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_spec
-from instep.sync.named_tables import unknown_table
 from instep.sync.progress import Progress, Silent
 from instep.sync.quarantine.quarantine import holdings
 from instep.sync.schema_changes.selected import selected_reads

@@ -10,7 +10,7 @@ from typing import Any
 
 from instep.operations.queries.quarantine import ListQuarantined, MatchQuarantined
 from instep.operations.spec import QueryWork
-from instep.stage.entries import QuarantineEntry, Status
+from instep.stage.quarantine import QuarantineEntry, Status
 from instep.sync.quarantine.quarantine import Holding, holdings, of_row
 
 

@@ -25,12 +25,10 @@ from instep.schema.catalog.types import Unknown
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
-from instep.stage.entries import QuarantineEntry, TableQuarantine, read_entries, rewrite
+from instep.stage.quarantine import QuarantineEntry, TableQuarantine, read_entries, rewrite
 from instep.sync.claim import claimed
-from instep.sync.context import Ref, SyncContext
-from instep.sync.housekeeping import is_first_today
-from instep.sync.named_tables import unknown_table
-from instep.sync.staging_cleanup import dead_runs, remove_uncommitted_files, uncommitted
+from instep.sync.context import Ref, SyncContext, unknown_table
+from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
 from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -20,12 +20,11 @@ from instep.model import Run, TableRun
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
-from instep.stage.entries import QuarantineEntry
+from instep.stage.quarantine import QuarantineEntry
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.quarantine.quarantine import Holding, holdings, settle
-from instep.sync.quarantine.recast import recast
-from instep.sync.quarantine.rejoin import Rejoined, rejoin
+from instep.sync.quarantine.rejoin import Rejoined, recast, rejoin
 
 _WORDS = ("replayed", "superseded", "held")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from instep.errors import Conflict, StalePlan
 from instep.model import Review
-from instep.operations.immediate.changes import AnswerOutlook
-from instep.operations.kinds import ReviewStatus
+from instep.operations.immediate.decisions import AnswerOutlook
+from instep.operations.values import ReviewStatus
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.describe import describe, key
 from instep.schema.planning.explain import explain

@@ -36,7 +36,6 @@ from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.catalogs.backfills import Backfill, Scope
 from instep.store.catalogs.reviews import DetectedChange
-from instep.sync.confirm import confirm
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.backfill_since import was_pending
 from instep.sync.detection.detect import DetectionResult, remember
@@ -46,14 +45,12 @@ from instep.sync.detection.pause import releases, resume
 from instep.sync.detection.refused import hold_tables, record_refused
 from instep.sync.detection.swapped import WHY, comes_back, may_be_swapped
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.journal import Journal, journal
+from instep.sync.journal import Journal, confirm, journal
 from instep.sync.schema_changes.backfill_plan import follow_columns
-from instep.sync.schema_changes.history_tables import goes_on, unkept, with_history
 from instep.sync.schema_changes.overflow_columns import record_extra, want_values
-from instep.sync.schema_changes.owned_tables import check_unmoved, own, taken
+from instep.sync.schema_changes.owned_tables import check_unmoved, own, shared_offences, taken, unable, with_shards
 from instep.sync.schema_changes.selected import chosen
-from instep.sync.schema_changes.shards import shared_offences, unable, with_shards
-from instep.sync.schema_changes.table_layout import with_layouts
+from instep.sync.schema_changes.table_layout import goes_on, unkept, with_history, with_layouts
 from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
 from instep.sync.two_people import dropping, let_go_of, stale_tables, two_people
 

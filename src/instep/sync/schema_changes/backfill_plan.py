@@ -14,7 +14,7 @@ from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz, Uuid
 from instep.schema.changes.describe import ColumnRenamed
-from instep.schema.limits import waits
+from instep.schema.maintenance import waits
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.policy import Decision
 from instep.sources.stream import Streams

@@ -3,16 +3,21 @@
 The accepted column takes the new source name and keeps its values. If the new column was accepted meanwhile, what was
 loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded before the destination is touched, so
 that a mapping that was interrupted is finished by the next run.
+
+A removal and an addition become one rename, of columns or of tables, whichever the two paths name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from instep.errors import Blocked, IllegalChange, InstepError
 from instep.events import ChangeMapped
 from instep.model import Review, Run
+from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.spec import Preview, Work
 from instep.schema.catalog.catalog import Catalog, Column, Table, fingerprint
 from instep.schema.catalog.promotion import fitting
 from instep.schema.changes.describe import (
@@ -34,14 +39,20 @@ from instep.schema.policy.policy import Decision
 from instep.schema.policy.similarity import PROPOSAL
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.sources.stream import Streams
-from instep.store.catalogs.declared_renames import DeclaredRename
+from instep.store.catalogs.renames import DeclaredRename
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import look
+from instep.sync.schema_changes import declare_table_rename as of_tables
 from instep.sync.schema_changes.apply import apply_plan
-from instep.sync.schema_changes.declare_table_rename import resume_mapping
-from instep.sync.schema_changes.recorded_renames import DoesNotFit, give_up, put_on_record, rename_of
+from instep.sync.schema_changes.declare_table_rename import (
+    DoesNotFit,
+    give_up,
+    put_on_record,
+    rename_of,
+    resume_mapping,
+)
 from instep.sync.schema_changes.table_setting import recorded_tables
 
 
@@ -280,3 +291,48 @@ def pair_of(review: Review) -> tuple[str, str]:
         )
     path = ".".join(filter(None, change.table))
     return f"{path}.{change.before.name}", f"{path}.{change.after.name}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A mapping that nobody has carried out yet; `lines` say what it does. `whole`: of tables."""
+
+    old: str
+    new: str
+    whole: bool
+    mapped: Any = field(repr=False)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(self.mapped.lines)
+
+    def document(self, connection: str) -> dict[str, Any]:
+        """`backfill`: rows are read again."""
+        empty, steps = self.mapped.empty, [s.text for s in self.mapped.plan.steps]
+        document = {"connection": connection, "old": self.old, "new": self.new, "steps": steps, "empty": empty}
+        return {**document, "backfill": self.whole or bool(empty)}
+
+
+def prepare_rename(context: SyncContext, old: str, new: str) -> Prepared:
+    """Return two paths of tables, or of columns; writes nothing. Errors are those of the two modules."""
+    whole = old in {t.path for t in context.store.accepted.catalog(context.name).tables}
+    made: Any = of_tables.prepare(context, old, new) if whole else prepare(context, old, new)
+    return Prepared(old, new, whole, made)
+
+
+def carry_out_rename(context: SyncContext, made: Prepared) -> int:
+    """Answer the accepted version."""
+    return of_tables.carry_out(context, made.mapped) if made.whole else carry_out(context, made.mapped)
+
+
+class DeclareRename(Work):
+    """The work of the operation `declare_rename`."""
+
+    def prepare(self, context: SyncContext, request: DeclareRenameRequest) -> Preview:
+        """Find out what the rename does; errors are those of the two modules."""
+        made = prepare_rename(context, request.old, request.new)
+        return Preview(context.name, request, made.document(context.name), made.lines, prepared=made)
+
+    def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Declare it; return the accepted version."""
+        return {"version": carry_out_rename(context, preview.prepared)}

@@ -3,6 +3,8 @@
 The accepted table takes the new name, at the destination too, and keeps its rows; its columns go on by name. If the
 new table was accepted meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
 before the destination is touched, so that a mapping that was interrupted is finished by the next run.
+
+Renames that a person has named are changes on record, so that they can be taken back like all others.
 """
 
 from __future__ import annotations
@@ -10,26 +12,39 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from instep.errors import Blocked, IllegalChange, InstepError
 from instep.events import ChangeMapped
-from instep.model import Run
+from instep.model import Review, Run
 from instep.schema.catalog.catalog import Catalog, Table, fingerprint, unbound
 from instep.schema.catalog.promotion import fitting
-from instep.schema.changes.describe import Change, TableAdded, TableRemoved, TableRenamed, key
+from instep.schema.changes.describe import (
+    Change,
+    ColumnRenamed,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+    change_from_dict,
+    change_to_dict,
+    column_of,
+    describe,
+    key,
+)
 from instep.schema.changes.diff import pair
 from instep.schema.planning.accept import accept
 from instep.schema.planning.naming import assign, destination_ref
 from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.policy.policy import Decision
+from instep.schema.policy.similarity import PROPOSAL
 from instep.schema.selection.selection import column_is_on, hashed, is_on
-from instep.store.catalogs.declared_renames import DeclaredRename
+from instep.store.catalogs.renames import DeclaredRename
+from instep.store.catalogs.reviews import DetectedChange
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import look
 from instep.sync.schema_changes.apply import apply_plan, follow
-from instep.sync.schema_changes.recorded_renames import give_up, put_on_record, rename_of
 from instep.sync.schema_changes.table_setting import recorded_tables
 
 
@@ -203,6 +218,72 @@ def _taken(table: Table, new: Table) -> Table:
     ids = {c.name: c.id for c in new.columns}
     columns = tuple(replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
     return replace(unbound(table), id=new.id, kind=new.kind, columns=columns)
+
+
+Rename = ColumnRenamed | TableRenamed
+Side = tuple[Ref, str]
+"""A table, and a column of it or ""."""
+
+
+def rename_of(made: Plan) -> Rename:
+    """Return the one that the plan of a mapping carries out."""
+    return next(d.change for d in made.decisions if isinstance(d.change, Rename))
+
+
+def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
+    """Return the proposal of this very rename, else a change of its own; approved."""
+    if found := _proposal(context, *_sides(rename)):
+        return context.store.reviews.decide(found.id, "approved", who)
+    table = rename.after.ref if isinstance(rename, TableRenamed) else rename.table
+    finding = DetectedChange(
+        key(rename),
+        rename.kind,
+        table,
+        column_of(rename),
+        describe(rename),
+        change_to_dict(rename),
+        "apply",
+        "mapped",
+        f"mapped by {who}",
+    )
+    return context.store.reviews.open_approved(context.name, finding, who)
+
+
+def want_approved(context: SyncContext) -> None:
+    """Proposals that were answered like any other change, over the API or by a rollout."""
+    for review in context.store.reviews.find(context.name, ("approved",)):
+        change = change_from_dict(review.change) if review.rule == PROPOSAL else None
+        if isinstance(change, Rename):
+            (ref, old), (place, new) = _sides(change)
+            context.store.mappings.want(context.name, ref, old, new or json.dumps(place), review.decided_by)
+
+
+class DoesNotFit(InstepError):
+    """Two columns or tables were to be one, and cannot be any more."""
+
+
+def give_up(context: SyncContext, wanted: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
+    """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
+    found = _proposal(context, old, new)
+    with context.transaction():
+        context.store.reviews.reopen([found.id] if found else [])
+        context.store.mappings.end(wanted.number)
+    paths = [".".join(filter(None, (*ref, column))) for ref, column in (old, new)]
+    raise DoesNotFit(f"{paths[0]} was not mapped to {paths[1]}: {why.message} ({why.hint})")
+
+
+def _proposal(context: SyncContext, old: Side, new: Side) -> Review | None:
+    for review in context.store.reviews.existing(context.name).values():
+        change = change_from_dict(review.change) if review.rule == PROPOSAL else None
+        if isinstance(change, Rename) and _sides(change) == (old, new):
+            return review
+    return None
+
+
+def _sides(rename: Rename) -> tuple[Side, Side]:
+    if isinstance(rename, TableRenamed):
+        return (rename.before.ref, ""), (rename.after.ref, "")
+    return (rename.table, rename.before.name), (rename.table, rename.after.name)
 
 
 __all__ = ["MappedTable", "carry_out", "prepare", "resume_mapping"]

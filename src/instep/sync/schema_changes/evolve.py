@@ -22,7 +22,7 @@ from instep.sync.journal import plan_id
 from instep.sync.schema_changes.answer import check_approvals
 from instep.sync.schema_changes.apply import apply_plan, check, make_plan
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
-from instep.sync.schema_changes.partial_columns import partial_columns
+from instep.sync.schema_changes.selection_change import partial_columns
 from instep.sync.schema_changes.undo import resume_undos
 from instep.sync.table_mode import TableMode, choose
 

@@ -17,7 +17,7 @@ from instep.stage.casts.cast import cast
 from instep.stage.spec import ReadSession
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult
-from instep.sync.detection.sampling import alone, values
+from instep.sync.detection.filters import alone, values
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.lossy_casts import accepted_column
 
@@ -74,7 +74,7 @@ def invalid_values(
         return ()
     try:
         with context.source.snapshot() as snapshot, snapshot.reader.open() as session:
-            return tuple(_tried(context, snapshot, session, pair, rows) for pair in pairs)
+            return tuple(_tried_values(context, snapshot, session, pair, rows) for pair in pairs)
     except InstepError as error:
         return tuple(replace(p.untried, why_not=error.message.splitlines()[0]) for p in pairs)
 
@@ -96,7 +96,9 @@ def _pairs(context: SyncContext, detection: DetectionResult) -> Iterator[_Pair]:
             yield _Pair(key(change), table, old, source, new)
 
 
-def _tried(context: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int) -> InvalidValues:
+def _tried_values(
+    context: SyncContext, snapshot: Snapshot, session: ReadSession, pair: _Pair, rows: int
+) -> InvalidValues:
     try:
         target = context.destination.write.target(destination_ref(pair.table, context.naming)).schema
         kind = target.field(pair.old.alias or pair.old.name).type

@@ -16,7 +16,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.stage.duckdb_memory import in_duckdb
-from instep.stage.yielding_reads import giving_way
+from instep.stage.inline import giving_way
 from instep.sync.context import SyncContext
 from instep.sync.detection.filters import where_of
 

@@ -39,7 +39,7 @@ from instep.schema.planning.plan import Plan, desired, plan
 from instep.schema.planning.step import RewriteColumn, Step, UndropColumn, step
 from instep.schema.planning.undo import Applied, UndoPreview, undo
 from instep.schema.policy.policy import Modifiers, Removed, decide
-from instep.store.catalogs.undos import Undo
+from instep.store.catalogs.renames import Undo
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import recall, record

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Connection, OfConnection, TablePattern
+from instep.cli.arguments import Connection, OfConnection, TablePattern, examples
 from instep.cli.context import CHANGES, emit, fail, one_connection, open_app, say
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.bootstrap import App

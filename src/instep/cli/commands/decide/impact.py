@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Connection
+from instep.cli.arguments import Connection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import CHANGES, emit, fail
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -40,7 +39,7 @@ def impact(
     Changes under review are judged as if they were approved. Without --manifest and --sql the models come from
     `downstream` of the connection in instep.yml; with --server, from the server's project.
     """
-    from instep.backends.impact import impact_of
+    from instep.backends.calls import impact_of
     from instep.plans.downstream import Downstream, read_models
 
     given = Downstream(manifest, tuple(sql or ()), dialect)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.context import BLOCKED, CHANGES, emit, fail, open_app, options
-from instep.cli.help import examples
 from instep.errors import InstepError, ProjectError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.lineage.migration.read import At, Migration, Unread
+    from instep.lineage.migration.statements import At, Migration, Unread
     from instep.plans.downstream import Downstream
     from instep.sync.context import SyncContext
     from instep.sync.operations.check_migration import Consequence, MigrationOutlook
@@ -209,8 +209,8 @@ def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migratio
     from instep.lineage.needed import needs_sqlglot
 
     with needs_sqlglot():
-        from instep.lineage.migration.read import read_migration
         from instep.lineage.migration.script import DIALECTS
+        from instep.lineage.migration.statements import read_migration
     if dialect and dialect not in (*DIALECTS, "mariadb"):
         raise InstepError(f"migrations in the dialect {dialect!r} are not supported", hint=f"use {', '.join(DIALECTS)}")
     return read_migration
@@ -238,7 +238,7 @@ def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
 
 
 def _one(app: App, name: str, read: Migration) -> Checked:
-    from instep.control.estimates import rates, reading
+    from instep.plans.costs import rates, reading
     from instep.plans.downstream import configured
     from instep.sync.operations.check_migration import foresee
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Connection, OfConnection, OnlyConnection
+from instep.cli.arguments import Connection, OfConnection, OnlyConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, one_connection, open_app, say
-from instep.cli.help import examples
-from instep.operations.queries.policy import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
+from instep.operations.queries.decisions import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen

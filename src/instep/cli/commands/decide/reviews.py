@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection
+from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
-from instep.cli.help import examples
 from instep.cli.render.reviews import by_connection, show_changes
 from instep.errors import Blocked
 from instep.operations.decide.declare_rename import DeclareRenameRequest
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
-    from instep.operations.immediate.changes import AnswerOutlook
-    from instep.operations.kinds import Answer
+    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.values import Answer
 
 
 def add_answers(changes: typer.Typer) -> None:
@@ -119,7 +118,7 @@ def snooze(
 
     Detection continues; pauses stay in effect.
     """
-    from instep.backends.answers import snooze_changes
+    from instep.backends.calls import snooze_changes
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
@@ -203,7 +202,7 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
 
 
 def _answer(backend: Backend, found: list[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
-    from instep.backends.answers import answer_changes
+    from instep.backends.calls import answer_changes
 
     return answer_changes(backend, found, answer, hashed=hashed)
 

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Connection, DryRun, ObjectMatch, Objects, OfConnection
+from instep.cli.arguments import Connection, DryRun, ObjectMatch, Objects, OfConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
-from instep.cli.help import examples
-from instep.operations.queries.policy import GetSelection
+from instep.operations.queries.decisions import GetSelection
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.control.immediate.selections import SelectionStep, SwitchedSelection
+    from instep.control.immediate.decisions import SelectionStep, SwitchedSelection
     from instep.control.selection.listing import Listed
-    from instep.operations.kinds import Verb
+    from instep.operations.values import Verb
 
 selection = typer.Typer(
     help="Select the tables and columns that are replicated; hash columns.",
@@ -94,7 +93,7 @@ def _switch(
 ) -> None:
     from instep.control.selection.selections import WORDS
     from instep.errors import Blocked
-    from instep.operations.immediate.selections import SwitchSelectionRequest
+    from instep.operations.immediate.decisions import SwitchSelectionRequest
 
     with open_backend() as backend:
         name = backend.connection(connection)

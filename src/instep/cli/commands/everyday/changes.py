@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import AllowDestructive, Connection, ExitCode, OneTable
+from instep.cli.arguments import AllowDestructive, Connection, ExitCode, OneTable, examples
 from instep.cli.backend import open_backend, table_ref
 from instep.cli.commands.decide import reviews
-from instep.cli.commands.everyday.history import show_check
-from instep.cli.commands.everyday.lock import plan_check
+from instep.cli.commands.everyday.history import plan_check, show_check
 from instep.cli.context import (
     CHANGES,
     PARTIAL,
@@ -26,12 +25,11 @@ from instep.cli.context import (
     options,
     say,
 )
-from instep.cli.help import examples
 from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
 from instep.operations.everyday.plan import PlanRequest
-from instep.operations.immediate.pauses import PauseRequest, ResumeRequest
-from instep.operations.queries.schemas import ListVersions
+from instep.operations.immediate.work import PauseRequest, ResumeRequest
+from instep.operations.queries.history import ListVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

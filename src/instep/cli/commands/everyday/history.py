@@ -1,28 +1,31 @@
-"""`instep history` and `schema ...`: what happened, to which table and column, and what the schemas were."""
+"""`instep history` and `schema ...`: what happened, to which table and column, and what the schemas were.
+
+The lock file of a connection's accepted schema, compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from instep.cli.arguments import Connection, Limit, OfConnection
+from instep.cli.arguments import Connection, Limit, OfConnection, examples
 from instep.cli.backend import open_backend
-from instep.cli.commands.everyday.lock import lock_lines
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
-from instep.cli.help import examples
-from instep.cli.render.plan_history import show_plans
-from instep.operations.queries.history import ListEvents, ListPlans, ListRuns
-from instep.operations.queries.schemas import GetObjectHistory, GetSchema, ListVersions
+from instep.cli.render.runs import show_plans
+from instep.operations.queries.history import GetObjectHistory, GetSchema, ListEvents, ListPlans, ListRuns, ListVersions
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.object_history import HistoryEntry, ObjectHistory
     from instep.control.schema_history import SchemaVersion
+    from instep.plans.planned import Planned
     from instep.schema.catalog.catalog import Catalog
     from instep.store.catalogs.clones import Copy
+
 
 SideName = Literal["source", "accepted", "destination"]
 FormatName = Literal["table", "json", "sql", "markdown"]
@@ -173,7 +176,7 @@ def show(
 def _show_schema(
     out: Screen, version: SchemaVersion, catalog: Catalog, form: FormatName, clones: Sequence[Copy]
 ) -> None:
-    from instep.schema.planning.export import to_markdown, to_sql
+    from instep.schema.planning.explain import to_markdown, to_sql
 
     if form == "sql":
         out.print(f"-- {_title(version)}\n{to_sql(catalog)}")
@@ -260,7 +263,7 @@ def lock(
     """
     from instep.project.files.lock import lock_file, write_lock
     from instep.schema.catalog.catalog import catalog_from_dict
-    from instep.schema.contracts.lock import lock_document
+    from instep.schema.contracts.contract import lock_document
 
     with open_backend() as backend:
         name, root = backend.connection(connection), backend.folder
@@ -290,3 +293,26 @@ def show_check(behind: Sequence[str]) -> None:
         show_lock(console(), behind, "" if behind else "accepted schema and lock file are up to date")
     if behind:
         raise fail(CHANGES)
+
+
+def lock_lines(root: Path, document: dict[str, Any], here: str, *, retained: bool = True) -> list[str]:
+    """Return the diff from the lock file in this folder to a document; without `retained` columns and tables that were
+    kept after their removal do not count."""
+    from instep.project.files.lock import lock_diff, lock_file, read_lock
+    from instep.schema.contracts.contract import without_retained
+
+    name = document["connection"]
+    locked = read_lock(root, name)
+    if locked is not None and not retained:
+        locked, document = without_retained(locked), without_retained(document)
+    return lock_diff(locked, document, there=str(lock_file(root, name).relative_to(root)), here=here)
+
+
+def plan_check(root: Path, made: Planned) -> list[str]:
+    """Return what the accepted schema and the lock file lack, by lines; empty if both are up to date. A store that has
+    accepted nothing yet, as in CI, compares the lock file with what the source leads to."""
+    from instep.schema.contracts.contract import lock_document
+    from instep.schema.planning.plan import plan_from_dict
+
+    document = lock_document(made.connection, plan_from_dict(made.document["plan"]).after)
+    return [*made.unaccepted, *lock_lines(root, document, "after this plan", retained=made.begun)]

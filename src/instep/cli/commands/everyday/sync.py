@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.arguments import Connection, Tables
+from instep.cli.arguments import Connection, Tables, examples
 from instep.cli.backend import open_backend, open_remote
 from instep.cli.context import QUARANTINED, emit, fail, options
-from instep.cli.help import examples
-from instep.cli.render.run_report import end_as, show_report
+from instep.cli.render.runs import end_as, show_report
 from instep.errors import InstepError
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.verify import VerifyRequest

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import OfConnection, OnlyTable
+from instep.cli.arguments import OfConnection, OnlyTable, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, say
-from instep.cli.help import examples
 from instep.cli.text import text_of
 from instep.operations.everyday.tables import MOST_ROWS, TablesRequest
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Connection, OfConnection, TablePattern
+from instep.cli.arguments import Connection, OfConnection, TablePattern, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit
-from instep.cli.help import examples
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
-    from instep.control.queries.detectors import DetectorDetails
+    from instep.control.queries.work import DetectorDetails
 
 detector = typer.Typer(
     help="Manage the scheduled detection of schema changes.",
@@ -39,8 +38,7 @@ def status(connection: Connection = None) -> None:
 
 def _read(backend: Backend, connection: str) -> tuple[DetectorDetails, dict[str, Any]]:
     """Return the detector, and its document with the whole jobs of its detections."""
-    from instep.operations.queries.detectors import GetDetector
-    from instep.operations.queries.work import GetQueuedJob
+    from instep.operations.queries.work import GetDetector, GetQueuedJob
 
     found: DetectorDetails = backend.query(GetDetector(connection))
     whole = {
@@ -78,7 +76,7 @@ def _text(value: Any) -> str:
 @detector.command(epilog=examples("instep detector enable shop"))
 def enable(connection: Connection = None) -> None:
     """Enable scheduled detection again after its problem is resolved."""
-    from instep.operations.immediate.detectors import EnableDetectorRequest
+    from instep.operations.immediate.work import EnableDetectorRequest
 
     with open_backend() as backend:
         name = backend.connection(connection)
@@ -107,7 +105,7 @@ def set_options(
     See docs/guides/other-products.md for the options. For a connection of the project file the command prints the
     lines to add there.
     """
-    from instep.operations.immediate.detectors import SetDetectorOptionsRequest
+    from instep.operations.immediate.work import SetDetectorOptionsRequest
 
     values = dict(_option(text, of_table=bool(table)) for text in options)
     with open_backend() as backend:

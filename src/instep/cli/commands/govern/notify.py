@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Limit
+from instep.cli.arguments import Limit, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, open_app, say
-from instep.cli.help import examples
 from instep.operations.queries.govern import GetDelivery, ListDeliveries
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def list_channels() -> None:
 @notify.command("test", epilog=examples("instep notify test ops"))
 def test_channel(channel: Channel) -> None:
     """Send a test message to a channel."""
-    from instep.operations.immediate.notifications import TestChannelRequest
+    from instep.operations.immediate.govern import TestChannelRequest
 
     with open_backend() as backend:
         code = backend.operations.perform(TestChannelRequest(channel)).code
@@ -104,7 +103,7 @@ def retry(delivery: Annotated[int, typer.Argument(help="A delivery's number from
 
     Over a server its workers send it.
     """
-    from instep.operations.immediate.notifications import RetryDeliveryRequest
+    from instep.operations.immediate.govern import RetryDeliveryRequest
 
     with open_backend() as backend:
         before = backend.operations.perform(RetryDeliveryRequest(delivery)).delivery
@@ -123,7 +122,7 @@ def open_channel(channel: Channel) -> None:
 
     Notifications kept for the channel are sent.
     """
-    from instep.operations.immediate.notifications import OpenChannelRequest
+    from instep.operations.immediate.govern import OpenChannelRequest
 
     with open_backend() as backend:
         opened = backend.operations.perform(OpenChannelRequest(channel)).opened

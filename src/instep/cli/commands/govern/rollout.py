@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import DryRun
+from instep.cli.arguments import DryRun, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, options, say
-from instep.cli.help import examples
 from instep.errors import Blocked, ChangeNotFound, InstepError, NotFound
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
-    from instep.control.queries.rollouts import RolloutDetails
+    from instep.control.queries.decisions import RolloutDetails
     from instep.operations.immediate.rollouts import RolloutAnswer, RolloutSwitch
-    from instep.operations.kinds import Verb
+    from instep.operations.values import Verb
 
 rollout = typer.Typer(
     help="Roll out a change, policy or selection to connections in waves.",
@@ -158,7 +157,7 @@ def _check_one(*sorts: object) -> None:
 
 def _known(backend: Backend, id: str) -> RolloutDetails:
     """Find a rollout by its id or a unique prefix of it."""
-    from instep.operations.queries.rollouts import GetRollout, ListRollouts
+    from instep.operations.queries.decisions import GetRollout, ListRollouts
 
     try:
         found: RolloutDetails = backend.query(GetRollout(id))
@@ -172,7 +171,7 @@ def _known(backend: Backend, id: str) -> RolloutDetails:
 
 def _id(backend: Backend, given: str | None) -> str:
     """Return the one that is meant: named, the only one that is not over, or the only one."""
-    from instep.operations.queries.rollouts import ListRollouts
+    from instep.operations.queries.decisions import ListRollouts
 
     if given:
         return _known(backend, given).id
@@ -188,7 +187,7 @@ def _id(backend: Backend, given: str | None) -> str:
 
 def _document(backend: Backend, made: RolloutDetails, *, every: bool) -> dict[str, Any]:
     from instep.cli.render.rollouts import rollout_document
-    from instep.operations.queries.rollouts import ListRolloutConnections
+    from instep.operations.queries.decisions import ListRolloutConnections
 
     return rollout_document(made, backend.items(ListRolloutConnections(made.id)), every=every)
 
@@ -199,7 +198,7 @@ def status(
 ) -> None:
     """Show the progress of rollouts, or the waves and problems of one."""
     from instep.cli.render.rollouts import list_document, show_list, show_rollout
-    from instep.operations.queries.rollouts import ListRollouts
+    from instep.operations.queries.decisions import ListRollouts
 
     with open_backend() as backend:
         if id is None and len(found := backend.items(ListRollouts())) != 1:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import DryRun, OfConnection, Table
+from instep.cli.arguments import DryRun, OfConnection, Table, examples
 from instep.cli.backend import open_backend, table_ref
 from instep.cli.commands.everyday.sync import finish
 from instep.cli.context import confirm, emit
-from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.everyday.backfill import BackfillRequest
-from instep.operations.immediate.backfills import CancelBackfillRequest
+from instep.operations.immediate.work import CancelBackfillRequest
 from instep.operations.queries.work import BackfillOutlook, EstimateBackfill
 
 if TYPE_CHECKING:

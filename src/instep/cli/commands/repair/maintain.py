@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from instep.cli.arguments import Connection, DryRun, TablePattern
+from instep.cli.arguments import Connection, DryRun, TablePattern, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, emit, fail
-from instep.cli.help import examples
 from instep.operations.repair.maintain import MaintainRequest
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import DryRun, OfConnection, OnlyTable
+from instep.cli.arguments import DryRun, OfConnection, OnlyTable, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
-from instep.cli.help import examples
 from instep.errors import Blocked, InstepError
 from instep.operations.queries.quarantine import ListQuarantined
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
@@ -127,7 +126,7 @@ def discard(
 
 
 def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
-    from instep.backends.erasing import discard_entries
+    from instep.backends.calls import discard_entries
 
     tables = [w for w in what if not _is_id(w)]
     chosen = {one.id for table in tables for one in backend.items(ListQuarantined(connection, table))}
@@ -141,7 +140,7 @@ def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
 
 
 def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
-    from instep.backends.erasing import erase_row
+    from instep.backends.calls import erase_row
 
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key needs exactly one table", hint="name the table of the row (SCHEMA.TABLE)")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table
+from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import QUARANTINED, confirm, console, emit, fail
-from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.repair.repair import RepairRequest
 

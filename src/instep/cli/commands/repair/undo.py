@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import AllowDestructive, DryRun, OfConnection
+from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit
-from instep.cli.help import examples
 from instep.errors import Blocked
 from instep.operations.repair.undo import UndoRequest
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.context import emit, options, say
-from instep.cli.help import examples
 from instep.errors import ProjectError, SetupError
 
 if TYPE_CHECKING:

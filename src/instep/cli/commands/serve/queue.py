@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Grace, Lanes, Limit, OnlyConnection
+from instep.cli.arguments import Grace, Lanes, Limit, OnlyConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import emit, options
-from instep.cli.help import examples
-from instep.operations.immediate.jobs import CancelJobRequest, RetryJobRequest
+from instep.operations.immediate.work import CancelJobRequest, RetryJobRequest
 from instep.operations.queries.work import GetQueuedJob, ListQueue
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Job, JobSummary
-    from instep.operations.kinds import JobStatus
+    from instep.operations.values import JobStatus
 
 queue = typer.Typer(
     help="List, show, cancel and retry jobs.",

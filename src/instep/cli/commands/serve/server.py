@@ -1,38 +1,42 @@
 """`instep server`: the API over this project, with a worker beside it if asked for; `instep keys` and `instep audit`:
-who may call it and what was done."""
+who may call it and what was done.
+
+A worker beside a server, in its process: it watches from a thread, and its lanes are processes of their own.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.arguments import Grace, Lanes, Limit
+from instep.cli.arguments import Grace, Lanes, Limit, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
 from instep.cli.context import confirm, emit, fail, open_app, options, say
-from instep.cli.help import examples
 from instep.errors import Blocked, InstepError, SetupError
 from instep.loopback import is_loopback
-from instep.operations.immediate.keys import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
-from instep.operations.queries.keys import GetKey, ListKeys
+from instep.operations.immediate.govern import CreateKeyRequest, RevokeKeyRequest, RotateKeyRequest
+from instep.operations.queries.govern import GetKey, ListKeys
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.cli.commands.serve.embedded_worker import WorkerBeside
     from instep.cli.screen import Screen
-    from instep.control.immediate.keys import IssuedKey
+    from instep.control.immediate.govern import IssuedKey
     from instep.store.server.api_keys import ApiKey
+    from instep.worker.worker import JobWorker
 
 
 _log = logging.getLogger(__name__)
@@ -138,7 +142,6 @@ def server(
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
     from instep.bootstrap import open_server
-    from instep.cli.commands.serve.embedded_worker import stopping
     from instep.logs import LogSettings, configure, logged
 
     logs = LogSettings(log_format, log_level)
@@ -173,7 +176,6 @@ def _on_signal() -> None:
 
 
 def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
-    from instep.cli.commands.serve.embedded_worker import WorkerBeside
     from instep.logs import log_info
     from instep.worker.worker import JobWorker, WorkerLimits
 
@@ -344,3 +346,62 @@ def list_audit(limit: Limit = 20) -> None:
             out.write(f"{e.number:>6}  {e.at:%Y-%m-%d %H:%M:%S}  {e.actor}  {e.action}  {e.target}")
 
     emit({"entries": [asdict(e) for e in found]}, show)
+
+
+AGAIN = 5.0
+"""Seconds until a worker that has failed is begun again."""
+
+
+class WorkerBeside:
+    """Begun again when it fails, until the block ends; then running jobs have the worker's grace time."""
+
+    def __init__(self, make: Callable[[], JobWorker]) -> None:
+        self._make = make
+        self._ending = threading.Event()
+        self._now: JobWorker | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="instep worker", daemon=True)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            worker = self._make()
+            with self._lock:
+                self._now = worker
+            if self._ending.is_set():
+                return
+            try:
+                worker.run()
+            except Exception:
+                _log.exception("the worker has failed; it is begun again in %.0f s", AGAIN)
+                self._ending.wait(AGAIN)
+
+    def stop(self) -> None:
+        """No job is begun any more; again: running ones are given back."""
+        self._ending.set()
+        with self._lock:
+            if self._now is not None:
+                self._now.stop()
+
+    def __enter__(self) -> WorkerBeside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._ending.is_set():
+            self.stop()
+        self._thread.join()
+
+
+@contextmanager
+def stopping(ask: Callable[[], None]) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `ask`, also those that an event loop of ours sends on at its end."""
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        ask()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

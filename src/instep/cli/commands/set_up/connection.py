@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.context import PARTIAL, emit, fail, open_app, options, say
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.sync.operations.delete_connection import Belongings, DeletedConnection
+    from instep.sync.operations.delete import Belongings, DeletedConnection
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def delete(
     """
     from instep.control.connectors import forget_operations
     from instep.crash import crashpoint
-    from instep.sync.operations.delete_connection import belongings, leave
+    from instep.sync.operations.delete import belongings, leave
 
     with _app(name) as app:
         context = app.sync_context(name)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.context import confirm, emit, fail, options, say
-from instep.cli.help import examples
 from instep.errors import Blocked
 
 Configuration = Annotated[
@@ -108,7 +108,7 @@ def check(
     Finds names that look misspelt, columns that are mostly empty and types that change. No destination is needed. Exits
     with 1 if something is most likely wrong.
     """
-    from instep.cli.commands.set_up.connector_check import check_sent, show_findings
+    from instep.cli.commands.set_up.connector_trial import check_sent, show_findings
     from instep.project.files.workbench import workbench
 
     bench = workbench(folder, configuration, state, variables=env or ())

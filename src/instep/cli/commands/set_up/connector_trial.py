@@ -1,22 +1,29 @@
-"""A trial run of a connector on this machine, through the sync that every connection has; and what forgets it."""
+"""A trial run of a connector on this machine, through the sync that every connection has; and what forgets it.
+
+What `instep connector check` does and draws.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import emit
-from instep.cli.render.connectors import operations_lines, schema_lines
-from instep.cli.render.run_report import end_as, show_report
+from instep.cli.render.live import TrialBoard, followed, operations_lines, schema_lines
+from instep.cli.render.runs import end_as, show_report
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from instep.bootstrap import App
-    from instep.cli.render.connectors import Line, TrialBoard
+    from instep.cli.render.live import Line
     from instep.cli.screen import Screen
     from instep.project.files.workbench import Workbench, WorkbenchTarget
+    from instep.sources.connector.lint import LintFinding
     from instep.sources.connector.segment import OperationCounts
     from instep.sync.progress import SyncReport
 
@@ -25,7 +32,7 @@ def try_out(bench: Workbench, target: WorkbenchTarget, *, own_state: bool) -> No
     """One sync into `target`. `own_state`: it begins from the bench's state file and leaves its state there, also
     when it fails."""
     from instep.bootstrap import App
-    from instep.cli.render.connectors import followed
+    from instep.cli.render.live import followed
 
     with App(bench.project(target)) as app:
         forget_vanished(app, target)
@@ -114,7 +121,7 @@ def forget_table(bench: Workbench, name: str) -> list[str]:
     """Drop one table and the state, so that the next run sends all again: other tables get their rows once more, by
     key. InstepError if debug runs have made no such table."""
     from instep.bootstrap import App
-    from instep.sync.operations.forget_table import forget_sent
+    from instep.sync.operations.delete import forget_sent
 
     target = bench.warehouse
     with App(bench.project(target)) as app:
@@ -122,3 +129,57 @@ def forget_table(bench: Workbench, name: str) -> list[str]:
         forget_sent(app.sync_context(target.name), name)
     bench.state.unlink(missing_ok=True)
     return [f"table {name}", str(bench.state)]
+
+
+def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
+    """Run the connector to its end; what it sends goes to a folder that is deleted, segment by segment."""
+    from instep.temporary import temporary
+
+    with temporary("check") as folder, followed() as trial:
+        return _counted(bench, folder, state, trial)
+
+
+def _counted(
+    bench: Workbench, folder: str, state: Mapping[str, Any], trial: TrialBoard
+) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
+    from instep.sources.connector.child import not_done
+    from instep.sources.connector.config import ConnectorConfig
+    from instep.sources.connector.lint import Sent, lint
+    from instep.sources.connector.segment import OperationCounts
+    from instep.sources.connector.spool import Segments
+
+    config = ConnectorConfig.resolved(
+        type="connector",
+        path=str(bench.folder),
+        configuration=bench.configuration,
+        name=bench.folder.name,
+        environment=bench.environment,
+    )
+    sent, counts = Sent(), OperationCounts()
+    for line in not_done(config):
+        trial.on_log_line(line)
+    with closing(Segments(config, folder, state, trial.operations, trial.on_log_line)) as segments:
+        while segment := segments.next():
+            sent.add(segment)
+            counts += segment.counts
+            segments.acknowledge(segment)
+    return counts, lint(sent.tables())
+
+
+def _line(found: LintFinding) -> tuple[str, str, str, str]:
+    """Return what columns of one table have in common that are told together; a table is told by itself."""
+    table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
+    return found.severity, found.text, found.hint, table + dot
+
+
+def show_findings(out: Screen, counts: OperationCounts, findings: Sequence[LintFinding]) -> None:
+    out.write("Operations", "bold")
+    for line in operations_lines(counts):
+        out.write(line)
+    for (severity, text, hint, table), found in groupby(findings, _line):
+        columns = [f.where.removeprefix(table) for f in found]
+        names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+        out.write(f"{severity}  {table}{names} {text}", "yellow" if severity == "warn" else "")
+        out.write(f"      {hint}", "dim")
+    if not findings:
+        out.write("no problems found", "green")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.context import options, say
-from instep.cli.help import examples
 from instep.errors import ProjectError
 
 demo = typer.Typer(
@@ -33,15 +33,15 @@ def up() -> None:
 @demo.command(epilog=examples("instep demo down --project demo"))
 def down() -> None:
     """Stop the demo's server."""
-    from instep.project.demo import server
+    from instep.project.demo import databases
 
-    say("stopped" if server.down(server.state(options.project)) else "not running")
+    say("stopped" if databases.down(databases.state(options.project)) else "not running")
 
 
 @demo.command(epilog=examples("instep demo change --project demo"))
 def change() -> None:
     """Change schemas and rows of the demo's sources, as developers would."""
-    from instep.project.demo.change import change_sources
+    from instep.project.demo.databases import change_sources
 
     change_sources(options.project)
 
@@ -60,18 +60,18 @@ def play() -> None:
 
 def make(folder: Path) -> None:
     """A project with a database of its own in `folder`; an earlier demo there is replaced."""
-    from instep.project.demo import server, till
+    from instep.project.demo import databases
     from instep.project.files.starter import write_project
 
     _clear(folder)
-    write_project(folder, server.text("instep.yml"))  # first, so that a demo that was interrupted is replaced, too
-    till.create_till(folder)
+    write_project(folder, databases.text("instep.yml"))  # first, so that a demo that was interrupted is replaced, too
+    databases.create_till(folder)
     say("starting a PostgreSQL server of the demo's own")
     where = _up(folder)
-    server.create_shop(where)
+    databases.create_shop(where)
     (folder / "views").mkdir()
     for name in VIEWS:
-        (folder / "views" / name).write_text(server.text(f"views/{name}"), encoding="utf-8")
+        (folder / "views" / name).write_text(databases.text(f"views/{name}"), encoding="utf-8")
     (folder / ".env").write_text(
         f"SHOP_HOST={where['host']}\nSHOP_PORT={where['port']}\nSHOP_USER={where['user']}\n", encoding="utf-8"
     )
@@ -79,17 +79,17 @@ def make(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    from instep.project.demo import server
+    from instep.project.demo import databases
 
     if not (folder / "instep.yml").exists():
         return
     if "the demo's own server" not in (folder / "instep.yml").read_text(encoding="utf-8"):
         raise ProjectError(f"{folder} holds a project that is not the demo", hint="choose another --project folder")
-    server.down(server.state(folder))
+    databases.down(databases.state(folder))
     shutil.rmtree(folder)
 
 
 def _up(folder: Path) -> dict[str, str]:
-    from instep.project.demo import server
+    from instep.project.demo import databases
 
-    return server.up(server.state(folder))
+    return databases.up(databases.state(folder))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.context import emit, fail, open_app
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -62,7 +62,7 @@ def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
 
 def _logs(app: App) -> Iterator[Finding]:
     """Yield what sources keep for connections that follow their logs."""
-    from instep.bootstrap.logs import log_status
+    from instep.bootstrap.app import log_status
     from instep.cli.commands.set_up.log import line
     from instep.monitoring.doctor import Finding
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.arguments import Connection
+from instep.cli.arguments import Connection, examples
 from instep.cli.context import confirm, emit, one_connection, open_app
-from instep.cli.help import examples
 from instep.errors import Blocked, ProjectError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def show(
 
     Shows the lag, how much log the server retains, and whether it can still be read.
     """
-    from instep.bootstrap.logs import log_status
+    from instep.bootstrap.app import log_status
 
     with open_app() as app:
         names = app.project.selected([connection] if connection else [])
@@ -48,7 +47,7 @@ def drop(
 
     Asks first. The next sync in `mode: cdc` then needs --full and reads whole tables.
     """
-    from instep.bootstrap.logs import log_of
+    from instep.bootstrap.app import log_of
 
     with open_app() as app:
         name = one_connection(app, connection)
@@ -69,7 +68,7 @@ def drop(
 
 def log_checks(app: App, source: str | None) -> list[Check]:
     """Return one check a connection that follows the log of this source (None: the only one)."""
-    from instep.bootstrap.logs import log_status
+    from instep.bootstrap.app import log_status
     from instep.model import Check
 
     chosen = [

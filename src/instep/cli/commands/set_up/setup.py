@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep import __version__
+from instep.cli.arguments import examples
 from instep.cli.context import emit, open_app, options, say
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     pass

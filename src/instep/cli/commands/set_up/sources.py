@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instep.cli.arguments import examples
 from instep.cli.commands.set_up.log import log, log_checks
 from instep.cli.context import emit, fail, open_app
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
-    from instep.schema.policy.type_choice import text_sentences
+    from instep.schema.policy.safeguards import text_sentences
 
     grid = Grid("table", "kind", "rows (estimate)", "key", "columns", box=None, header_style="bold")
     for table in found.catalog.tables:

@@ -65,12 +65,12 @@ def _first_sync(story: Story) -> None:
 
 
 def _sources_change(story: Story) -> None:
-    from instep.project.demo import server, till
-    from instep.project.demo.change import change_sources
+    from instep.project.demo import databases
+    from instep.project.demo.databases import change_sources
 
     story.tell("Their developers change the schemas without asking anybody.")
-    story.sql("shop", server.changes_sql())
-    story.sql("till", till.changes_sql())
+    story.sql("shop", databases.changes_sql())
+    story.sql("till", databases.till_changes_sql())
     change_sources(Path())
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.arguments import DryRun
+from instep.cli.arguments import DryRun, examples
 from instep.cli.context import emit, options, say
-from instep.cli.help import examples
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen

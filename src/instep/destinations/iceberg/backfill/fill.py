@@ -23,8 +23,8 @@ from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.iceberg.backfill.fill_task import FillTask, Old, Rewritten, fill_part, old_file
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
-from instep.destinations.iceberg.commit.replace_files import Replaced
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
+from instep.destinations.iceberg.commit.snapshots import Replaced
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, readable_files
 from instep.destinations.iceberg.metadata.partition import partitioning
@@ -83,7 +83,7 @@ def run_parts(
     """Run the parts as Spark tasks, or in this process without a session."""
     if session is None:
         return [fill_part(part, 0, None) for part in parts]
-    from instep.spark.rewrite import run_parts as run_on_spark
+    from instep.spark.extract import run_parts as run_on_spark
 
     return run_on_spark(session, fill_part, parts, on_progress)
 

@@ -27,7 +27,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from instep.destinations.iceberg.metadata.partition import place_of
-from instep.destinations.notes import merged
+from instep.destinations.rows import merged
 from instep.stage.conform import compact_json
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io

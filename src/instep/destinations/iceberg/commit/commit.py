@@ -1,18 +1,16 @@
-"""One commit to an Iceberg table: it lands whole, once, under a fence, or not at all."""
+"""One commit to an Iceberg table: it lands whole, once, under a fence, or not at all.
+
+A table that is made by the commit of its first files: see iceberg/commit/deferred_create.py.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    NoSuchTableError,
-    TableAlreadyExistsError,
-    ValidationException,
-)
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError, ValidationException
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -23,17 +21,14 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg.commit.deferred_table import Unborn
 from instep.destinations.iceberg.commit.fence import fence_requirements, fenced
 from instep.destinations.iceberg.commit.position_deletes import Deletes, RowDelta
-from instep.destinations.iceberg.commit.producer import Append, Producer
-from instep.destinations.iceberg.commit.replace_files import Replaced, ReplaceFiles
 from instep.destinations.iceberg.commit.shard_table import ShardTable, let_go
-from instep.destinations.iceberg.metadata.applied import applied
+from instep.destinations.iceberg.commit.snapshots import Append, Producer, Replaced, ReplaceFiles
 from instep.destinations.iceberg.metadata.layout import check_rows, check_writable
 from instep.destinations.iceberg.metadata.partition import carried
 from instep.destinations.iceberg.metadata.shards import SHARD, totals
-from instep.destinations.iceberg.metadata.updates import creation, no_metadata, set_properties, spec_is
+from instep.destinations.iceberg.metadata.updates import applied, creation, no_metadata, set_properties, spec_is
 from instep.errors import Conflict, DestinationError
 from instep.stage.files.pyiceberg_code import load_file_io
 
@@ -230,3 +225,17 @@ def new_table(catalog: Catalog, ref: Ref, schema: Schema, location: str, propert
     metadata = update_table_metadata(no_metadata(), updates, enforce_validation=True)
     io = load_file_io(properties=catalog.properties, location=location)
     return TableCommit(Table(ref, metadata, f"{location}/metadata", io, catalog), updates)
+
+
+Updates = tuple[TableUpdate, ...]
+Hook = Callable[[], None]
+
+
+class Unborn(Table):
+    """A table that no catalog has yet. `created_by` is what its first commit begins with; `leave` is to be called
+    before that commit, `born` after it."""
+
+    def __init__(self, made: Table, metadata: TableMetadata, updates: Updates, leave: Hook, born: Hook) -> None:
+        """`made` by `updates`, which lead to this metadata."""
+        super().__init__(made.name(), metadata, made.metadata_location, made.io, made.catalog)
+        self.created_by, self.leave, self.born = updates, leave, born

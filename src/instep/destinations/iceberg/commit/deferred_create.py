@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg.commit.commit import TableCommit
-from instep.destinations.iceberg.commit.deferred_table import Unborn
+from instep.destinations.iceberg.commit.commit import TableCommit, Unborn
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.stage.files.place import children, remove
 

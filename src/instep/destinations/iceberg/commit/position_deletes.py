@@ -17,8 +17,8 @@ from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import LongType, StringType
 
-from instep.destinations.iceberg.commit.producer import Producer
 from instep.destinations.iceberg.commit.row_reader import Positions, RowReader
+from instep.destinations.iceberg.commit.snapshots import Producer
 
 _PATH, _POS = 2147483546, 2147483545
 _SCHEMA = pa.schema(

@@ -14,8 +14,8 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_py
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask, Table
 
-from instep.destinations.digests import brief
 from instep.destinations.iceberg.commit.shard_table import planned
+from instep.destinations.rows import brief
 
 ALL = AlwaysTrue()
 Positions = npt.NDArray[np.int64]

@@ -30,7 +30,13 @@ from instep.destinations.iceberg.evolve.undo import (
 )
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import iceberg_schema
-from instep.destinations.iceberg.metadata.layout import guards, remaining_identifiers
+from instep.destinations.iceberg.metadata.layout import (
+    guards,
+    is_done,
+    lay_out,
+    remaining_identifiers,
+    unsorted_without,
+)
 from instep.destinations.iceberg.metadata.partition import partitioned_by
 from instep.destinations.iceberg.metadata.records import (
     ACCEPTED,
@@ -48,7 +54,6 @@ from instep.destinations.iceberg.metadata.records import (
 )
 from instep.destinations.iceberg.metadata.schema import IcebergField, highest_id, is_stored_as
 from instep.destinations.iceberg.metadata.shards import part_properties, shape_of, shards_of
-from instep.destinations.iceberg.metadata.table_layout import is_done, lay_out, unsorted_without
 from instep.destinations.iceberg.metadata.updates import (
     FORMAT_VERSION,
     MAIN,
@@ -63,7 +68,7 @@ from instep.destinations.iceberg.metadata.updates import (
 from instep.destinations.shared import Reshaped, landed
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Table
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm
 from instep.schema.changes.describe import TableAdded, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.planning.guard import free, offence, uses
 from instep.schema.planning.step import Step

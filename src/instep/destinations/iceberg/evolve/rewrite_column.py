@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, PartChange
-from instep.destinations.casts import cast_all
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.shard_table import ShardTable, shard_of
 from instep.destinations.iceberg.evolve.schema_update import Rewrite
@@ -24,6 +23,7 @@ from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.schema import IcebergField, data_type
 from instep.destinations.iceberg.metadata.shards import PLACE, TOTALS, own_name, shards_of
+from instep.destinations.rows import cast_all
 from instep.errors import InstepError
 from instep.schema.catalog.types import DataType
 from instep.stage.files.partitioned import writer_for

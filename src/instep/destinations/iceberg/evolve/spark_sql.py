@@ -8,7 +8,7 @@ from itertools import groupby
 
 from instep.destinations.types import iceberg_primitive
 from instep.schema.catalog.catalog import Column, Table
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm
 from instep.schema.catalog.types import Array, DataType, Struct
 from instep.schema.changes.describe import (
     ColumnAdded,

@@ -2,6 +2,8 @@
 
 A snapshot stays while a branch or tag stands on it (undo, restore and kept tables have theirs), and so does what lies
 between the table's state and the last load's record. Nothing outside a table's own place is ever deleted.
+
+Deletes what dead runs wrote for a table and no snapshot of it names: staged files, and rows never committed.
 """
 
 from __future__ import annotations
@@ -22,21 +24,23 @@ from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUp
 from instep.crash import crashpoint
 from instep.destinations.base import Ref, Upkeep
 from instep.destinations.iceberg.commit.commit import TableCommit
-from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data
-from instep.destinations.iceberg.evolve.undo import now_ms
+from instep.destinations.iceberg.commit.deferred_create import clear_dead
+from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, own_quarantine
+from instep.destinations.iceberg.evolve.undo import expired, now_ms, purge, remember
 from instep.destinations.iceberg.maintain.compact import maintained_now
 from instep.destinations.iceberg.metadata.catalog import Lake
-from instep.destinations.iceberg.metadata.records import STATE, is_rolled_back, loaded_at
+from instep.destinations.iceberg.metadata.records import RUN, STATE, is_ours, is_rolled_back, loaded_at
 from instep.destinations.iceberg.metadata.shards import shards_of
+from instep.destinations.iceberg.metadata.updates import remove_ref
 from instep.destinations.iceberg.write.load import load_ours
 from instep.errors import Conflict
 from instep.schema.maintenance import DAY_MS, Maintenance, expirable
-from instep.stage.files.place import StorageFolder
+from instep.stage.files.place import StorageFolder, children, keep_only
 
 Metadata = Mapping[str, Any]
 
 
-def expired(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
+def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
     """The ids of snapshots that may go, from metadata alone."""
     found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
     if not shards_of(metadata["properties"]):
@@ -80,7 +84,7 @@ def _retained_snapshots(metadata: Metadata) -> set[int]:
 def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     """Snapshots that went, and files. A crash after the commit leaves files that `orphans` finds."""
     table, metadata = load_ours(lake, ref)
-    gone = expired(metadata, work.how, now_ms())
+    gone = expired_snapshots(metadata, work.how, now_ms())
     if not gone:
         return 0, 0
     old = [s for s in table.metadata.snapshots if s.snapshot_id in set(gone)]
@@ -211,3 +215,71 @@ def remove(lake: Lake, ref: Ref, found: Sequence[tuple[str, int]]) -> tuple[int,
             if folder.startswith(own) and not filesystem.get_file_info(fs.FileSelector(folder)):
                 filesystem.delete_dir(folder)
     return count, size
+
+
+_OF_FENCE = re.compile(r"upsert-(\d+)-")
+
+
+def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
+    """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
+    table = lake.load(ref)
+    if table is None:
+        return
+    _remove_uncommitted_quarantine(lake, table, runs)
+    clear_dead(lake, ref, table.location(), runs)
+    data = own_data(table)
+    names = children(data, lake.io())
+    folders = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
+    files = [n for n in names if (m := _OF_FENCE.search(n)) and int(m[1]) in runs.values()]
+    if not folders and not files:
+        return
+    known = _known(table)
+    for folder in folders:
+        keep_only(f"{data}/{folder}", lake.io(), [path for path in known if f"/{folder}/" in path])
+    known_names = {path.rsplit("/", 1)[-1] for path in known}
+    if lost := set(files) - known_names:
+        keep_only(data, lake.io(), [f"{data}/{n}" for n in names if n not in lost])
+
+
+def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
+    """Held values stay with the rows that their run has committed, and go if there are none."""
+    place = own_quarantine(table)
+    names = children(place, lake.io())
+    committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
+    committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))
+    gone = tuple(f"{run}-" for run in runs if run not in committed)
+    if any(n.startswith(gone) for n in names):
+        keep_only(place, lake.io(), [f"{place}/{n}" for n in names if not n.startswith(gone)])
+
+
+def _known(table: Table) -> set[str]:
+    """Return every file that a snapshot names, those that it removed included."""
+    manifests = {m.manifest_path: m for s in table.metadata.snapshots for m in s.manifests(table.io)}
+    return {
+        entry.data_file.file_path
+        for manifest in manifests.values()
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    }
+
+
+def purge_expired(lake: Lake, refs: Iterable[Ref], fence: int) -> list[str]:
+    """Names of the tags that went from these tables (one commit each), and of the dropped tables that are deleted.
+    Raises Fenced if a later run has claimed one of them."""
+    days, gone = lake.config.undo_days, []
+    for ref, metadata in lake.metadata(refs).items():
+        if is_ours(metadata) and expired(metadata, days):
+            gone += _forget(lake, ref, fence)
+    return [*gone, *(".".join(ref) for ref in purge(lake))]
+
+
+def _forget(lake: Lake, ref: Ref, fence: int) -> list[str]:
+    table = lake.load(ref)
+    if table is None:
+        return []
+    metadata = json.loads(table.metadata.model_dump_json())
+    tags = expired(metadata, lake.config.undo_days)
+    change = TableCommit(table)
+    change.update(*(remove_ref(tag) for tag in tags if tag in table.metadata.refs))
+    change.properties(remember(metadata, (), lake.config.undo_days))
+    change.land(fence)
+    return list(tags)

@@ -11,9 +11,8 @@ from typing import TypeVar
 from instep.destinations.base import Layout, Maintained, Ref, Upkeep
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.evolve.undo import now_ms
-from instep.destinations.iceberg.maintain.compact import MAINTAINED, compact, tidy_manifests
-from instep.destinations.iceberg.maintain.compact_plan import CompactionPlan, look
-from instep.destinations.iceberg.maintain.expire import expire, expired, orphans, remove
+from instep.destinations.iceberg.maintain.compact import MAINTAINED, CompactionPlan, compact, look, tidy_manifests
+from instep.destinations.iceberg.maintain.expire import expire, expired_snapshots, orphans, remove
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
 from instep.destinations.iceberg.metadata.records import FENCE, Metadata, load_state, ours, read_pending
 from instep.destinations.iceberg.metadata.shards import totals
@@ -73,7 +72,7 @@ def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
     """From metadata alone: sizes of files that are not written yet are guessed by their standing rows."""
     found = look(lake, ref, work.how, moving=work.moving)
     before = _before(found)
-    gone = len(expired(found.metadata, work.how, now_ms()))
+    gone = len(expired_snapshots(found.metadata, work.how, now_ms()))
     lost = orphans(lake, ref, work) if work.deep else []
     done = replace(before, snapshots=gone, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
     if found.why_not:
@@ -117,7 +116,7 @@ class IcebergMaintenance(LakeFacet):
         total = totals(metadata)
         grown = total.get("data-files", 0) - _maintained(metadata).get("files", 0)
         worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
-        return grown + 1 >= how.min_files or worn or len(expired(metadata, how, now_ms())) >= EXPIRE_BATCH
+        return grown + 1 >= how.min_files or worn or len(expired_snapshots(metadata, how, now_ms())) >= EXPIRE_BATCH
 
     def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
         """Maintain one table; rows and values stay as they are."""

@@ -10,14 +10,14 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_py
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
-from instep.destinations.casts import invalid_values_in, tried
-from instep.destinations.first_rows import first_rows as first_rows_of
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
 from instep.destinations.iceberg.metadata.records import current_fields, read_table
 from instep.destinations.iceberg.metadata.schema import data_type
 from instep.destinations.iceberg.write.load import load_ours, load_readable
+from instep.destinations.rows import first_rows as first_rows_of
+from instep.destinations.rows import invalid_values_in, tried
 from instep.schema.catalog.types import DataType
 
 

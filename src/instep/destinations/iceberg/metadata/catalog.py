@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from instep.destinations.base import Ref
-from instep.destinations.writable import check_writable, is_writable
+from instep.destinations.connection_test import check_writable, is_writable
 from instep.errors import ConnectError, DestinationError, InstepError
 from instep.spark.jars import S3_IO
 from instep.sqlite_wal import use_wal

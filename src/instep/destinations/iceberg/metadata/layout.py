@@ -2,6 +2,8 @@
 
 New files are written under the current spec; those that are there stay under their own. A table with a spec whose
 values we do not know how to make is not loaded.
+
+What the settings ask of a table beside its columns, and which of the properties and orders it has are theirs.
 """
 
 from __future__ import annotations
@@ -10,15 +12,30 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from instep.destinations.iceberg.metadata.partition import carried, check_loadable, sources, term_text
+from instep.destinations.base import PartChange
+from instep.destinations.iceberg.metadata.partition import (
+    carried,
+    check_loadable,
+    partitioned_by,
+    same_partition_fields,
+    sources,
+    term_text,
+    terms,
+)
 from instep.destinations.iceberg.metadata.schema import IcebergField
-from instep.destinations.iceberg.metadata.table_layout import own_sort, recorded
+from instep.destinations.iceberg.metadata.shards import own_name, shards_of, within_of
 from instep.errors import DestinationError
+from instep.schema.catalog.layout import PartitionTerm, TableLayout, layout_from_dict, layout_to_dict
 from instep.schema.planning.guard import LayoutGuard
+from instep.schema.planning.step import SetLayout, Step
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
+
+    from instep.destinations.iceberg.commit.commit import TableCommit
+
 
 Metadata = Mapping[str, Any]
 _WIDEN = ("identity", "bucket[", "truncate[")
@@ -133,3 +150,130 @@ def check_writable(table: IcebergTable, metadata: TableMetadata) -> None:
     """Raise DestinationError if new files would have to be partitioned in a way that we cannot."""
     if not metadata.spec().is_unpartitioned():
         check_loadable(".".join(table.name()), json.loads(metadata.model_dump_json()))
+
+
+LAYOUT = "instep.layout"
+"""The property that records what was set because the settings said so."""
+_OPEN = frozenset(
+    (
+        "write.metadata.previous-versions-max",
+        "write.metadata.delete-after-commit.enabled",
+        "write.parquet.compression-codec",
+    )
+)
+_OURS = (
+    "instep.", "comment", "format-version", "write.data.path", "write.metadata.path", "write.object-storage.",
+    "write.location-provider.", "write.folder-storage.", "write.format.default", "write.wap.", "write.py-", "py-",
+)  # fmt: skip
+
+_VOID = PartitionTerm("void", "")
+
+
+def recorded(metadata: Metadata) -> TableLayout:
+    """Return the layout as it was set last."""
+    text = metadata.get("properties", {}).get(LAYOUT)
+    return layout_from_dict(json.loads(text)) if text else TableLayout()
+
+
+def own_sort(metadata: Metadata) -> tuple[int, ...]:
+    """Return the field ids of the table's sort order, if it was set because the settings said so."""
+    return tuple(f["source-id"] for f in _order(metadata)) if recorded(metadata).sort else ()
+
+
+def layout_of(metadata: Metadata) -> TableLayout:
+    """Return the current layout: the table's values of those properties and orders that settings manage. Of a table as
+    one shard has it, what that shard said last: others may have said something else since."""
+    record, properties = recorded(metadata), metadata.get("properties", {})
+    if within_of(properties):
+        return record
+    current = {name: properties[name] for name, _ in record.properties if name in properties}
+    apart = 1 if shards_of(properties) else 0
+    partition = [t or _VOID for t in terms(metadata)][apart:] if record.partition else ()
+    return TableLayout.of(current, list(_terms(metadata)) if record.sort else (), partition)
+
+
+def _order(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+    at = metadata.get("default-sort-order-id", 0)
+    found = next((o for o in metadata.get("sort-orders", ()) if o["order-id"] == at), None)
+    return found["fields"] if found else ()
+
+
+def _terms(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    schema = next(s for s in metadata["schemas"] if s.get("schema-id", 0) == metadata["current-schema-id"])
+    names = {field["id"]: field["name"] for field in schema["fields"]}
+    for field in _order(metadata):
+        yield names.get(field["source-id"], ""), field["direction"]
+
+
+def property_fault(name: str) -> str:
+    """Why a property cannot be set; "" if it can."""
+    from instep.destinations.iceberg.metadata.updates import PROPERTIES
+
+    if (name in PROPERTIES and name not in _OPEN) or name.startswith(_OURS):
+        return f"the property {name} is kept by instep itself"
+    return ""
+
+
+def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None = None) -> None:
+    """Add the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
+    partitioned by its shards first."""
+    from instep.destinations.iceberg.metadata.updates import PROPERTIES, remove_properties
+
+    for wanted in (s.change for s in steps if isinstance(s.change, SetLayout)):
+        new = dict(wanted.after.properties)
+        gone = [name for name, _ in wanted.before.properties if name not in new]
+        change.properties({name: PROPERTIES[name] for name in gone if name in PROPERTIES})
+        if absent := [name for name in gone if name not in PROPERTIES and name in change.metadata.properties]:
+            change.update(remove_properties(*absent))
+        change.properties({**new, LAYOUT: json.dumps(layout_to_dict(wanted.after))})
+        if wanted.before.sort != wanted.after.sort:
+            change.update(*_sorted_by(change, wanted.after))
+        if wanted.before.partition != wanted.after.partition:
+            change.require(same_partition_fields(change.metadata))
+            first = [PartitionTerm("identity", part.column)] if part else []
+            change.update(*partitioned_by(change.metadata, [*first, *wanted.after.partition]))
+        if part:
+            change.properties({own_name(part.shard, LAYOUT): json.dumps(layout_to_dict(wanted.after))})
+
+
+def _sorted_by(change: TableCommit, wanted: TableLayout) -> tuple[TableUpdate, ...]:
+    schema = change.metadata.schema()
+    fields = [
+        {
+            "source-id": schema.find_field(name).field_id,
+            "transform": "identity",
+            "direction": direction,
+            "null-order": "nulls-first" if direction == "asc" else "nulls-last",
+        }
+        for name, direction in wanted.sort
+    ]
+    return _order_updates(change, fields)
+
+
+def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> tuple[TableUpdate, ...]:
+    """An order that the table has had is taken up again."""
+    from pyiceberg.table.sorting import SortOrder
+    from pyiceberg.table.update import AddSortOrderUpdate, SetDefaultSortOrderUpdate
+
+    known = change.metadata.sort_orders
+    number = max((o.order_id for o in known), default=0) + 1 if fields else 0
+    order = SortOrder.model_validate({"order-id": number, "fields": list(fields)})
+    same = next((o.order_id for o in known if o.fields == order.fields), None)
+    chosen = number if same is None else same
+    update = SetDefaultSortOrderUpdate.model_validate({"sort-order-id": chosen})
+    added = AddSortOrderUpdate.model_validate({"sort-order": order})
+    return (update,) if same is not None else (added, update)
+
+
+def unsorted_without(change: TableCommit, metadata: Metadata, remaining: set[int]) -> None:
+    """End our own sort order if a field of it goes: the next plan puts up the order that is wanted by then."""
+    mine = own_sort(metadata)
+    if mine and not set(mine) <= remaining:
+        record = recorded(metadata)
+        change.update(*_order_updates(change, ()))
+        change.properties({LAYOUT: json.dumps(layout_to_dict(TableLayout(record.properties, (), record.partition)))})
+
+
+def is_done(metadata: Metadata, steps: Sequence[Step]) -> bool:
+    """Return whether the table has the layout that the steps lead to."""
+    return all(layout_of(metadata) == s.change.after for s in steps if isinstance(s.change, SetLayout))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.destinations.types import iceberg_primitive
 from instep.errors import DestinationError
-from instep.schema.catalog.partition import PartitionTerm
+from instep.schema.catalog.layout import PartitionTerm
 from instep.schema.catalog.types import Array, DataType, Struct
 
 if TYPE_CHECKING:

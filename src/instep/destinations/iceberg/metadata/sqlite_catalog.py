@@ -16,8 +16,7 @@ from pyiceberg.typedef import Identifier
 from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError
 
-from instep.destinations.iceberg.metadata.applied import applied
-from instep.destinations.iceberg.metadata.updates import no_metadata
+from instep.destinations.iceberg.metadata.updates import applied, no_metadata
 from instep.stage.files.pyiceberg_code import load_file_io
 
 CACHE_SIZE = 1_000

@@ -15,8 +15,8 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit, marked, new_table
 from instep.destinations.iceberg.commit.fence import check_fence
-from instep.destinations.iceberg.commit.replace_files import Replaced
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, staged_schema
+from instep.destinations.iceberg.commit.snapshots import Replaced
 from instep.destinations.iceberg.evolve.views import in_step
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import data_files, iceberg_schema, latest, null_keys

@@ -40,8 +40,7 @@ from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.records import exact_rows, load_state, read_pending, state_record
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import load_ours, summary
-from instep.destinations.iceberg.write.upsert import row_delta
-from instep.destinations.iceberg.write.upsert_diff import MEMORY
+from instep.destinations.iceberg.write.upsert import MEMORY, row_delta
 from instep.errors import Conflict, DestinationError
 
 LISTED = 200

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from instep.egress.guard import EgressGuard
 from instep.model import JobKind
-from instep.operations.kinds import JobStatus
+from instep.operations.values import JobStatus
 from instep.project.project import Project
 from instep.store.store import Store
 

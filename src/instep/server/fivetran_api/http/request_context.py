@@ -15,12 +15,11 @@ from instep.model import JobKind
 from instep.operations.spec import Role
 from instep.project.project import Project
 from instep.schema.planning.naming import Naming
-from instep.server.access import address_of, credentials, denied
+from instep.server.access import Need, address_of, credentials, denied
 from instep.server.fivetran_api.http.envelope import Refusal, not_found
 from instep.server.fivetran_api.http.ports import ApiCaller, ApiJob, Item, Ports
 from instep.server.fivetran_api.http.request_body import DEPTH, fields_of
 from instep.server.fivetran_api.http.services import no_source
-from instep.server.roles import Need
 
 if TYPE_CHECKING:
     from instep.sync.two_people import Act

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from instep.control.identity import SERVICES
+from instep.control.compat import SERVICES
 from instep.project.sections.values import SECRET_NAME
 from instep.server.fivetran_api.http.ports import Item
 

@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from instep.errors import InstepError, ProjectError, ReadError, StageError, named
-from instep.sources.connector.cluster.bundle import pack
-from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, pack
 from instep.sources.connector.cluster.task import Assignment, perform
-from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.hidden import Hidden
+from instep.sources.connector.config import ConnectorConfig, Hidden
 from instep.sources.connector.segment import (
     LogLine,
     OperationCounts,
@@ -65,8 +63,7 @@ class Cluster:
 def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:
     """Return the cluster of a Spark session; None, with a log line, if the connector has to run beside this process."""
     from instep.spark.executors import slots, witness
-    from instep.spark.extract import elsewhere
-    from instep.spark.rewrite import run_parts
+    from instep.spark.extract import elsewhere, run_parts
 
     if place is None:
         LOG.warning(

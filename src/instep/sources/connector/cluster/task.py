@@ -22,8 +22,7 @@ from typing import Any
 
 from instep.errors import InstepError, ReadError
 from instep.sources.connector.child import Host
-from instep.sources.connector.cluster.bundle import unpack
-from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin
+from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, unpack
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.environment import place_of
 from instep.sources.connector.segment import MANIFEST, LogLine, OperationCounts, Segment

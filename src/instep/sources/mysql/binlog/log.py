@@ -19,14 +19,12 @@ from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, Ref, source_key
 from instep.sources.mysql.binlog.collect import BEYOND, BinlogKeys, LogPass, Spot, Upon
-from instep.sources.mysql.binlog.server import DENIED, BinlogServer, missing, server_of
-from instep.sources.mysql.binlog.stream import dump
+from instep.sources.mysql.binlog.stream import DENIED, BinlogServer, dump, missing, server_of
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
 from instep.sources.mysql.binlog.wire import BinlogBegin
 from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
-from instep.sources.mysql.sql import probing, quoted, quoted_table
-from instep.sources.mysql.types import selected
-from instep.sources.replicas import nearest
+from instep.sources.mysql.types import probing, quoted, quoted_table, selected
+from instep.sources.server import nearest
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from struct import unpack_from
 from typing import Final
 
 from instep.sources.mysql.binlog.wire import RowImages, TableMap
-from instep.sources.mysql.sql import literal
+from instep.sources.mysql.types import literal
 
 TIMESTAMP2, DATETIME2, TIME2, BIT, DECIMAL, VARCHAR, STRING, ENUM, SET = 17, 18, 19, 16, 246, 15, 254, 247, 248
 _FIXED: Final = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 0, 7: 4, 8: 8, 9: 3, 10: 3, 11: 3, 12: 8, 13: 1, 14: 3}

@@ -31,12 +31,9 @@ from instep.sources.base import Snapshot
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, LogUnreadable, Ref, source_key
 from instep.sources.postgres.connect import PostgresConfig, dial, settings, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot
-from instep.sources.postgres.sql import literal, quote, quote_table, select
-from instep.sources.postgres.types import expression
-from instep.sources.postgres.wal.collect import MARK, Visible, WalKeys, WalReach, collect
-from instep.sources.postgres.wal.partitions import TablePartition, partitions
-from instep.sources.postgres.wal.tables import WalTable, additions, followed, log_tables
-from instep.sources.postgres.wal.wire import Message, decode
+from instep.sources.postgres.types import expression, literal, quote, quote_table, select
+from instep.sources.postgres.wal.tables import TablePartition, WalTable, additions, followed, log_tables, partitions
+from instep.sources.postgres.wal.wire import MARK, Message, Visible, WalKeys, WalReach, collect, decode
 from instep.stage.spec import Chunk
 from instep.stage.timeouts import patient
 

@@ -1,0 +1,118 @@
+"""A person's answers to changes, at either backend: all of them are given, or none.
+
+Quarantined entries are discarded, and every trace of a row erased, at either backend.
+
+The impact of changes on the models that read the tables, at either backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import Conflict
+from instep.operations.decide.impact import ImpactRequest
+from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest
+from instep.operations.queries.quarantine import MatchQuarantined
+from instep.operations.registry import immediate_for, work_of
+from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
+from instep.operations.repair.erase import EraseRequest
+
+if TYPE_CHECKING:
+    from instep.backends.protocol import Backend
+    from instep.lineage.model import Model
+    from instep.model import Review
+    from instep.operations.spec import ImmediateRequest
+    from instep.operations.values import Answer
+
+
+_AT_ONCE = 1_000
+"""Changes of one request, which are answered with all of their columns."""
+
+
+def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
+    """Answer these changes; return them as they are then. `hashed`: columns that are approved come in as hashes.
+
+    Raises Conflict for one that was answered or superseded meanwhile.
+    """
+    ids = tuple(review.id for review in found)
+    parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
+    requests = [AnswerChangesRequest(answer=answer, hash=hashed, ids=part) for part in parts]
+    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
+
+
+def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> list[Review]:
+    """Leave these open changes alone until then; return them. Raises Conflict if one of them is not open."""
+    requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in found]
+    return [done.change for done in backend.operations.perform_all(requests)]
+
+
+def raise_refused(requests: Sequence[ImmediateRequest], results: Sequence[Any]) -> None:
+    """Raise the error of the first result that tells of something refused."""
+    for request, result in zip(requests, results, strict=True):
+        refusal = work_of(immediate_for(request))().refusal(result)
+        if refusal is not None:
+            raise refusal
+
+
+IDS = 10_000
+"""The most ids that one request may name."""
+ROUNDS = 3
+"""Rounds of looking up what is quarantined of a row and erasing it: a run in between may quarantine more."""
+
+
+def discard_entries(backend: Backend, connection: str, ids: Sequence[str]) -> list[str]:
+    """Discard entries by their whole ids; return those whose originals went."""
+    gone: list[str] = []
+    for at in range(0, len(ids), IDS):
+        request = DiscardQuarantineRequest(ids=tuple(ids[at : at + IDS]))
+        gone += backend.operations.run(connection, request).discarded
+    return gone
+
+
+def erase_row(backend: Backend, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+    """Erase the entries of the rows with this key (texts by column); return how many there were.
+
+    The key is looked up and kept nowhere: what the queue and the audit log hold are ids of entries. Raises Conflict
+    while a run is under way, and if the row is held again and again.
+    """
+    erased = 0
+    for _ in range(ROUNDS):
+        ids = _matches(backend, connection, table, key, erased)
+        if not ids:
+            return erased
+        for at in range(0, len(ids), IDS):
+            request = EraseRequest(table=table, ids=tuple(ids[at : at + IDS]))
+            erased += int(backend.operations.run(connection, request).erased)
+    if left := _matches(backend, connection, table, key, erased):
+        raise Conflict(
+            f"{erased:,} entries of this row were erased, and {len(left):,} more are quarantined in {table} by now",
+            hint=f"`instep pause {connection}`, then erase them",
+        )
+    return erased
+
+
+def _matches(backend: Backend, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
+    try:
+        return list(backend.query(MatchQuarantined(connection, table, dict(key))).ids)
+    except Conflict as error:
+        if not erased:
+            raise
+        message = f"{erased:,} entries of this row were erased, and more may be quarantined: {error.message}"
+        raise Conflict(message, hint=error.hint) from None
+
+
+def impact_of(
+    backend: Backend, connection: str, models: Sequence[Model] | None, dialect: str, change: str
+) -> Mapping[str, Any]:
+    """Return the document of `plans.downstream.impact_document`.
+
+    Models of this machine are judged here; None: those that the project names, whose SQL is of this `dialect` ("": as
+    it says there). `change`: the first characters of an id; "" for all of today.
+    """
+    configured = models is None
+    request = ImpactRequest(change=change, configured=configured, dialect=dialect if configured else "")
+    answer = backend.operations.run(connection, request)
+    verdicts: Mapping[str, Any] = answer.verdicts or {} if models is None else answer.judge(models)
+    return verdicts

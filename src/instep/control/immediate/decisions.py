@@ -1,0 +1,218 @@
+"""A person's answers to changes, in the store alone.
+
+A person's own switches of what is read of a connection, in the store alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from instep.control import reviews
+from instep.control.immediate.context import WriteContext
+from instep.control.selection.selections import answer_hashed, place_of, switch, switch_steps
+from instep.errors import Conflict, InstepError
+from instep.model import Review
+from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest, SwitchSelectionRequest
+from instep.operations.spec import ImmediateRequest, ImmediateWork
+from instep.operations.values import Answer, Verb
+
+
+@dataclass(frozen=True)
+class AnsweredChange:
+    """A change after it was answered."""
+
+    change: Review
+    """The change as it is now."""
+
+
+def _known(context: WriteContext, change: str) -> Review:
+    """Return the change with this whole id; NotFound if there is none, or it is hidden."""
+    return context.owned("change", change, context.store.reviews.get)
+
+
+class _Answering(ImmediateWork):
+    """Give one change an answer."""
+
+    answer: ClassVar[Answer]
+
+    def execute(self, context: WriteContext, request: Any, prepared: None) -> AnsweredChange:
+        """Answer it; Conflict if it was applied or is obsolete."""
+        [done] = reviews.answer(context.store, [_known(context, request.change)], self.answer, context.who)
+        return AnsweredChange(done)
+
+    def detail(self, request: ImmediateRequest, result: AnsweredChange) -> Mapping[str, Any]:
+        """Return the connection, and the change in words."""
+        return {"connection": result.change.connection, "summary": result.change.summary}
+
+
+class Approval(_Answering):
+    """Approve one change."""
+
+    answer = "approved"
+
+
+class Rejection(_Answering):
+    """Reject one change."""
+
+    answer = "rejected"
+
+
+class Ignoring(_Answering):
+    """Reject one change, and tell nobody of it again."""
+
+    answer = "ignored"
+
+
+class Snoozing(ImmediateWork):
+    """Leave one open change alone for a while."""
+
+    def execute(self, context: WriteContext, request: SnoozeChangeRequest, prepared: None) -> AnsweredChange:
+        """Snooze it; InstepError for a time that is none or not ahead, Conflict for a change that is not open."""
+        found = _known(context, request.change)
+        until = reviews.until(request.duration, request.until, context.store.api_keys.now())
+        [done] = reviews.snooze(context.store, [found], until, context.who)
+        return AnsweredChange(done)
+
+    def detail(self, request: SnoozeChangeRequest, result: AnsweredChange) -> Mapping[str, Any]:
+        """Return the end of the snooze."""
+        until = result.change.snoozed_until
+        assert until is not None, "it is asleep"
+        return {"until": until.isoformat()}
+
+
+@dataclass(frozen=True)
+class ChangeAnswer:
+    """Result of the answer to one change."""
+
+    id: str
+    """The change."""
+    ok: bool
+    """True if it was answered."""
+    summary: str
+    """The change in words."""
+    problem: str = ""
+    """Reason why it was not answered."""
+    change: Review | None = None
+    """The change with its answer; null if it was not answered."""
+
+
+@dataclass(frozen=True)
+class ChangeAnswers:
+    """Result of one answer to many changes."""
+
+    answered: int
+    """Number of changes that were answered."""
+    refused: int
+    """Number of changes that were refused."""
+    items: tuple[ChangeAnswer, ...]
+    """Result of each change."""
+
+
+class AnsweringMany(ImmediateWork):
+    """Give many changes one answer, each with a result of its own."""
+
+    def prepare(self, context: WriteContext, request: AnswerChangesRequest) -> Sequence[Review]:
+        """Find the changes: matching the names of all open ones would hold up all writers of the store."""
+        if request.hash and request.answer != "approved":
+            raise InstepError("hash goes with the answer approved", hint="leave it out")
+        return _chosen(context, request)
+
+    def execute(
+        self, context: WriteContext, request: AnswerChangesRequest, prepared: Sequence[Review] | None
+    ) -> ChangeAnswers:
+        """Answer those that can be answered; with `hash` all of them, or none."""
+        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
+        if request.hash:
+            items = tuple(
+                ChangeAnswer(one.id, True, one.summary, change=one)
+                for one in answer_hashed(context.project, context.store, found, "approved", context.who)
+            )
+        else:
+            items = tuple(_try(context, one, request.answer) for one in found)
+        refused = sum(not one.ok for one in items)
+        return ChangeAnswers(len(items) - refused, refused, items)
+
+    def refusal(self, result: ChangeAnswers) -> InstepError | None:
+        """Return a Conflict about the first change that was not answered."""
+        problem = next((one.problem for one in result.items if not one.ok), "")
+        return Conflict(problem, hint="see `instep changes list`") if problem else None
+
+    def detail(self, request: AnswerChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
+        """Return the answer, and the ids of the changes that it was given to."""
+        ids = [one.id for one in result.items if one.ok]
+        return {"answer": request.answer, "hash": request.hash, "changes": ids}
+
+
+def _chosen(context: WriteContext, request: AnswerChangesRequest) -> list[Review]:
+    """Return those that are meant: ids must be known, filters find what the asker may see."""
+    named = {one.id: one for one in (_known(context, change) for change in request.ids)}
+    filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
+    fitting = reviews.choose(context.store, filters, context.scope) if filters.filters or not named else []
+    return list({**named, **{one.id: one for one in fitting}}.values())
+
+
+def _as_they_are(context: WriteContext, looked: Sequence[Review], request: AnswerChangesRequest) -> list[Review]:
+    """Return these as they are by now, without those that a filter has found and somebody has answered since."""
+    ids = [one.id for one in looked]
+    now = {one.id: one for at in range(0, len(ids), 500) for one in context.store.reviews.of_ids(ids[at : at + 500])}
+    found = [now[one.id] for one in looked if one.id in now]
+    return [one for one in found if one.id in request.ids or one.status == "open"]
+
+
+def _try(context: WriteContext, review: Review, answer: Answer) -> ChangeAnswer:
+    try:
+        [done] = reviews.answer(context.store, [review], answer, context.who)
+    except Conflict as error:
+        return ChangeAnswer(review.id, False, review.summary, error.message)
+    return ChangeAnswer(review.id, True, review.summary, change=done)
+
+
+_AT_ONCE = 10_000
+"""Objects of one request."""
+
+
+@dataclass(frozen=True)
+class SelectionStep:
+    """The effect of switching one object."""
+
+    object: str
+    """The path of the object."""
+    changed: bool
+    """False where it is already so."""
+    lines: tuple[str, ...] = ()
+    """Effects, as lines for people."""
+
+
+@dataclass(frozen=True)
+class SwitchedSelection:
+    """Result of a change of the selection."""
+
+    verb: Verb
+    """The action that was carried out."""
+    objects: tuple[SelectionStep, ...]
+    """Each object with its effect."""
+
+    def again(self, connection: str) -> list[SwitchSelectionRequest]:
+        """Return the requests that switch just these objects: a pattern may fit others by now."""
+        paths = tuple(one.object for one in self.objects)
+        parts = [paths[at : at + _AT_ONCE] for at in range(0, len(paths), _AT_ONCE)]
+        return [SwitchSelectionRequest(connection, self.verb, part) for part in parts]
+
+
+class SelectionSwitching(ImmediateWork):
+    """Switch objects of one connection."""
+
+    def execute(self, context: WriteContext, request: SwitchSelectionRequest, prepared: None) -> SwitchedSelection:
+        """Switch all of them or none; Blocked where the project file says otherwise of one of them."""
+        place = place_of(context.project, context.store, request.connection)
+        steps = switch_steps(place, request.verb, request.objects, request.matching)
+        switch(place, steps, context.who)
+        steps_shown = tuple(SelectionStep(one.target.path, not one.same, tuple(one.lines)) for one in steps)
+        return SwitchedSelection(request.verb, steps_shown)
+
+    def detail(self, request: SwitchSelectionRequest, result: SwitchedSelection) -> Mapping[str, Any]:
+        """Return what was requested, and the objects that were switched by it."""
+        detail = {"verb": request.verb, "objects": request.objects, "matching": request.matching}
+        return {**detail, "turned": [one.object for one in result.objects if one.changed]}

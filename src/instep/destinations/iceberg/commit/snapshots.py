@@ -1,0 +1,150 @@
+"""What all of our snapshots have in common: files keep the spec and the partition that they were written under.
+
+Data files in the place of others that hold the same rows: the commit, and the delete files that leave with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from pyiceberg.io import OutputFile
+from pyiceberg.manifest import (
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary, UpdateMetrics, update_snapshot_summaries
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles, _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT
+
+from instep.destinations.iceberg.metadata.partition import place_of
+
+
+class Producer(_SnapshotProducer[Any]):
+    """Manifests are looked into instead of left out by a filter of partitions, and partitions are counted instead of
+    spelled: both go wrong for values that Python has no name for."""
+
+    def _build_delete_files_partition_predicate(self) -> None:
+        return
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        return lambda manifest: True
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        metrics, changed = UpdateMetrics(), set[Any]()
+        for file in self._added_data_files:
+            metrics.add_file(file)
+            changed.add(place_of(file))
+        for file in self._deleted_data_files:
+            metrics.remove_file(file)
+            changed.add(place_of(file))
+        partitions = sum(1 for _, values in changed if values)
+        properties = {**metrics.to_dict(), **({"changed-partition-count": str(partitions)} if partitions else {})}
+        parent = self._parent_snapshot_id
+        before = self._transaction.table_metadata.snapshot_by_id(parent) if parent is not None else None
+        made = Summary(operation=self._operation, **properties, **snapshot_properties)
+        return update_snapshot_summaries(made, before.summary if before is not None else None)
+
+    def deletes_written(
+        self, added: Iterable[DataFile], old: Iterable[ManifestEntry], gone: Iterable[str]
+    ) -> list[ManifestFile]:
+        """Delete files in one manifest a spec: those that are added, those that stay, and those that go."""
+        leaving = set(gone)
+        entries = [*(_added(self.snapshot_id, file) for file in added), *old]
+        return [self._of_one_spec(spec, found, leaving) for spec, found in by_spec(entries)]
+
+    def _of_one_spec(self, spec: int, entries: Sequence[ManifestEntry], gone: set[str]) -> ManifestFile:
+        with _DeletesWriter(self, self.spec(spec), self.new_manifest_output()) as writer:
+            for entry in entries:
+                if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == self.snapshot_id:
+                    writer.add(entry)
+                else:
+                    (writer.delete if entry.data_file.file_path in gone else writer.existing)(entry)
+        return writer.to_manifest_file()
+
+
+class Append(Producer, _MergeAppendFiles):
+    """Data files beside all others."""
+
+
+def by_spec(entries: Iterable[ManifestEntry]) -> list[tuple[int, list[ManifestEntry]]]:
+    ordered = sorted(entries, key=lambda e: e.data_file.spec_id)
+    return [(spec, list(found)) for spec, found in groupby(ordered, key=lambda e: e.data_file.spec_id)]
+
+
+def _added(snapshot: int, file: DataFile) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=file,
+    )
+
+
+class _DeletesWriter(ManifestWriterV2):
+    """pyiceberg writes manifests of data files only."""
+
+    def __init__(self, producer: _SnapshotProducer[Any], spec: PartitionSpec, output: OutputFile) -> None:
+        super().__init__(spec, producer.schema(), output, producer.snapshot_id, producer._compression)
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Data files that go, and the delete files that are about none but them, or that `added` ones stand for."""
+
+    data: Sequence[DataFile]
+    deletes: Sequence[DataFile]
+    added: Sequence[DataFile] = ()
+
+
+class ReplaceFiles(Producer, _OverwriteFiles):
+    """A snapshot with the added files and without those that are `replaced`; all others stay."""
+
+    def __init__(self, staged: Transaction, table: Table, replaced: Replaced, summary: Mapping[str, str]) -> None:
+        super().__init__(Operation.OVERWRITE, staged, table.io, snapshot_properties=dict(summary))
+        self._deletes, self._added = {d.file_path: d for d in replaced.deletes}, replaced.added
+        for file in replaced.data:
+            self.delete_data_file(file)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        found = super()._existing_manifests()
+        data = [m for m in found if m.content == ManifestContent.DATA]
+        deletes = [m for m in found if m.content == ManifestContent.DELETES]
+        return [*data, *(self._without(deletes) if self._deletes or self._added else deletes)]
+
+    def _without(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+        """Return the delete files that come and those that stay, in one manifest a spec with those that go."""
+        return self.deletes_written(
+            self._added, (e for m in manifests for e in self.fetch_manifest_entry(m)), self._deletes
+        )
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        with self._counting():
+            return super()._summary(snapshot_properties)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """The totals count delete files as well."""
+        gone, self._deleted_data_files = self._deleted_data_files, {*self._deleted_data_files, *self._deletes.values()}
+        new, self._added_data_files = self._added_data_files, [*self._added_data_files, *self._added]
+        try:
+            yield
+        finally:
+            self._deleted_data_files, self._added_data_files = gone, new

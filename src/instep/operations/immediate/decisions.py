@@ -1,0 +1,166 @@
+"""A person's answers to changes.
+
+Switch what is read of a connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from instep.operations.spec import ImmediateRequest, ImmediateSpec
+from instep.operations.values import Answer, LeadsTo, Length, Name, NameList, Verb
+
+
+@dataclass(frozen=True)
+class ApproveChangeRequest(ImmediateRequest):
+    """Approve a change: the next plan, apply or sync carries it out."""
+
+    change: Name
+    """The change's id, c-..."""
+
+
+@dataclass(frozen=True)
+class RejectChangeRequest(ImmediateRequest):
+    """Reject a change: it is not applied."""
+
+    change: Name
+    """The change's id, c-..."""
+
+
+@dataclass(frozen=True)
+class IgnoreChangeRequest(ImmediateRequest):
+    """Ignore a change: it is not applied, and no notification is sent until it differs."""
+
+    change: Name
+    """The change's id, c-..."""
+
+
+@dataclass(frozen=True)
+class SnoozeChangeRequest(ImmediateRequest):
+    """Hide an open change until a given time. Give exactly one of `duration` and `until`."""
+
+    change: Name
+    """The change's id, c-..."""
+    duration: Annotated[str, Length(0, 10), LeadsTo("setting")] | None = None
+    """For this long: `90m`, `4h`, `3d`, `2w`."""
+    until: Annotated[str, Length(0, 40), LeadsTo("setting")] | None = None
+    """Until this time: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
+
+
+@dataclass(frozen=True)
+class AnswerChangesRequest(ImmediateRequest):
+    """Give the same answer to many changes: by id, or to all open changes that match the filters. Different filters are
+    combined with AND, the values of one filter with OR. With `dry_run` the response is a preview."""
+
+    answer: Answer
+    """The answer to each change."""
+    hash: bool = False
+    """Replicate the approved columns as salted SHA-256 hashes; then either all changes are answered or none."""
+    ids: Annotated[tuple[Name, ...], Length(0, 10_000)] = ()
+    """Full ids of the changes."""
+    connection: Name | None = None
+    """Only changes of this connection."""
+    patterns: NameList = ()
+    """Patterns of `schema.table.column`, or of kinds."""
+    kinds: NameList = ()
+    """Kinds such as column.added, or families such as column."""
+    tables: NameList = ()
+    """Patterns of `schema.table`."""
+
+
+@dataclass(frozen=True)
+class AnswerOutlook:
+    """What an answer leads to."""
+
+    lines: tuple[str, ...] = ()
+    """The plan's lines about these changes."""
+    steps: tuple[str, ...] = ()
+    """What is done at the destination because of the answer."""
+
+
+Path = Annotated[str, Length(1, 1000), LeadsTo("name")]
+
+
+@dataclass(frozen=True)
+class SwitchSelectionRequest(ImmediateRequest):
+    """Select, deselect, hash or unhash schemas, tables and columns, all or none. The source is not opened. With
+    `dry_run` the response shows the effect."""
+
+    connection: Name
+    """The connection."""
+    verb: Verb
+    """The action: on, off, hash or unhash."""
+    objects: Annotated[tuple[Path, ...], Length(0, 10_000)] = ()
+    """Paths of schemas, tables or columns."""
+    matching: Annotated[tuple[Path, ...], Length(0, 1000)] = ()
+    """Patterns of tables and columns: globs, or regular expressions after `re:`."""
+
+
+SPECS = (
+    ImmediateSpec(
+        "approve_change",
+        role="approver",
+        route="POST /changes/{change}/approve",
+        request=ApproveChangeRequest,
+        result="instep.control.immediate.decisions:AnsweredChange",
+        work="instep.control.immediate.decisions:Approval",
+        audit="change.approved",
+        target="change",
+        match="change",
+    ),
+    ImmediateSpec(
+        "reject_change",
+        role="approver",
+        route="POST /changes/{change}/reject",
+        request=RejectChangeRequest,
+        result="instep.control.immediate.decisions:AnsweredChange",
+        work="instep.control.immediate.decisions:Rejection",
+        audit="change.rejected",
+        target="change",
+        match="change",
+    ),
+    ImmediateSpec(
+        "ignore_change",
+        role="approver",
+        route="POST /changes/{change}/ignore",
+        request=IgnoreChangeRequest,
+        result="instep.control.immediate.decisions:AnsweredChange",
+        work="instep.control.immediate.decisions:Ignoring",
+        audit="change.ignored",
+        target="change",
+        match="change",
+    ),
+    ImmediateSpec(
+        "snooze_change",
+        role="approver",
+        route="POST /changes/{change}/snooze",
+        request=SnoozeChangeRequest,
+        result="instep.control.immediate.decisions:AnsweredChange",
+        work="instep.control.immediate.decisions:Snoozing",
+        audit="change.snoozed",
+        target="change",
+        match="change",
+    ),
+    ImmediateSpec(
+        "answer_changes",
+        role="approver",
+        route="POST /changes/answers",
+        request=AnswerChangesRequest,
+        result="instep.control.immediate.decisions:ChangeAnswers",
+        work="instep.control.immediate.decisions:AnsweringMany",
+        audit="changes.{answer}",
+        target="connection",
+    ),
+    ImmediateSpec(
+        "switch_selection",
+        role="approver",
+        route="POST /connections/{connection}/selection",
+        request=SwitchSelectionRequest,
+        result="instep.control.immediate.decisions:SwitchedSelection",
+        work="instep.control.immediate.decisions:SelectionSwitching",
+        audit="connection.selection",
+        target="connection",
+        match="selection",
+    ),
+)

@@ -1,1 +1,0 @@
-"""The rows of one sync: which are read, how, into which commit."""
