@@ -442,7 +442,7 @@ class Machine(RuleBasedStateMachine):
 
     def run(self, **wanted: Any) -> SyncReport | None:
         """A sync; None if a pause or a wish that nobody can fulfil kept it from running."""
-        asked, kept = len(self.world.read), promises.kept_values(self.world)
+        asked, kept = len(self.world.read), promises.recovered_values(self.world)
         try:
             report = self.world.sync(**wanted)
         except InstepError as error:

@@ -128,7 +128,7 @@ def check_reasons(world: World, report: SyncReport, *, whole: bool) -> None:
 Kept = dict[tuple[Ref, Any, tuple[Any, ...]], Any]
 
 
-def kept_values(world: World) -> Kept:
+def recovered_values(world: World) -> Kept:
     """What the rows of tables with a key hold in columns that the source has no more: by table, column and key."""
     found: Kept = {}
     for table in world.store.accepted.catalog(NAME).tables:
@@ -146,7 +146,7 @@ def kept_values(world: World) -> Kept:
 
 def check_kept(world: World, before: Kept) -> None:
     """Promise 2: a row that is still there by the same key still has what it held in columns that stay behind."""
-    after = kept_values(world)
+    after = recovered_values(world)
     for (ref, field, at), value in before.items():
         held = world.destination.held.get(ref)
         columns = {} if held is None else {f: name for name, f in held.ids.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.iceberg.backfill import kept_values as iceberg_promote
+from instep.destinations.iceberg.backfill import recovered_values as iceberg_promote
 from instep.sync.loading.engine import Inline
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instep.destinations.base import Ref, StagingTarget
 from instep.destinations.iceberg.backfill.fill import IcebergFills
-from instep.destinations.iceberg.backfill.kept_values import IcebergPromotes, IcebergRestoredValues
+from instep.destinations.iceberg.backfill.recovered_values import IcebergPromotes, IcebergRestoredValues
 from instep.destinations.iceberg.commit.shard_table import own_data, own_quarantine, staged_schema
 from instep.destinations.iceberg.evolve.ddl import pending_fields
 from instep.destinations.iceberg.maintain.sample import IcebergSamples
