@@ -170,7 +170,11 @@ class _Reading:
 
     def scope(self, scope: Scope) -> None:
         for table, shape in self._sources.tables(scope):
-            self._whole(table, shape)
+            for edit in shape.edits:
+                if edit.kind in ("stale", "shifted"):
+                    self._shift(edit, edit.text, table)
+                else:
+                    self._add(edit, edit.level, edit.text, table)
         for column in scope.find_all(exp.Column):
             if not isinstance(column.this, exp.Star):
                 self._column(scope, column)
@@ -179,13 +183,6 @@ class _Reading:
         for star in scope.find_all(exp.Star):
             self._star(scope, star)
         self._sources.put(scope, self._output(scope))
-
-    def _whole(self, table: exp.Table, shape: RelationShape) -> None:
-        for edit in shape.edits:
-            if edit.kind in ("stale", "shifted"):
-                self._shift(edit, edit.text, table)
-            else:
-                self._add(edit, edit.level, edit.text, table)
 
     def _column(self, scope: Scope, column: exp.Column) -> None:
         found = self._sources.resolve(scope, column)

@@ -105,7 +105,13 @@ def _line(store: Store, notified: NotifiedEvent) -> MessageLine:
             why = f"{event.what}; another person has to request the same"
             return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
         case events.DetectionEnded() | events.JobDead():
-            return _stopped(line, event)
+            # work of the queue that has failed for good
+            if isinstance(event, events.JobDead):
+                what, status = f"{event.kind} given up", f"after {event.attempt} attempts"
+            else:
+                what, status = "detection failed", "set off by an error" if event.triggered_by_error else ""
+            command = f"instep queue show {event.job}"
+            return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
         case events.DetectorDisabled():
             line = replace(line, tone="stopped", what="detection disabled itself", why=event.reason)
             return replace(line, command=f"instep detector enable {line.connection}")
@@ -132,16 +138,6 @@ def _run(store: Store, line: MessageLine, event: events.RunEnded) -> MessageLine
     what = f"{event.kind} {'failed' if event.status == 'failed' else event.status}"
     command = f"instep history --connection {line.connection}"
     return replace(line, tone=tone, what=what, why=why, run=event.run, table=table, command=command)
-
-
-def _stopped(line: MessageLine, event: events.DetectionEnded | events.JobDead) -> MessageLine:
-    """Work of the queue that has failed for good."""
-    if isinstance(event, events.JobDead):
-        what, status = f"{event.kind} given up", f"after {event.attempt} attempts"
-    else:
-        what, status = "detection failed", "set off by an error" if event.triggered_by_error else ""
-    command = f"instep queue show {event.job}"
-    return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
 
 
 def _change(store: Store, line: MessageLine, event: Event) -> MessageLine:

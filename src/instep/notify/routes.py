@@ -72,7 +72,14 @@ class Routes:
             connection = self._project.connection(event.connection)
         except ProjectError:
             return []
-        channels = self._requested_channels(event, means, connection)
+        # channel -> what it has asked for; the gravest word if it has asked for several
+        routes = list(self._routes(event.connection, connection)) or self._default(event.connection)
+        found: dict[str, Occasion] = {}
+        for route in routes:
+            occasions = means.occasions & _occasions(route, connection)
+            if occasions and self._fits(route, event, means):
+                found.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
+        channels = found
         return [self._notice(name, word, event, means, at) for name, word in channels.items()]
 
     def _general_channels(self, word: Occasion, means: Meaning) -> Iterator[str]:
@@ -86,16 +93,6 @@ class Routes:
         when = due(at, digest=settings.digest, quiet=settings.quiet, timezone=settings.timezone, urgent=means.urgent)
         batch = "" if settings.digest and not means.urgent else event.connection
         return Notice(name, batch, word, means.severity, means.urgent, when)
-
-    def _requested_channels(self, event: Event, means: Meaning, connection: ConnectionSection) -> dict[str, Occasion]:
-        """Channel -> what it has asked for; the gravest word if it has asked for several."""
-        routes = list(self._routes(event.connection, connection)) or self._default(event.connection)
-        found: dict[str, Occasion] = {}
-        for route in routes:
-            occasions = means.occasions & _occasions(route, connection)
-            if occasions and self._fits(route, event, means):
-                found.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
-        return found
 
     def _default(self, connection: str) -> list[Notify]:
         """For a connection of which nothing is said."""

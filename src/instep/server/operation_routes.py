@@ -31,15 +31,11 @@ Check = Callable[[ServerContext, Caller, str, Any], None]
 _CHECKS: dict[str, tuple[Check, ...]] = {"apply": (check_plan,), "undo": (check_owner,)}
 
 
-def _checks(spec: OperationSpec) -> tuple[Check, ...]:
-    """Return the checks of a request: an operator may not `allow` that something is lost."""
-    consents = spec.role == "operator" and any(one.name == "allow" for one in fields(spec.request))
-    return (*((check_allow,) if consents else ()), *_CHECKS.get(spec.name, ()))
-
-
 def _add(routes: APIRouter, spec: OperationSpec) -> None:
     method, path = spec.route.split(" ")
-    checks = _checks(spec)
+    # the checks of a request: an operator may not `allow` that something is lost
+    consents = spec.role == "operator" and any(one.name == "allow" for one in fields(spec.request))
+    checks = (*((check_allow,) if consents else ()), *_CHECKS.get(spec.name, ()))
 
     def endpoint(the: ServerDep, who: CallerDep, connection: ConnectionName, body: Request, writes: Writes) -> Response:
         name = the.connection(who, connection)

@@ -41,7 +41,7 @@ def wait_for_executors(spark: SparkSession) -> None:
     begun = time.monotonic()
     known, changed = 0, begun
     while True:
-        now, count = time.monotonic(), _executors(context)
+        now, count = time.monotonic(), len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
         if count != known:
             known, changed = count, now
         if known and (now - changed >= _SETTLED or now - begun >= wait + _SETTLING):
@@ -49,10 +49,6 @@ def wait_for_executors(spark: SparkSession) -> None:
         if not known and now - begun >= wait:
             raise _none(context, wait)
         time.sleep(_POLL)
-
-
-def _executors(context: Any) -> int:
-    return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
 
 
 def _grows(context: Any) -> bool:
@@ -74,7 +70,15 @@ def slots(spark: SparkSession) -> int:
     """Return how many tasks run at a time; at least 1. Asked once a session where that takes a job."""
     context = getattr(spark, "_sc", None)
     if context is None:
-        return _slots_of_server(spark)
+        # connect tells nothing of the cluster but into how many parts it would divide a range
+        if id(spark) not in _counted:
+            try:
+                parts = spark.range(0, 1 << 16).selectExpr("spark_partition_id() AS part")
+                found = parts.groupBy().max("part").collect()[0][0]
+            except Exception as error:
+                raise explain(error) from error
+            _counted[id(spark)] = int(found or 0) + 1
+        return _counted[id(spark)]
     if _grows(context):
         return growing(context.getConf().get)
     return max(1, int(context.defaultParallelism))
@@ -84,18 +88,6 @@ def growing(setting: Callable[[str], str | None]) -> int:
     """Return how many tasks at a time a cluster is asked for that brings executors as there is work."""
     executors = int(setting("spark.dynamicAllocation.maxExecutors") or _MOST)
     return max(1, min(executors * int(setting("spark.executor.cores") or 1), _MOST))
-
-
-def _slots_of_server(spark: SparkSession) -> int:
-    """Connect tells nothing of the cluster but into how many parts it would divide a range."""
-    if id(spark) not in _counted:
-        try:
-            parts = spark.range(0, 1 << 16).selectExpr("spark_partition_id() AS part")
-            found = parts.groupBy().max("part").collect()[0][0]
-        except Exception as error:
-            raise explain(error) from error
-        _counted[id(spark)] = int(found or 0) + 1
-    return _counted[id(spark)]
 
 
 @contextmanager

@@ -141,16 +141,12 @@ def _shared_settings(settings: SparkSettings) -> dict[str, Any]:
     """Return the settings that a JVM and its context are started with, without those that each session has."""
     values = asdict(replace(settings, catalogs={}, quick=True, resident=True))
     conf = {key: value for key, value in settings.conf.items() if not key.startswith(CATALOG)}
-    stores = [*map(str, _stores(settings))]
+    from instep.spark import jars
+
+    stores = [*map(str, jars.stores(configuration(settings), settings.cache))]
     files = [*settings.jars, *settings.drivers, *stores]
     changed = {file: Path(file).stat().st_mtime_ns for file in files if Path(file).is_file()}
     return {**values, "conf": conf, "stores": stores, "changed": changed}
-
-
-def _stores(settings: SparkSettings) -> list[Path]:
-    from instep.spark import jars
-
-    return jars.stores(configuration(settings), settings.cache)
 
 
 def _join(answer: Mapping[str, Any]) -> SparkSession:

@@ -128,12 +128,23 @@ class _ConformedBatch:
         refused = self._refused_rows()
         accepted = None if refused is None else pc.invert(refused)
         self._system(ids, bad, accepted)
-        batch = self._assemble()
+        arrays = []
+        for wanted in self.spec.schema:
+            values = self.values.get(wanted.name)
+            if values is None:
+                fixed = value_of(wanted)
+                values = pa.nulls(self.rows, wanted.type) if fixed is None else pa.repeat(fixed, self.rows)
+            arrays.append(values if values.type == wanted.type else values.cast(wanted.type))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
         if refused is not None:
             self._reject(refused, bad)
             batch = batch.filter(accepted)
         for at, columns in bad.items():
-            self._hold(at, columns)
+            for column in columns:
+                reason = self.casts[column.name].invalid_values[at]
+                self.quarantined.append(
+                    QuarantinedValue(self._key(at), column.path, self._original(column, at), reason, self.place(at))
+                )
         lossy = Counter({f"{n}: {why}": count for n, done in self.casts.items() for why, count in done.lossy.items()})
         invalid_values = sum(map(len, bad.values()))
         return Conformed(batch, tuple(self.quarantined), lossy, invalid_values, self.rows - len(batch), self.unkeyed)
@@ -201,13 +212,6 @@ class _ConformedBatch:
             )
             self.unkeyed += any(c.key for c in bad.pop(at, ()))
 
-    def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
-        for column in columns:
-            reason = self.casts[column.name].invalid_values[at]
-            self.quarantined.append(
-                QuarantinedValue(self._key(at), column.path, self._original(column, at), reason, self.place(at))
-            )
-
     def _key(self, at: int) -> str:
         """Return the row's key, or id for a keyless table, as a JSON object of texts; hashed columns as hashes."""
         columns = sorted((c for c in self.spec.columns if c.key), key=lambda c: c.key)
@@ -258,16 +262,6 @@ class _ConformedBatch:
 
     def _change(self, column: StageColumn, at: int) -> dict[str, str]:
         return {"field": column.name, "change": "nulled", "reason": self.casts[column.name].invalid_values[at]}
-
-    def _assemble(self) -> pa.RecordBatch:
-        arrays = []
-        for wanted in self.spec.schema:
-            values = self.values.get(wanted.name)
-            if values is None:
-                fixed = value_of(wanted)
-                values = pa.nulls(self.rows, wanted.type) if fixed is None else pa.repeat(fixed, self.rows)
-            arrays.append(values if values.type == wanted.type else values.cast(wanted.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
 
 
 def hashed(values: pa.Array, source: DataType, salt: bytes) -> pa.Array:

@@ -64,13 +64,9 @@ class RowIds:
         numbers = self._seen.count(hashes)
         for at in np.nonzero(numbers)[0]:
             digests[at] = sha256(digests[at] + b"#%d" % numbers[at]).digest()
-        return _hex(digests)
-
-
-def _hex(digests: list[bytes]) -> pa.Array:
-    data = b"".join(digests).hex().encode()
-    offsets = pa.array(range(0, len(data) + 1, 64), pa.int32())
-    return pa.StringArray.from_buffers(len(digests), offsets.buffers()[1], pa.py_buffer(data))
+        data = b"".join(digests).hex().encode()
+        offsets = pa.array(range(0, len(data) + 1, 64), pa.int32())
+        return pa.StringArray.from_buffers(len(digests), offsets.buffers()[1], pa.py_buffer(data))
 
 
 class Occurrences:

@@ -80,7 +80,16 @@ def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterato
     settle(context)
     record = Journal(context)
     if made.steps or any(d.applied for d in made.decisions):
-        record.id = _open(context, run, made, id)
+        latest = context.store.accepted.latest(context.name)
+        found = id or plan_id(context.name, latest.version if latest else 0, made)
+        planned = [_planned(context, step) for step in made.steps]
+        bases = {"base_accepted": made.base_accepted, "base_destination": made.base_destination}
+        with context.transaction():
+            opened = context.store.plans.open(
+                context.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=context.who
+            )
+            remember(context, made, f"{opened.id} {run.id}")
+        record.id = opened.id
     crashpoint("journal.opened")
     make_room(context, made)
     try:
@@ -91,19 +100,6 @@ def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterato
                 context.store.plans.close(record.id, "failed", error=error.message)
         raise
     refresh(context, run)
-
-
-def _open(context: SyncContext, run: Run, made: Plan, id: str) -> str:
-    latest = context.store.accepted.latest(context.name)
-    found = id or plan_id(context.name, latest.version if latest else 0, made)
-    planned = [_planned(context, step) for step in made.steps]
-    bases = {"base_accepted": made.base_accepted, "base_destination": made.base_destination}
-    with context.transaction():
-        opened = context.store.plans.open(
-            context.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=context.who
-        )
-        remember(context, made, f"{opened.id} {run.id}")
-    return opened.id
 
 
 def _planned(context: SyncContext, step: Step) -> PlannedStep:

@@ -154,7 +154,8 @@ def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.Duck
     ):
         connection.execute("set timezone = 'UTC'")
         try:
-            views = _views_of(destination)
+            # the views that show tables with old names
+            views = destination.views.all() if destination.views else {}
             for number, (named, ref) in enumerate(_tables_by_name(connection, destination, views, sql).items()):
                 rows = _read(destination, views, ref, Path(folder) / f"{number}.arrow")
                 _register(connection, rows, named, f"arrow_{number}")
@@ -175,11 +176,6 @@ def _hint(error: str, destination: Destination) -> str:
         else "the destination has no tables"
     )
     return did_you_mean(missing[1], [*known, *(name.partition(".")[2] for name in known)], listed)
-
-
-def _views_of(destination: Destination) -> Mapping[Ref, View]:
-    """The views that show tables with old names."""
-    return destination.views.all() if destination.views else {}
 
 
 def _tables_by_name(

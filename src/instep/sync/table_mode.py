@@ -44,7 +44,14 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
     cursor = _cursor(table, settings)
     mode = settings.mode
     if mode == "auto":
-        return _automatic(table, cursor, settings)
+        if not table.key:
+            if cursor is not None:
+                return TableMode("append", cursor, "ignore", f"no primary key; cursor {cursor}")
+            return TableMode("full_refresh", None, "ignore", "no primary key")
+        if cursor is not None:
+            return TableMode("upsert", cursor, settings.deletes, f"key {', '.join(table.key)}; cursor {cursor}")
+        why = f"key {', '.join(table.key)}; whole-table compare"
+        return TableMode("upsert", None, settings.deletes, why, _suggest(table))
     if mode == "upsert" and not table.key:
         raise ProjectError(
             f"table {table.path} has no primary key, so it cannot be synced by upsert",
@@ -82,17 +89,6 @@ def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None
             hint="leave `deletes` out: a row that leaves the source ends its version",
         )
     return None
-
-
-def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> TableMode:
-    if not table.key:
-        if cursor is not None:
-            return TableMode("append", cursor, "ignore", f"no primary key; cursor {cursor}")
-        return TableMode("full_refresh", None, "ignore", "no primary key")
-    if cursor is not None:
-        return TableMode("upsert", cursor, settings.deletes, f"key {', '.join(table.key)}; cursor {cursor}")
-    why = f"key {', '.join(table.key)}; whole-table compare"
-    return TableMode("upsert", None, settings.deletes, why, _suggest(table))
 
 
 def _logged(table: Table, settings: TableSettings) -> TableMode:
@@ -133,12 +129,8 @@ def with_settings(source: Table, accepted: Table | None, settings: TableSettings
         keys = [_follow(k, by_name, source, accepted, b) for k, b in zip(settings.key, before, strict=True)]
         places = {name: place for place, name in enumerate(keys, 1) if name}
         if len(places) == len(settings.key):
-            columns = tuple(_keyed(c, places.get(c.name, 0)) for c in columns)
+            columns = tuple(replace(c, key=places.get(c.name, 0)) for c in columns)
     return replace(source, cursor=cursor, columns=columns)
-
-
-def _keyed(column: Column, place: int) -> Column:
-    return replace(column, key=place)
 
 
 def _follow(

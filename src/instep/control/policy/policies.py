@@ -339,13 +339,9 @@ def _voice(voice: RuleEvaluation, place: str) -> dict[str, Any]:
         "level": voice.level,
         "where": place,
         "decided": not voice.misses,
-        "rule": _rule(voice.rule) if voice.rule else None,
+        "rule": {**asdict(voice.rule), "text": str(voice.rule)} if voice.rule else None,
         "misses": [asdict(m) for m in voice.misses],
     }
-
-
-def _rule(rule: Rule) -> dict[str, Any]:
-    return {**asdict(rule), "text": str(rule)}
 
 
 def tested(result: EvaluatedCase | str) -> dict[str, Any]:

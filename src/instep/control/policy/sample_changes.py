@@ -172,7 +172,8 @@ def _of_table(question: PolicyQuestion, table: Table) -> k.Change:
         case "table.removed":
             return k.TableRemoved(table)
         case "table.renamed":
-            return k.TableRenamed(table, _renamed(table, question.after))
+            schema, dot, name = (question.after or f"{table.name}_new").rpartition(".")
+            return k.TableRenamed(table, replace(table, schema=schema if dot else table.schema, name=name))
         case "table.replaced":
             return k.TableReplaced(table, replace(table, id=f"{table.id or ''}+"))
         case "table.comment":
@@ -194,8 +195,3 @@ def _of_table(question: PolicyQuestion, table: Table) -> k.Change:
         case "access.lost":
             return k.AccessLost(table.ref, question.column or None, "the grant is gone")
     raise SchemaError(f"no sample of {question.kind} can be made", hint="ask about a change that is recorded")
-
-
-def _renamed(table: Table, to: str) -> Table:
-    schema, dot, name = (to or f"{table.name}_new").rpartition(".")
-    return replace(table, schema=schema if dot else table.schema, name=name)

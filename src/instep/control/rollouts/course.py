@@ -54,7 +54,13 @@ def to_resume(store: Store, id: str, who: str, *, every: bool = False, accept: s
     reason for which what the gates have found may pass; without one Blocked is raised, and nothing is touched."""
     with store.transaction():
         rollout = store.rollouts.check_allowed(id, _AGAIN)
-        _check_accepted(store, rollout, accept)
+        done = store.rollouts.members(rollout.id, upto=rollout.wave, statuses=("done",))
+        open_ = [m for m in done if m.findings and not m.accepted]
+        if open_ and not accept.strip():
+            raise Blocked(
+                f"rollout {rollout.id}: {open_[0].connection}: {open_[0].findings[0]}",
+                hint='`--accept "REASON"` lets it pass, `instep rollout rollback` takes the wave back',
+            )
         store.rollouts.reopen(rollout.id, _AGAIN)
         store.rollouts.accept(rollout.id, rollout.wave, accept, who)
         again = store.rollouts.members(rollout.id, upto=rollout.wave, statuses=UNDONE)
@@ -92,13 +98,3 @@ def _forward(store: Store, rollout: Rollout, every: bool, look: tuple[str, ...] 
         return Course(rollout.of, look=look)
     left = store.rollouts.members(rollout.id, statuses=("waiting", "running"), limit=1)
     return Course(max(rollout.wave, left[0].wave if left else 0), look=look)
-
-
-def _check_accepted(store: Store, rollout: Rollout, why: str) -> None:
-    done = store.rollouts.members(rollout.id, upto=rollout.wave, statuses=("done",))
-    open_ = [m for m in done if m.findings and not m.accepted]
-    if open_ and not why.strip():
-        raise Blocked(
-            f"rollout {rollout.id}: {open_[0].connection}: {open_[0].findings[0]}",
-            hint='`--accept "REASON"` lets it pass, `instep rollout rollback` takes the wave back',
-        )

@@ -66,7 +66,11 @@ class Coming:
         if switch is not None and switch.listed_off:
             return review.why if review is not None and is_listed_off(review.why) else LISTED_OFF
         if review is not None:
-            return self._by_review(review)
+            # the policy may have changed since; what else holds an object back holds it still
+            again = review.rule.startswith(_POLICY) and (is_by_policy(review.why) or review.why.endswith(_WAITS))
+            if is_listed_off(review.why) or not again:
+                return "" if review.action == "apply" else review.why
+            return self._by_policy(change_from_dict(review.change))
         if self.first is not None and self.first.lets_in(change):
             return ""
         return self._by_policy(change) if self._is_undecided(place) else ""
@@ -113,13 +117,6 @@ class Coming:
         if table is None or table.retained or not column:
             return table is not None and not table.retained
         return column in table.by_name and not table.by_name[column].retained
-
-    def _by_review(self, review: Review) -> str:
-        """The policy may have changed since; what else holds an object back holds it still."""
-        again = review.rule.startswith(_POLICY) and (is_by_policy(review.why) or review.why.endswith(_WAITS))
-        if is_listed_off(review.why) or not again:
-            return "" if review.action == "apply" else review.why
-        return self._by_policy(change_from_dict(review.change))
 
     def _by_policy(self, change: object) -> str:
         assert isinstance(change, Addition)

@@ -184,7 +184,11 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
     """Raise Blocked for what may not be switched so, and InstepError where it makes no sense."""
     if verb in ("hash", "unhash") and target.column is None:
         raise InstepError(f"only columns are hashed, {target.path} is none", hint=f"name one: {target.path}.COLUMN")
-    _check_file(place, verb, target)
+    # the file is the truth about what it names itself
+    found = _conflict(place.file, verb, target)
+    if found:
+        section, entry, change = found
+        raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
     if verb == "off":
         _check_role(place, target, "switched off", "hash it instead, or switch the table off")
     if verb == "hash":
@@ -204,14 +208,6 @@ def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, existin
 def _switch(target: SwitchTarget) -> Switch:
     table, column = target.table, target.column
     return Switch(target.schema, table.name if table else "", column.name if column else "")
-
-
-def _check_file(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
-    """The file is the truth about what it names itself."""
-    found = _conflict(place.file, verb, target)
-    if found:
-        section, entry, change = found
-        raise Blocked(f"{place.line(section, entry)} says so of {target.path}", hint=f"change it there: {change}")
 
 
 def _conflict(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, str, str] | None:

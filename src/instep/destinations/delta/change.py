@@ -62,36 +62,30 @@ class DeltaCommit:
         try:
             return self._land(operation, commit, warehouse)
         except Conflict:
-            self._undone()
+            known = self.state.snapshot
+            for file in self.add:
+                path = unquote(file["path"])
+                if OWN_FILES in path and path not in known.files and path not in known.gone:
+                    with suppress(OSError, InstepError):
+                        (self.state.folder / path).unlink(missing_ok=True)
             raise
-
-    def _undone(self) -> None:
-        known = self.state.snapshot
-        for file in self.add:
-            path = unquote(file["path"])
-            if OWN_FILES in path and path not in known.files and path not in known.gone:
-                with suppress(OSError, InstepError):
-                    (self.state.folder / path).unlink(missing_ok=True)
 
     def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         self.state.record.check(commit.fence)
         check_writable(self.state)
         crashpoint("delta.commit.before")
         while not self.state.log.put(version := self.state.snapshot.version + 1, [*self._actions(operation, commit)]):
-            self._behind(commit)
+            # what others have committed meanwhile comes first, if it leaves this shard as it was; else Conflict
+            was, log = self.state, self.state.log
+            now = state_at(log, was.ref, log.snapshot(), was.record.within)
+            if now is not None:
+                now.record.check(commit.fence)
+            if now is None or not _is_beside(was, now):
+                raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
+            self.state, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
         if version and version % EVERY == 0:
             self._checkpoint(version, warehouse)
         return version
-
-    def _behind(self, commit: Commit) -> None:
-        """What others have committed meanwhile comes first, if it leaves this shard as it was; else Conflict."""
-        was, log = self.state, self.state.log
-        now = state_at(log, was.ref, log.snapshot(), was.record.within)
-        if now is not None:
-            now.record.check(commit.fence)
-        if now is None or not _is_beside(was, now):
-            raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
-        self.state, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
 
     def _actions(self, operation: str, commit: Commit) -> Iterator[Action]:
         at, before = now_ms(), self.state.snapshot

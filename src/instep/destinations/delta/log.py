@@ -164,16 +164,13 @@ class DeltaLog:
             state.take(self.actions(number))
         if state.metadata is None or state.protocol is None:
             raise DestinationError(f"the log of {self.table} does not say what the table is")
-        self._check(state.protocol)
-        return DeltaSnapshot(last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns)
-
-    def _check(self, protocol: Action) -> None:
-        odd = sorted(set(protocol.get("readerFeatures") or ()) - READABLE)
-        if odd or protocol["minReaderVersion"] > 3:
+        odd = sorted(set(state.protocol.get("readerFeatures") or ()) - READABLE)
+        if odd or state.protocol["minReaderVersion"] > 3:
             raise DestinationError(
                 f"table {self.table} uses {', '.join(odd) or 'a protocol'} that this version does not read",
                 hint="another program has switched it on: drop the feature there (ALTER TABLE ... DROP FEATURE)",
             )
+        return DeltaSnapshot(last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns)
 
     def actions(self, version: int) -> Iterator[Action]:
         """Return what one commit says; FileNotFoundError if it is not kept any more."""
@@ -242,7 +239,12 @@ def _link(path: Path, text: str) -> bool:
             return False
         finally:
             aside.unlink(missing_ok=True)
-        _settle(path.parent)
+        # the new name survives a loss of power
+        number = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
     return True
 
 
@@ -256,15 +258,6 @@ def _replace(path: AnyPath, content: bytes) -> None:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _settle(folder: Path) -> None:
-    """The new name survives a loss of power."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def encoded(path: str) -> str:

@@ -226,21 +226,17 @@ def _fit(session: DuckDbSession, table: str, source: ColumnOrigin, hidden: dict[
     elif before is None and source.parked is None:
         session.run(f"ALTER TABLE {table} ADD COLUMN {q(column.name)} {sql_type(column.type)}")
     elif before is not None:
-        _alter_column(session, table, before, column)
+        if not CAPABILITIES.promotes_in_place(before.type, column.type):
+            raise IllegalChange(
+                f"column {column.name!r}: DuckDB cannot turn {before.type} into {column.type} in place",
+                hint="the column has to be rewritten: add a new column, fill it, drop the old one",
+            )
+        if sql_type(before.type) != sql_type(column.type):
+            session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} SET DATA TYPE {sql_type(column.type)}")
+        if column.nullable and not before.nullable:
+            session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} DROP NOT NULL")
     if (column.comment or "") != ((before.comment if before and not source.rewrite else "") or ""):
         _comment(session, f"COLUMN {table}.{q(column.name)}", column.comment)
-
-
-def _alter_column(session: DuckDbSession, table: str, before: Column, column: Column) -> None:
-    if not CAPABILITIES.promotes_in_place(before.type, column.type):
-        raise IllegalChange(
-            f"column {column.name!r}: DuckDB cannot turn {before.type} into {column.type} in place",
-            hint="the column has to be rewritten: add a new column, fill it, drop the old one",
-        )
-    if sql_type(before.type) != sql_type(column.type):
-        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} SET DATA TYPE {sql_type(column.type)}")
-    if column.nullable and not before.nullable:
-        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} DROP NOT NULL")
 
 
 def _move(session: DuckDbSession, record: Record, new: Ref) -> Record:

@@ -155,7 +155,10 @@ class DatabaseFile:
         except duckdb.Error as error:
             raise self.clear(error) from error
         finally:
-            self._leave()
+            it = self._instance
+            with it.changed:
+                it.users -= 1
+                self._close_unused()
 
     def _enter(self, write: bool) -> duckdb.DuckDBPyConnection:
         it, until = self._instance, time.monotonic() + self.patience
@@ -207,12 +210,6 @@ class DatabaseFile:
             return Conflict(f"{self.path} is open in {found}", hint=hint)
         self._instance.read_only = not write
         return None
-
-    def _leave(self) -> None:
-        it = self._instance
-        with it.changed:
-            it.users -= 1
-            self._close_unused()
 
     @contextmanager
     def session(self) -> Iterator[None]:

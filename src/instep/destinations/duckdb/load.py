@@ -135,7 +135,12 @@ def _met(session: DuckDbSession, record: Record, how: Merge, prefix: str, wide: 
     if wide:
         wide.stage_changed(ROWS, sql)
     else:
-        _latest(session, how)
+        # one row a key: the highest by cursor, then the last one staged
+        order = f"{q(how.cursor)} DESC NULLS LAST, {ORDER} DESC" if how.cursor else f"{ORDER} DESC"
+        session.run(
+            f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {STAGED} "
+            f"QUALIFY row_number() OVER (PARTITION BY {columns(how.key)} ORDER BY {order}) = 1"
+        )
     if twins := session.count(sql.twins):
         raise StageError(
             f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
@@ -163,15 +168,6 @@ def _check(session: DuckDbSession, record: Record, sql: MergeSql, tables: Sequen
         raise StageError(
             f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
         )
-
-
-def _latest(session: DuckDbSession, how: Merge) -> None:
-    """One row a key: the highest by cursor, then the last one staged."""
-    order = f"{q(how.cursor)} DESC NULLS LAST, {ORDER} DESC" if how.cursor else f"{ORDER} DESC"
-    session.run(
-        f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {STAGED} "
-        f"QUALIFY row_number() OVER (PARTITION BY {columns(how.key)} ORDER BY {order}) = 1"
-    )
 
 
 def _now(session: DuckDbSession, synced: str) -> str:

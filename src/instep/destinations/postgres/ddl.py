@@ -38,7 +38,7 @@ from instep.destinations.sql.alter import (
     rename_columns,
     taken_along,
 )
-from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve
+from instep.destinations.sql.evolve import ColumnOrigin, evolve
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Parked, Record, load, numbered
 from instep.destinations.sql.shape import as_it_is
@@ -175,15 +175,11 @@ def _columns(session: PostgresSession, record: Record, steps: Sequence[Step], wa
         _fit(session, record.ref, source, hidden)
     if (now.comment or "") != (wanted.comment or ""):
         comment(session, f"TABLE {name}", wanted.comment)
-    if _key_places(evolution, wanted) != record.table.key:
+    # the names that the columns of the key have had; an index goes along with a rename, not with a rewrite
+    before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
+    if tuple(before[k] for k in wanted.key) != record.table.key:
         reindex(session, name, wanted.key, record.place)
     return with_types(session, made)
-
-
-def _key_places(evolution: Evolution, wanted: Table) -> tuple[str, ...]:
-    """Return the names that the columns of the key have had; an index goes along with a rename, not with a rewrite."""
-    before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
-    return tuple(before[k] for k in wanted.key)
 
 
 def refuse_lost(session: PostgresSession, ref: Ref, lost: Sequence[tuple[Column, Parked]]) -> None:

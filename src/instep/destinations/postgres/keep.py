@@ -11,12 +11,11 @@ from instep.destinations.postgres.ddl import make, with_types
 from instep.destinations.postgres.dependants import dependants, index
 from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, prepare, put, remove, remove_dropped
-from instep.destinations.postgres.server import PostgresFacet, PostgresServer, PostgresSession
+from instep.destinations.postgres.server import PostgresFacet, PostgresServer
 from instep.destinations.postgres.shape import relations
 from instep.destinations.sql.alter import named, now_ms, parked
 from instep.destinations.sql.evolve import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
 from instep.destinations.sql.merge import columns, q
-from instep.destinations.sql.records import Parked, Record
 
 
 def _forget_columns(server: PostgresServer, ref: Ref, fence: int, limit: float) -> list[str]:
@@ -26,15 +25,11 @@ def _forget_columns(server: PostgresServer, ref: Ref, fence: int, limit: float) 
             return []
         record.check(fence)
         old = [p for p in record.parked if p.at < limit and not dependants(session, ref, [p.place])]
-        _drop(session, record, old)
+        for column in old:
+            session.run(f"ALTER TABLE {session.name(*record.ref)} DROP COLUMN IF EXISTS {q(column.place)}")
+        left = tuple(p for p in record.parked if p not in old)
+        put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
     return [f"{named(record.ref)}.{p.name}" for p in old]
-
-
-def _drop(session: PostgresSession, record: Record, old: list[Parked]) -> None:
-    for column in old:
-        session.run(f"ALTER TABLE {session.name(*record.ref)} DROP COLUMN IF EXISTS {q(column.place)}")
-    left = tuple(p for p in record.parked if p not in old)
-    put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
 
 
 class PostgresRetention(PostgresFacet):

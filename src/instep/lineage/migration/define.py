@@ -86,7 +86,11 @@ def _one(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
     if words.take("AFTER"):
         return replace(found, after=words.name())
     if words.ahead("GENERATED") or words.ahead("AS"):
-        return _generated(words, found)
+        # an identity has values of its own, a computed column an expression
+        text = words.until(_AFTER_TYPE - {"GENERATED", "AS", "DEFAULT", "STORED", "VIRTUAL", "PERSISTENT"})
+        if "IDENTITY" in text.upper():
+            return replace(found, nullable=False, default=text.lower())
+        return replace(found, default=text)
     _aside(words)
     return found
 
@@ -107,14 +111,6 @@ def default(words: SqlWords) -> str | None:
 def _tail(words: SqlWords) -> str:
     more = words.until(_AFTER_DEFAULT)
     return f" {more}" if more and more[0] not in "(:." else more
-
-
-def _generated(words: SqlWords, found: ColumnDefinition) -> ColumnDefinition:
-    """An identity has values of its own, a computed column an expression."""
-    text = words.until(_AFTER_TYPE - {"GENERATED", "AS", "DEFAULT", "STORED", "VIRTUAL", "PERSISTENT"})
-    if "IDENTITY" in text.upper():
-        return replace(found, nullable=False, default=text.lower())
-    return replace(found, default=text)
 
 
 _WITH_GROUP = {"CHECK"}

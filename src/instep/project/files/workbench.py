@@ -145,13 +145,7 @@ def workbench(
     found = read_configuration(file) if given else {}
     if state is not None and not state.exists():
         raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
-    _check_variables(variables)
-    state_file = (state or where / "files" / "state.json").absolute()
-    return Workbench(where, found, given, state_file, _policy(policy), tuple(variables))
-
-
-def _check_variables(names: Sequence[str]) -> None:
-    for name in names:
+    for name in variables:
         if "=" in name:
             raise ProjectError(
                 f"--env {name.partition('=')[0]}=...: a variable is given by its name alone",
@@ -159,6 +153,8 @@ def _check_variables(names: Sequence[str]) -> None:
             )
         if name not in os.environ:
             raise ProjectError(f"there is no environment variable {name}", hint="set it, or leave --env away")
+    state_file = (state or where / "files" / "state.json").absolute()
+    return Workbench(where, found, given, state_file, _policy(policy), tuple(variables))
 
 
 def _policy(name: str) -> PolicySection:

@@ -44,9 +44,13 @@ def promote(a: DataType, b: DataType) -> DataType:
         case Int(), Int():
             return Int(max(a.bits, b.bits))
         case (Int() | Decimal(), Int() | Decimal()):
-            return _decimal(a, b)
+            (whole_a, scale_a), (whole_b, scale_b) = _digits(a), _digits(b)
+            scale = max(scale_a, scale_b)
+            precision = max(whole_a, whole_b) + scale
+            return Decimal(precision, scale) if precision <= MAX_PRECISION else String()
         case (Int() | Decimal() | Float(), Int() | Decimal() | Float()):
-            return _float(a, b)
+            bits = [_float_bits(a), _float_bits(b)]
+            return String() if None in bits else Float(max(filter(None, bits)))
         case String(), String():
             return String(_longest(a.length, b.length))
         case Binary(), Binary():
@@ -56,7 +60,9 @@ def promote(a: DataType, b: DataType) -> DataType:
         case Array(), Array():
             return Array(promote(a.element, b.element))
         case Struct(), Struct() if _distinct(a) and _distinct(b):
-            return _struct(a, b)
+            left, right = ({f.name: f.type for f in s.fields} for s in (a, b))
+            names = list(left) if list(left) == list(right) else sorted(left.keys() | right.keys())
+            return Struct(tuple(Field(n, promote(left.get(n, Unknown()), right.get(n, Unknown()))) for n in names))
         case (Array() | Struct() | Json(), Array() | Struct() | Json()):
             return Json()
         case _:
@@ -91,18 +97,6 @@ def _digits(number: Int | Decimal) -> tuple[int, int]:
     return number.precision - number.scale, number.scale
 
 
-def _decimal(a: Int | Decimal, b: Int | Decimal) -> DataType:
-    (whole_a, scale_a), (whole_b, scale_b) = _digits(a), _digits(b)
-    scale = max(scale_a, scale_b)
-    precision = max(whole_a, whole_b) + scale
-    return Decimal(precision, scale) if precision <= MAX_PRECISION else String()
-
-
-def _float(a: Int | Decimal | Float, b: Int | Decimal | Float) -> DataType:
-    bits = [_float_bits(a), _float_bits(b)]
-    return String() if None in bits else Float(max(filter(None, bits)))
-
-
 def _float_bits(number: Int | Decimal | Float) -> int | None:
     """Return the smallest float that holds every value of `number` exactly."""
     if isinstance(number, Float):
@@ -113,12 +107,6 @@ def _float_bits(number: Int | Decimal | Float) -> int | None:
 
 def _distinct(struct: Struct) -> bool:
     return len({f.name for f in struct.fields}) == len(struct.fields)
-
-
-def _struct(a: Struct, b: Struct) -> Struct:
-    left, right = ({f.name: f.type for f in s.fields} for s in (a, b))
-    names = list(left) if list(left) == list(right) else sorted(left.keys() | right.keys())
-    return Struct(tuple(Field(n, promote(left.get(n, Unknown()), right.get(n, Unknown()))) for n in names))
 
 
 def _sorted(kind: DataType) -> DataType:

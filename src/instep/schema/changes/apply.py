@@ -138,7 +138,10 @@ def _edit(table: Table, change: TableEdit) -> Table:
         case ColumnRemoved():
             return _remove_column(table, change.before.name)
         case ColumnReordered():
-            return _reorder(table, change)
+            # columns that the change does not name (held back or not yet there) keep their places
+            named = {n: _column(table, n) for n in change.after}
+            order = (n for n in change.after if not named[n].retained)
+            return _arrange(table, [named[next(order)] if c.name in named else c for c in table.live])
         case KeyChanged():
             return _set_key(table, change.before, change.after)
         case KeyRemoved():
@@ -213,13 +216,6 @@ def _remove_column(table: Table, name: str) -> Table:
             f"column {table.path}.{name} is in the {use}", hint=f"decide about the removal of the {use} first"
         )
     return replace(table, columns=tuple(c for c in table.columns if c.name != name))
-
-
-def _reorder(table: Table, change: ColumnReordered) -> Table:
-    """Return columns that the change does not name (held back or not yet there) keep their places."""
-    named = {n: _column(table, n) for n in change.after}
-    order = (n for n in change.after if not named[n].retained)
-    return _arrange(table, [named[next(order)] if c.name in named else c for c in table.live])
 
 
 def _set_key(table: Table, before: tuple[str, ...], after: tuple[str, ...]) -> Table:

@@ -207,7 +207,9 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
     """Yield the changes of a table that is on both sides, its rename aside."""
     ref, pairs = after.ref, pair_columns(before, after)
     names = {a.name: b.name for a, b in pairs.same}
-    key, key_removed = _unchanged_key(before, after, names)
+    # (the old key under the new names, whether it was removed: gone, or without one of its columns)
+    removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
+    key, key_removed = (() if removed else tuple(names[n] for n in before.key)), removed
     cursor, cursor_removed = _unchanged_cursor(before, after, names)
     if key_removed:
         yield KeyRemoved(ref, before.key)
@@ -227,12 +229,6 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
         yield CursorChanged(ref, cursor, after.cursor)
     if before.comment != after.comment:
         yield TableComment(ref, before.comment, after.comment)
-
-
-def _unchanged_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
-    """(the old key under the new names, whether it was removed: gone, or without one of its columns)."""
-    removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
-    return (() if removed else tuple(names[n] for n in before.key)), removed
 
 
 def _tells_otherwise(before: Table, after: Table, names: Mapping[str, str]) -> bool:

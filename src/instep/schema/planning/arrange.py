@@ -232,7 +232,10 @@ def _body(scene: PlanScene, match: _Match, out: Arrangement) -> tuple[list[Step]
         live = replace(wanted, columns=tuple(c for c in wanted.columns if not c.retained))
         column_steps(replace(live, columns=()), live, Pairing((), live.columns, (), ()), scene.able, scene.prefix)
         return ([] if wanted.retained else [_step(scene, wanted.ref, TableAdded(live))]), live
-    found = _recorded(found, match.before)
+    # columns without a recorded source name take the one that they were accepted under
+    names = {c.alias or c.name: c.name for c in match.before.columns} if match.before else {}
+    columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
+    found = replace(found, columns=tuple(columns))
     pairing = _pair(scene, match, found, wanted)
     out.notes += [_drift(wanted, column) for column in pairing.drifted]
     anew = _new_generation(match)
@@ -241,13 +244,6 @@ def _body(scene: PlanScene, match: _Match, out: Arrangement) -> tuple[list[Step]
     if anew:
         changes.insert(0, TableReplaced(replace(found, schema=wanted.schema, name=wanted.name), after))
     return [_step(scene, wanted.ref, c, _consent(scene, match, c)) for c in changes], after
-
-
-def _recorded(found: Table, before: Table | None) -> Table:
-    """Columns without a recorded source name take the one that they were accepted under."""
-    names = {c.alias or c.name: c.name for c in before.columns} if before else {}
-    columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
-    return replace(found, columns=tuple(columns))
 
 
 def _pair(scene: PlanScene, match: _Match, found: Table, wanted: Table) -> Pairing:
@@ -364,7 +360,10 @@ def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_t
     match(lambda have, want: trail.is_as_left(found, have) and follows(have, want))
     if same_table:
         match(lambda have, want: have.id is not None and have.id == want.id)
-    if _done(found, wanted, trail.moved):
+    # an interrupted plan has left the table as wanted already: every name is there, new ones among them
+    there = {(c.alias, c.name) for c in found.columns}
+    fresh = {new for old, new in trail.moved.items() if new != old} - trail.moved.keys()
+    if bool(fresh) and all((c.alias, c.name) in there for c in wanted.columns):
         match(lambda have, want: have.alias == want.alias and have.name == want.name)
     match(follows)
     match(lambda have, want: have.name == want.name)
@@ -375,13 +374,6 @@ def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_t
         dropped=tuple(gone),
         drifted=tuple(c for c in left if c not in gone and not c.name.startswith(prefix)),
     )
-
-
-def _done(found: Table, wanted: Table, moved: Mapping[str, str]) -> bool:
-    """An interrupted plan has left the table as wanted already: every name is there, new ones among them."""
-    there = {(c.alias, c.name) for c in found.columns}
-    fresh = {new for old, new in moved.items() if new != old} - moved.keys()
-    return bool(fresh) and all((c.alias, c.name) in there for c in wanted.columns)
 
 
 def column_steps(

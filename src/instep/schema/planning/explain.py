@@ -193,7 +193,7 @@ def to_sql(catalog: Catalog) -> str:
 
 
 def _create(table: Table) -> str:
-    lines = [(_column_sql(c), _remark(c)) for c in table.columns]
+    lines = [(_column_sql(c), "  -- kept after its removal" if c.retained else "") for c in table.columns]
     if table.key:
         lines.append((f"PRIMARY KEY ({', '.join(map(quote, table.key))})", ""))
     last = len(lines) - 1
@@ -204,10 +204,6 @@ def _create(table: Table) -> str:
 
 def _column_sql(column: Column) -> str:
     return f"{quote(column.name)} {sql_type(column.type)}{'' if column.nullable else ' NOT NULL'}"
-
-
-def _remark(column: Column) -> str:
-    return "  -- kept after its removal" if column.retained else ""
 
 
 def sql_type(kind: DataType) -> str:

@@ -236,22 +236,18 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
     if version != FORMAT_VERSION:
         raise SchemaError(f"the plan has format version {version}, not {FORMAT_VERSION}", hint="plan again")
     try:
-        return _plan(data)
+        return Plan(
+            base_accepted=data["base_accepted"],
+            base_destination=data["base_destination"],
+            decisions=tuple(decision_from_dict(d) for d in data["decisions"]),
+            steps=tuple(step_from_dict(s) for s in data["steps"]),
+            after=catalog_from_dict(data["after"]),
+            wanted=catalog_from_dict(data["wanted"]),
+            notes=tuple(change_from_dict(c) for c in data["notes"]),
+            refused={(r["table"][0], r["table"][1]): r["why"] for r in data["refused"]},
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SchemaError(f"the plan is damaged: {type(error).__name__} {error}", hint="plan again") from None
-
-
-def _plan(data: Mapping[str, Any]) -> Plan:
-    return Plan(
-        base_accepted=data["base_accepted"],
-        base_destination=data["base_destination"],
-        decisions=tuple(decision_from_dict(d) for d in data["decisions"]),
-        steps=tuple(step_from_dict(s) for s in data["steps"]),
-        after=catalog_from_dict(data["after"]),
-        wanted=catalog_from_dict(data["wanted"]),
-        notes=tuple(change_from_dict(c) for c in data["notes"]),
-        refused={(r["table"][0], r["table"][1]): r["why"] for r in data["refused"]},
-    )
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:

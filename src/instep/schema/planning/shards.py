@@ -49,7 +49,16 @@ class ShardScene:
 def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
     """Return what `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the
     other shards would lose something by it, or the destination cannot do it."""
-    _fits(scene, after)
+    if after.history:
+        why = "a table of several connections has current rows only: take `history` out of its settings"
+        raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
+    for shard, table in sorted(scene.others.items()):
+        if table.key != after.key:
+            raise IllegalChange(
+                f"table {after.path} has the key ({', '.join(after.key)}) here and ({', '.join(table.key)}) in shard "
+                f"{shard}: shards of one table have one key (give it a `name` of its own in `tables:`, or a `key` "
+                "where its source has none)"
+            )
     if scene.whole is None:
         made = first(after, scene.column)
         return Joined((step(after.ref, TableAdded(made)),), made)
@@ -94,19 +103,6 @@ def strangers(whole: Table, parts: Iterable[Table], column: str) -> tuple[Column
 def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
     """Return the shards that do not have a column, or that have retained it only."""
     return sorted(n for n, t in parts.items() if (c := t.by_name.get(column)) is None or c.retained)
-
-
-def _fits(scene: ShardScene, after: Table) -> None:
-    if after.history:
-        why = "a table of several connections has current rows only: take `history` out of its settings"
-        raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
-    for shard, table in sorted(scene.others.items()):
-        if table.key != after.key:
-            raise IllegalChange(
-                f"table {after.path} has the key ({', '.join(after.key)}) here and ({', '.join(table.key)}) in shard "
-                f"{shard}: shards of one table have one key (give it a `name` of its own in `tables:`, or a `key` "
-                "where its source has none)"
-            )
 
 
 @dataclass

@@ -282,7 +282,16 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
         raise _since(one, f"{path} is of a new generation since: its rows are those of another table")
     ref = moved[0].get(table.ref, table.ref)
     if isinstance(change, ColumnRemoved):
-        return _column_removed(one, change, table, ref)
+        before = one.before.get(change.table) or next((t for t in one.before.tables if t.id and t.id == table.id), None)
+        old = before.by_name.get(change.before.name) if before else None
+        if old is None:
+            raise _since(one, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
+        retained = one.after.get(change.table)
+        if retained and any(c.retained and c.alias == old.alias for c in retained.columns):
+            raise _since(one, f"nothing was removed: column {old.name} of {table.path} keeps its values")
+        if any(old.name == c.name or old.alias == c.alias for c in table.columns):
+            raise _since(one, f"a column {old.name} has been added to {table.path} since")
+        return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True)
     known = was.by_name.get(change.after.name) if was else None
     column = known and _column_today(known, table)
     if column is None:
@@ -290,19 +299,6 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
     if column.retained:
         raise _since(one, f"column {path}.{column.name} is no longer at the source and is only retained")
     return _altered(one, change, table, ref, column, moved[1].get((table.ref, column.name), column.name))
-
-
-def _column_removed(one: Applied, change: ColumnRemoved, table: Table, ref: Ref) -> _Back:
-    before = one.before.get(change.table) or next((t for t in one.before.tables if t.id and t.id == table.id), None)
-    old = before.by_name.get(change.before.name) if before else None
-    if old is None:
-        raise _since(one, f"column {table.path}.{change.before.name} is not in the accepted schema before it")
-    retained = one.after.get(change.table)
-    if retained and any(c.retained and c.alias == old.alias for c in retained.columns):
-        raise _since(one, f"nothing was removed: column {old.name} of {table.path} keeps its values")
-    if any(old.name == c.name or old.alias == c.alias for c in table.columns):
-        raise _since(one, f"a column {old.name} has been added to {table.path} since")
-    return _Back(ColumnAdded(ref, replace(old, alias=""), len(table.columns)), alias=old.alias, undrops=True)
 
 
 def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _Back:

@@ -395,7 +395,8 @@ def automatic(
 ) -> tuple[RenameInference, ...]:
     """Return the renames of columns that a rule accepts: one that decides `apply` about `column.renamed` and names a
     `rename_threshold` itself, reached by evidence from data. Never a tie, never a column of the key or cursor."""
-    in_use = _in_use(changes)
+    keys = {(c.table, name) for c in changes if isinstance(c, KeyRemoved) for name in c.before}
+    in_use = frozenset(keys | {(c.table, c.before) for c in changes if isinstance(c, CursorRemoved)})
     return tuple(
         s
         for s in found
@@ -405,11 +406,6 @@ def automatic(
         and (s.rename.table, s.rename.before.name) not in in_use
         and _lets_in(s, policy, tags)
     )
-
-
-def _in_use(changes: Iterable[Change]) -> frozenset[tuple[tuple[str, str], str]]:
-    keys = {(c.table, name) for c in changes if isinstance(c, KeyRemoved) for name in c.before}
-    return frozenset(keys | {(c.table, c.before) for c in changes if isinstance(c, CursorRemoved)})
 
 
 def _lets_in(suspicion: RenameInference, policy: Policy, tags: Collection[str]) -> bool:

@@ -61,11 +61,13 @@ def status(
         sync = "paused"
     else:
         sync = "rescheduled" if later else "scheduled"
+    # syncs that never succeeded are not late but incomplete
+    last = outcomes.succeeded
     return Status(
         setup="broken" if complete and broken else "connected" if complete else "incomplete",
         sync=sync,
         paused=paused,
-        delayed=_is_delayed(outcomes, now, late_after) and not paused,
+        delayed=(last is not None and (now - last).total_seconds() > late_after) and not paused,
         historical=outcomes.succeeded is None,
         succeeded=outcomes.succeeded,
         failed=outcomes.failed,
@@ -75,12 +77,6 @@ def status(
 
 def _is_later(pending: PendingJob, now: datetime) -> bool:
     return not pending.running and pending.due is not None and pending.due > now
-
-
-def _is_delayed(outcomes: Outcomes, now: datetime, late_after: float) -> bool:
-    """Syncs that never succeeded are not late but incomplete."""
-    last = outcomes.succeeded
-    return last is not None and (now - last).total_seconds() > late_after
 
 
 NEVER_RAN = Outcomes()

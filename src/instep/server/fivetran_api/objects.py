@@ -202,8 +202,9 @@ def _deleted(name: str, who: str, tables: int, was: Identity) -> ConnectionDelet
 
 
 def _item(found: Managed, group: str = "", namespace: str = "") -> Item:
+    assert found.kind in ("source", "destination", "connection")
     return Item(
-        _wire_kind(found.kind),
+        found.kind,
         found.name,
         found.spec,
         found.created or _BEFORE,
@@ -229,11 +230,6 @@ def _is_stored(kind: str) -> TypeGuard[StoredKind]:
 
 def _is_managed(kind: str) -> TypeGuard[ObjectKind]:
     return kind in ("source", "destination", "connection")
-
-
-def _wire_kind(kind: ObjectKind) -> Kind:
-    assert kind in ("source", "destination", "connection")
-    return kind
 
 
 def _made(item: Item | None) -> tuple[datetime, str] | None:

@@ -61,7 +61,15 @@ def resync(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 @router.post("/schemas/tables/resync", **says(takes=TablesByName))
 def resync_tables(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     scope = parse(ResyncBody, {"scope": body}).scope or {}
-    return _resync(context, id, _by_schema(context, id, scope))
+    # some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema
+    schemas = context.place(id).known.schemas if context.ours(id) else frozenset()
+    out: dict[str, list[str]] = {}
+    for schema, names in scope.items():
+        for name in names:
+            head, dot, rest = name.partition(".")
+            whole = schema not in schemas and dot and head in schemas
+            out.setdefault(head if whole else schema, []).append(rest if whole else name)
+    return _resync(context, id, out)
 
 
 @router.post("/schemas/{schema}/tables/{table}/resync", **says())
@@ -77,16 +85,16 @@ def test(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     return success("Setup tests were completed", {**view, "setup_tests": tests})
 
 
-def _moving(context: RequestContext, id: str) -> list[ApiJob]:
-    """Return the jobs that a client sees as a sync: what waits for a later time is none."""
-    now = datetime.now(UTC)
-    found = (j for j in context.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
-    return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
-
-
 def _sync(context: RequestContext, item: Item, body: SyncBody, *, join: bool) -> JSONResponse:
     if item.kind == "foreign":
-        return _fail_foreign(context, item)
+        # it has no source: the sync fails, and says so where clients look
+        service = str(item.spec.get("service", ""))
+        text, code = context.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
+        task = {"code": code, "message": text, "details": text}
+        patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
+        with context.write():
+            context.ports.objects.change("foreign", item.name, patch, context.caller.name)
+        return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
     with context.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
         return _begin(context, item.name, body, join=join)
 
@@ -96,7 +104,10 @@ def _begin(context: RequestContext, id: str, body: SyncBody, *, join: bool) -> J
     done = body.remark(f"Sync has been successfully triggered for connection with id '{id}'")
     if id in context.ports.store.pauses.whole([id]):
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
-    running = _moving(context, id)
+    # the jobs that a client sees as a sync: what waits for a later time is none
+    now = datetime.now(UTC)
+    found = (j for j in context.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
+    running = [j for j in found if j.status == "running" or j.due is None or j.due <= now]
     under_way = running or _runs(context, id)
     if under_way and join:
         four_eyes = context.ports.project(id).model.four_eyes
@@ -120,29 +131,6 @@ def _is_to_come(found: Sequence[ApiJob]) -> bool:
 def _runs(context: RequestContext, id: str) -> bool:
     found = context.ports.store.runs.outcomes([id]).get(id)
     return found is not None and found.running
-
-
-def _fail_foreign(context: RequestContext, item: Item) -> JSONResponse:
-    """It has no source: the sync fails, and says so where clients look."""
-    service = str(item.spec.get("service", ""))
-    text, code = context.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
-    task = {"code": code, "message": text, "details": text}
-    patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
-    with context.write():
-        context.ports.objects.change("foreign", item.name, patch, context.caller.name)
-    return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
-
-
-def _by_schema(context: RequestContext, id: str, scope: Scope) -> dict[str, list[str]]:
-    """Some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema."""
-    schemas = context.place(id).known.schemas if context.ours(id) else frozenset()
-    out: dict[str, list[str]] = {}
-    for schema, names in scope.items():
-        for name in names:
-            head, dot, rest = name.partition(".")
-            whole = schema not in schemas and dot and head in schemas
-            out.setdefault(head if whole else schema, []).append(rest if whole else name)
-    return out
 
 
 def _resync(context: RequestContext, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:

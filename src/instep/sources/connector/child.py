@@ -98,7 +98,8 @@ class Child:
         (frames, frames_end), (back_end, back), (output, output_end), (errors, errors_end) = pipes
         self._own = [frames, back]
         theirs = [frames_end, back_end, output_end, errors_end]
-        _widen(frames_end)
+        with suppress(OSError):
+            fcntl.fcntl(frames_end, _SET_PIPE_SIZE, _PIPE_BYTES)
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(self._host.program / "guard.py")],
             stdin=subprocess.PIPE,
@@ -295,11 +296,6 @@ def check(config: ConnectorConfig) -> None:
     """Raise ProjectError if the folder has no connector.py."""
     if not (Path(config.path) / "connector.py").is_file():
         raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
-
-
-def _widen(descriptor: int) -> None:
-    with suppress(OSError):
-        fcntl.fcntl(descriptor, _SET_PIPE_SIZE, _PIPE_BYTES)
 
 
 def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]) -> Any:

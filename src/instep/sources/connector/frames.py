@@ -75,16 +75,13 @@ class Frames:
         data = memoryview(bytearray(length))
         at = 0
         while at < length:
-            self._await(seconds)
+            if not self._poll.poll(None if seconds is None else seconds * 1000):
+                raise TimeoutError
             got = os.readv(self._descriptor, [data[at:]])
             if not got:
                 return None
             at += got
         return data.toreadonly()
-
-    def _await(self, seconds: float | None) -> None:
-        if not self._poll.poll(None if seconds is None else seconds * 1000):
-            raise TimeoutError
 
 
 def _torn() -> ReadError:

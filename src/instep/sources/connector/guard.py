@@ -83,9 +83,10 @@ def _watched(child: int, memory: int) -> tuple[int | None, str, int]:
             return status, "", peak
         if select.select([0], [], [], _EVERY)[0] and not os.read(0, 4096):
             return None, "stopped", peak
-        used = _used()
+        used = sum(map(_private, _descendants()))
         if memory and used > memory:
-            used = _used_exactly()
+            # pages that processes share after a fork are counted once, which takes longer to find out
+            used = sum(map(_proportional, _descendants()))
         peak = max(peak, used)
         if memory and used > memory:
             return None, "memory", peak
@@ -143,15 +144,6 @@ def _children_of_all(number: int) -> list[int]:
         except (OSError, IndexError):
             continue
     return found
-
-
-def _used() -> int:
-    return sum(map(_private, _descendants()))
-
-
-def _used_exactly() -> int:
-    """Pages that processes share after a fork are counted once, which takes longer to find out."""
-    return sum(map(_proportional, _descendants()))
 
 
 def _private(number: int) -> int:

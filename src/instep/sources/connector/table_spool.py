@@ -222,15 +222,12 @@ class TableSpool:
             path = f"{self._stem}-{len(self._written) + 1}.parquet"
             self._written.append((path, columns))
             self._writer = _writer(self._folder / path, _schema(columns))
-        self._writer.write_table(self._table(columns))
+        own = [pa.chunked_array([b.own[n] for b in self._waiting], f.type) for n, f in enumerate(_OWN)]
+        found = [pa.chunked_array([_values(b, name, kind) for b in self._waiting]) for name, kind in columns]
+        self._writer.write_table(pa.Table.from_arrays([*own, *found], schema=_schema(columns)))
         self._waiting, self._rows, self._bytes = [], 0, 0
         if (self._folder / self._written[-1][0]).stat().st_size >= _FILE_BYTES:
             self._close()
-
-    def _table(self, columns: Sequence[tuple[str, DataType]]) -> pa.Table:
-        own = [pa.chunked_array([b.own[n] for b in self._waiting], f.type) for n, f in enumerate(_OWN)]
-        found = [pa.chunked_array([_values(b, name, kind) for b in self._waiting]) for name, kind in columns]
-        return pa.Table.from_arrays([*own, *found], schema=_schema(columns))
 
     def _close(self) -> None:
         if self._writer is not None:

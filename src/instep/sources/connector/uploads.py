@@ -9,10 +9,8 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from instep.crash import crashpoint
@@ -53,7 +51,12 @@ class Uploads:
             if size != int(head["bytes"]):
                 raise ReadError(f"connector {self._name}: its file {head['path']} has not come as a whole")
             part.rename(segment / f"upload-{number}")
-            return SegmentUpload(f"upload-{number}", _checked(head), size)
+            # the path, which cannot lead out of the folder that it is put into
+            path = str(head["path"])
+            leads_out = any(name in ("", ".", "..") for name in path.split("/"))
+            if leads_out or any(unicodedata.category(c) in ("Cc", "Cs") for c in path):
+                raise TypeError(f"the path {path!r:.300} of a file")
+            return SegmentUpload(f"upload-{number}", path, size)
         return None
 
     def _part(self, number: int) -> Path:
@@ -64,15 +67,6 @@ class Uploads:
         for number in self._sizes:
             self._part(number).unlink(missing_ok=True)
         self._sizes = {}
-
-
-def _checked(head: Mapping[str, Any]) -> str:
-    """Return the path, which cannot lead out of the folder that it is put into."""
-    path = str(head["path"])
-    leads_out = any(name in ("", ".", "..") for name in path.split("/"))
-    if leads_out or any(unicodedata.category(c) in ("Cc", "Cs") for c in path):
-        raise TypeError(f"the path {path!r:.300} of a file")
-    return path
 
 
 def folder_of(uploads: Path, table: SegmentTable) -> Path:

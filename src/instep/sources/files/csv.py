@@ -128,14 +128,10 @@ def pieces(
         if header and len(batch):
             header, batch, numbers = False, batch.slice(1), numbers.slice(1)
         arrays = {column: batch.column(at) for column, at in places.items()}
-        yield Piece(arrays, _moved(numbers, offset), [_shifted(r, offset) for r in refused])
+        yield Piece(arrays, pc.add(numbers, offset) if offset else numbers, [_shifted(r, offset) for r in refused])
     if left := lines.rest():
         empty = {column: pa.array([], pa.string()) for column in places}
         yield Piece(empty, pa.array([], pa.int64()), [_shifted(r, offset) for r in left])
-
-
-def _moved(numbers: pa.Array, offset: int) -> pa.Array:
-    return pc.add(numbers, offset) if offset else numbers
 
 
 def _shifted(refused: RefusedRecord, offset: int) -> RefusedRecord:
@@ -219,14 +215,11 @@ class _Unsplit:
         if self._carried:
             data = data[:-1]
         if not data:
-            return self._end()
+            last, self._last = self._last if self._any else b"", b""
+            return last if self._newline or not last else b"\n" + last
         self._newline = data[-1:] in (b"\n", b"\r")
         self._any = self._any or bool(data.strip(b"\r\n\xef\xbb\xbf"))
         return data
-
-    def _end(self) -> bytes:
-        last, self._last = self._last if self._any else b"", b""
-        return last if self._newline or not last else b"\n" + last
 
     def close(self) -> None:
         """The stream is its owner's."""

@@ -95,7 +95,9 @@ def data_type(kind: pa.DataType) -> DataType:
     if types.is_dictionary(kind):
         return data_type(kind.value_type)
     if types.is_integer(kind):
-        return _integer(kind)
+        if types.is_signed_integer(kind):
+            return Int(kind.bit_width)
+        return Decimal(20, 0) if kind.bit_width == 64 else Int(2 * kind.bit_width)
     if types.is_decimal(kind):
         fits = 0 <= kind.scale <= kind.precision <= MAX_PRECISION
         return Decimal(kind.precision, kind.scale) if fits else String()
@@ -108,12 +110,6 @@ def data_type(kind: pa.DataType) -> DataType:
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return Binary()
     return next((found for test, found in _SIMPLE if test(kind)), Json() if types.is_nested(kind) else String())
-
-
-def _integer(kind: pa.DataType) -> DataType:
-    if types.is_signed_integer(kind):
-        return Int(kind.bit_width)
-    return Decimal(20, 0) if kind.bit_width == 64 else Int(2 * kind.bit_width)
 
 
 _SIMPLE: tuple[tuple[Any, DataType], ...] = (

@@ -107,7 +107,16 @@ def column_type(native: JdbcType, untyped: bool = False) -> tuple[DataType, str]
     if native.code in (2, 3):
         return _decimal(native.size, native.digits)
     if native.code in CODES:
-        return _sized(native, plain)
+        kind = CODES[native.code][1]
+        assert kind is not None
+        length = native.size if native.size and native.size < _MOST else None
+        if native.code in _SIZED:
+            return String(length), ""
+        if native.code in _BYTES:
+            return Binary(length), ""
+        if isinstance(kind, Int) and "unsigned" in plain:
+            return (Decimal(20, 0) if kind.bits == 64 else Int(2 * kind.bits)), ""
+        return kind, ""
     return String(), f"{native.name} as the driver prints it"
 
 
@@ -118,19 +127,6 @@ def _declaration(native: JdbcType) -> str:
         return native.name
     digits = native.digits or 0
     return f"{native.name}({native.size - digits},{digits})" if digits else f"{native.name}({native.size})"
-
-
-def _sized(native: JdbcType, plain: str) -> tuple[DataType, str]:
-    kind = CODES[native.code][1]
-    assert kind is not None
-    length = native.size if native.size and native.size < _MOST else None
-    if native.code in _SIZED:
-        return String(length), ""
-    if native.code in _BYTES:
-        return Binary(length), ""
-    if isinstance(kind, Int) and "unsigned" in plain:
-        return (Decimal(20, 0) if kind.bits == 64 else Int(2 * kind.bits)), ""
-    return kind, ""
 
 
 def _decimal(size: int | None, digits: int | None) -> tuple[DataType, str]:

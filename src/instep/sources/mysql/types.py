@@ -89,7 +89,10 @@ def column_type(native: MySqlType) -> tuple[DataType, str]:
     if base in _PLAIN:
         return _PLAIN[base], ""
     if base == "decimal":
-        return _decimal(full)
+        precision, scale = (int(size or 0) for size in _sizes(full))
+        if precision > MAX_PRECISION:
+            return String(), f"decimal({precision},{scale}) is beyond {MAX_PRECISION} digits, kept as text"
+        return Decimal(precision or 10, scale), ""
     if base == "bit":
         return _bit(int(_sizes(full)[0] or 1)), ""
     if base in _TEXTS:
@@ -106,13 +109,6 @@ def column_type(native: MySqlType) -> tuple[DataType, str]:
 def _sizes(full: str) -> tuple[str | None, str | None]:
     found = _SIZES.search(full)
     return (found[1], found[2]) if found else (None, None)
-
-
-def _decimal(full: str) -> tuple[DataType, str]:
-    precision, scale = (int(size or 0) for size in _sizes(full))
-    if precision > MAX_PRECISION:
-        return String(), f"decimal({precision},{scale}) is beyond {MAX_PRECISION} digits, kept as text"
-    return Decimal(precision or 10, scale), ""
 
 
 def _bit(bits: int) -> DataType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,8 @@ def read_catalog(connection: psycopg.Connection[Any], names: Names) -> Discovery
             tables.append(table)
             stats[table.ref] = TableStats(count, pages * block)
             denied.update(_denied(described, connection.info.user))
-        digest = _digest(row[3] for row in rows)
+        joined = hashlib.md5(",".join(row[3] for row in rows).encode(), usedforsecurity=False)
+        digest = f"{VERSION}:{joined.hexdigest()}"
         proof = bool(identity) and not denied
         return Discovery(Catalog.of(tables), digest, stats, denied, identity, proof)
 
@@ -126,11 +127,6 @@ def _understood() -> Iterator[None]:
         yield
     except (ValueError, TypeError, LookupError) as error:
         raise psycopg.DataError(f"what it tells of its tables is not what a PostgreSQL tells: {error}") from None
-
-
-def _digest(digests: Iterable[str]) -> str:
-    joined = hashlib.md5(",".join(digests).encode(), usedforsecurity=False)
-    return f"{VERSION}:{joined.hexdigest()}"
 
 
 def _read_identity(connection: psycopg.Connection[Any]) -> tuple[str, int]:

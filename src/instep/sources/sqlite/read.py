@@ -140,10 +140,6 @@ def _array(kind: DataType, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.int64())
     if isinstance(kind, Float) and classes <= {float}:
         return pa.array(values, pa.float64())
-    return _string(kind, values, classes)
-
-
-def _string(kind: DataType, values: Sequence[Any], classes: set[type]) -> pa.Array:
     if classes <= {str}:
         return pa.array(values, pa.string())
     if classes == {int}:

@@ -346,7 +346,13 @@ def _from_string(texts: pa.Array, target: pa.DataType) -> pa.Array:
     elif types.is_time(target):
         raise pa.ArrowNotImplementedError("times are parsed one by one")
     elif types.is_fixed_size_binary(target):
-        return _uuid_bytes(texts, target)
+        if target.byte_width != 16:
+            raise pa.ArrowInvalid("not 16 bytes")
+        _all(pc.match_substring_regex(texts, _UUID), "not a UUID")
+        filled = pc.fill_null(texts, "00000000-0000-0000-0000-000000000000").to_pylist()
+        data = bytes.fromhex("".join(filled).replace("-", ""))
+        out = pa.FixedSizeBinaryArray.from_buffers(target, len(texts), [None, pa.py_buffer(data)])
+        return pc.if_else(texts.is_valid(), out, pa.scalar(None, target)) if texts.null_count else out
     return pc.cast(texts, target)
 
 
@@ -360,16 +366,6 @@ def _decimal_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
 def _rescaled(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Decimals of another scale, by way of a type with room for all of them: else Arrow multiplies modulo 2^128."""
     return pc.cast(pc.cast(values, _WIDE), target)
-
-
-def _uuid_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    if target.byte_width != 16:
-        raise pa.ArrowInvalid("not 16 bytes")
-    _all(pc.match_substring_regex(texts, _UUID), "not a UUID")
-    filled = pc.fill_null(texts, "00000000-0000-0000-0000-000000000000").to_pylist()
-    data = bytes.fromhex("".join(filled).replace("-", ""))
-    out = pa.FixedSizeBinaryArray.from_buffers(target, len(texts), [None, pa.py_buffer(data)])
-    return pc.if_else(texts.is_valid(), out, pa.scalar(None, target)) if texts.null_count else out
 
 
 def _nested(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> pa.Array:

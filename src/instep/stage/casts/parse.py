@@ -204,20 +204,16 @@ def _element(value: Any, target: pa.DataType) -> Any:
         case _Digits() if any(of(target) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
             return parse(value, target)[0]
         case str() if not isinstance(value, _Digits) and not pa.types.is_boolean(target):
-            return _written(value, target)
+            # a string of a JSON document: bytes, moments, decimals and what is no finite number are written so
+            if pa.types.is_binary(target) or pa.types.is_large_binary(target):
+                if not re.fullmatch(r"\\x([0-9a-f]{2})*", value):
+                    raise ValueError("not bytes")
+                return bytes.fromhex(value[2:])
+            finite = pa.types.is_floating(target) and value not in ("NaN", "Infinity", "-Infinity")
+            if finite or pa.types.is_integer(target) or pa.types.is_nested(target):
+                raise ValueError("a string in the place of another value")
+            return parse(value, target)[0]
     raise ValueError(f"not {target}")
-
-
-def _written(text: str, target: pa.DataType) -> Any:
-    """Return a string of a JSON document: bytes, moments, decimals and what is no finite number are written so."""
-    if pa.types.is_binary(target) or pa.types.is_large_binary(target):
-        if not re.fullmatch(r"\\x([0-9a-f]{2})*", text):
-            raise ValueError("not bytes")
-        return bytes.fromhex(text[2:])
-    finite = pa.types.is_floating(target) and text not in ("NaN", "Infinity", "-Infinity")
-    if finite or pa.types.is_integer(target) or pa.types.is_nested(target):
-        raise ValueError("a string in the place of another value")
-    return parse(text, target)[0]
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

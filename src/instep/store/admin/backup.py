@@ -43,7 +43,13 @@ def back_up(database: Database, file: Path) -> None:
         raise InstepError(f"{file} exists already", hint="name another file, or move it away")
     with _new(file) as unfinished:
         if file.suffix in _COPIES:
-            _copy(database, unfinished)
+            # by SQLite's own online backup, which starts again when others write meanwhile
+            if database.file is None:
+                raise InstepError(
+                    f"the store {database.place} is a server, of which there is no database file",
+                    hint="name a file that ends with .jsonl or .jsonl.gz",
+                )
+            _whole(database.file, unfinished)
         else:
             with _opened(unfinished, "wt", file.suffix == ".gz") as out:
                 out.writelines(line + "\n" for line in dump(database))
@@ -82,16 +88,6 @@ def upgrade(database: Database) -> tuple[str, str]:
             back_up(database, copy)
     migrate.upgrade(database)
     return before, migrate.HEAD
-
-
-def _copy(database: Database, target: Path) -> None:
-    """By SQLite's own online backup, which starts again when others write meanwhile."""
-    if database.file is None:
-        raise InstepError(
-            f"the store {database.place} is a server, of which there is no database file",
-            hint="name a file that ends with .jsonl or .jsonl.gz",
-        )
-    _whole(database.file, target)
 
 
 def _whole(source: Path, target: Path) -> None:
@@ -186,7 +182,15 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         end = reader.tables(given)
         if reader.counts != end["end"]["rows"]:
             raise ProjectError("the backup is damaged: rows are missing", hint=_AGAIN)
-        _set_numbers(connection, end["end"]["numbers"])
+        for table, number in (end["end"]["numbers"]).items():
+            if table not in _numbered():
+                continue
+            if connection.dialect.name != "sqlite":
+                connection.execute(select(func.setval(func.pg_get_serial_sequence(table, "number"), number)))
+                continue
+            connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table})
+            values = {"table": table, "number": number}
+            connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :number)"), values)
         migrate.run(connection, migrate.HEAD)
     return reader.counts
 
@@ -311,15 +315,3 @@ def _last(connection: Connection, table: str) -> int:
     sequence = connection.execute(select(func.pg_get_serial_sequence(table, "number"))).scalar()
     row = connection.execute(text(f"SELECT last_value, is_called FROM {sequence}")).one()  # noqa: S608
     return int(row.last_value) if row.is_called else 0
-
-
-def _set_numbers(connection: Connection, numbers: Mapping[str, int]) -> None:
-    for table, number in numbers.items():
-        if table not in _numbered():
-            continue
-        if connection.dialect.name != "sqlite":
-            connection.execute(select(func.setval(func.pg_get_serial_sequence(table, "number"), number)))
-            continue
-        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table})
-        values = {"table": table, "number": number}
-        connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :number)"), values)

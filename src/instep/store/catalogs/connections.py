@@ -66,7 +66,9 @@ class Connections:
             transaction.execute(
                 update(connections).where(connections.c.name == name, condition).values(updated=now, **values)
             )
-            return _one(transaction, name)
+            return ConnectionRecord(
+                **transaction.execute(select(connections).where(connections.c.name == name)).mappings().one()
+            )
 
     def check(self, name: str, *, destination: str, namespace: str) -> None:
         """Raise Blocked as `put` does; writes nothing."""
@@ -118,12 +120,6 @@ def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
     if table.name in OUTLIVING or "connection" not in table.c:
         return None
     return table.c.connection == name
-
-
-def _one(transaction: Connection, name: str) -> ConnectionRecord:
-    return ConnectionRecord(
-        **transaction.execute(select(connections).where(connections.c.name == name)).mappings().one()
-    )
 
 
 def _check_unmoved(transaction: Connection, name: str, destination: str, namespace: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import delete, insert, select
 
 from instep.store.engine.database import Database
 from instep.store.tables.server import audit, idempotency
@@ -61,7 +61,9 @@ class Audit:
     def add(self, actor: str, action: str, target: str, detail: Mapping[str, Any]) -> AuditEntry:
         """`detail` is JSON-ready and holds no secret."""
         with self._db.write() as transaction:
-            number, previous = _last(transaction)
+            query = select(audit.c.number, audit.c.digest).order_by(audit.c.number.desc()).limit(1)
+            found = transaction.execute(query).first()
+            number, previous = (found.number, found.digest) if found else (0, FIRST)
             plain = json.loads(json.dumps(dict(detail)))
             entry = AuditEntry(number + 1, self._db.now(), actor, action, target, plain, previous)
             transaction.execute(insert(audit).values(**{**vars(entry), "digest": entry.sealed()}))
@@ -100,12 +102,6 @@ def _broken(entry: AuditEntry, number: int, head: str) -> str:
     if entry.previous != head:
         return f"entry {entry.number} does not follow entry {number}"
     return "" if entry.digest == entry.sealed() else f"entry {entry.number} is not what was written"
-
-
-def _last(transaction: Connection) -> tuple[int, str]:
-    query = select(audit.c.number, audit.c.digest).order_by(audit.c.number.desc()).limit(1)
-    found = transaction.execute(query).first()
-    return (found.number, found.digest) if found else (0, FIRST)
 
 
 RETENTION = timedelta(hours=24)

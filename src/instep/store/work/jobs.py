@@ -87,7 +87,7 @@ class Jobs:
             if connection:
                 ensure(transaction, connection, now)
             job = Job(
-                _job_id(now),
+                f"j-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
                 connection,
                 kind,
                 "queued",
@@ -444,10 +444,6 @@ def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, opt
 
 def _leased(job: Job) -> tuple[ColumnElement[bool], ...]:
     return jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.status == "running"
-
-
-def _job_id(now: datetime) -> str:
-    return f"j-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def _fenced(job: Job) -> Fenced:

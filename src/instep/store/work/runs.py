@@ -56,7 +56,9 @@ class Runs:
             now = self._db.now()
             ensure(transaction, connection, now)
             self._take_over(transaction, connection, now)
-            fence = _next_fence(transaction, connection)
+            where = connections.c.name == connection
+            transaction.execute(update(connections).where(where).values(fence=connections.c.fence + 1))
+            fence = int(transaction.execute(select(connections.c.fence).where(where)).scalar_one())
             run = Run(_run_id(now), connection, kind, "running", fence, now, detail=dict(detail or {}))
             owner = this_process()
             transaction.execute(
@@ -244,12 +246,6 @@ class Runs:
                 one = _table_run(row)
                 found[row.connection][one.table] = one
         return found
-
-
-def _next_fence(transaction: Connection, connection: str) -> int:
-    where = connections.c.name == connection
-    transaction.execute(update(connections).where(where).values(fence=connections.c.fence + 1))
-    return int(transaction.execute(select(connections.c.fence).where(where)).scalar_one())
 
 
 def _run_id(now: datetime) -> str:

@@ -235,7 +235,8 @@ def sample(
     changes = split(comparison.changes, personal)
     left = left_behind(_columns_answered(answers), changes, inputs.accepted, inputs.source)
     fingerprint = ApprovalFingerprint.of([*changes, *left], inputs.source, inputs.accepted)
-    collisions = _collisions_answered(answers)
+    found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
+    collisions = [change for change in found if isinstance(change, NameCollided)]
     stale = fingerprint.stale([*changes, *left, *collisions], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
     explicit = replace(inputs, answers=answers).explicit
@@ -313,11 +314,6 @@ def _result(
         others=any(is_on(context.selection, t)[0] for t in source.tables),
         born=born,
     )
-
-
-def _collisions_answered(answers: Mapping[str, Review]) -> list[NameCollided]:
-    found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
-    return [change for change in found if isinstance(change, NameCollided)]
 
 
 def _columns_answered(answers: Mapping[str, Review]) -> list[Change]:

@@ -133,13 +133,9 @@ def left_out_at_birth(
     if last is None and not (listing.first and listing.first.configured):
         return ()
     new = births(last.catalog if last else Catalog(), discovery.catalog)
-    known = _places(accepted) | {object_of(d.change) for d in decisions}
+    known = frozenset(_of_catalog(accepted)) | {object_of(d.change) for d in decisions}
     found = (c for c in new if object_of(c) not in known and _is_selected(context.selection, c, discovery.catalog))
     return tuple(d for c in found if not (d := decide(c, context.policy, tags=context.tags)).applied)
-
-
-def _places(accepted: Catalog) -> frozenset[Object]:
-    return frozenset(_of_catalog(accepted))
 
 
 def _of_catalog(catalog: Catalog) -> Iterator[Object]:

@@ -222,7 +222,8 @@ class Following:
             return None, "a partition was attached, detached, dropped, truncated or rewritten, which no log records"
         if followed.is_rewritten(last["shape"]):
             return None, "ALTER TABLE has rewritten its rows, which no log records"
-        seen = self._seen(state.cursor)
+        # how far the log was looked through without a change since the commit that recorded `base`
+        seen = self._looked.get(state.cursor, "")
         at = max(last["at"], seen, key=self.log.order)
         return self._checked(ref, at, whole=whole)
 
@@ -259,10 +260,6 @@ class Following:
             "shape": followed.shape,
         }
         return json.dumps({"log": found})
-
-    def _seen(self, base: str) -> str:
-        """Return how far the log was looked through without a change since the commit that recorded `base`."""
-        return self._looked.get(base, "")
 
     @cached_property
     def _looked(self) -> dict[str, str]:

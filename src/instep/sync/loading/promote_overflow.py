@@ -100,7 +100,8 @@ def _overflow_column(
     context: SyncContext, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
 ) -> OverflowColumn:
     """Return the kept values of a column. They were kept as they came unless the column was to be hashed by then."""
-    name = _name(context, backfill)
+    # what the column was called while it was kept: it may have another name by now
+    name = context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
     if not hashed(on, table.ref, column.name):
         return OverflowColumn(name, column.type)
     late = _hashed_since(context, on, table, column, backfill)
@@ -116,11 +117,6 @@ def _hashed_since(context: SyncContext, on: Selection, table: Table, column: Col
     switched = context.store.events.latest(connection=context.name, types=("selection.changed",), limit=1_000_000)
     matching = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
     return not any(answered is None or e.at < answered for e in matching)
-
-
-def _name(context: SyncContext, backfill: Backfill) -> str:
-    """Return what the column was called while it was kept: it may have another name by now."""
-    return context.store.reviews.get(backfill.change).column if backfill.change else backfill.column
 
 
 def _end(context: SyncContext, backfills: Iterable[Backfill], how: str) -> None:

@@ -158,21 +158,17 @@ def _clear(context: SyncContext, run: Run, found: Belongings, fate: Fate, left: 
             left.kept.append(table.ref)
             continue
         with _or_left(left, bool(context.shard), f"table {'.'.join(table.ref)}"):  # other shards may have rows in it
-            _drop_views(context, table.ref)
+            views = context.destination.views
+            if views is not None and not views.why_none:
+                for name, view in views.all().items():
+                    if view.table == table.ref:
+                        views.drop(name)
             gone = [step(table.ref, TableRemoved(table))]
             context.destination.schema.execute(table.ref, gone, None, Commit(run.id, run.fence))
             left.dropped.append(table.ref)
             crashpoint("leave.table.after")
     if fate == "drop":
         _purge(context, run, found.copies, left)
-
-
-def _drop_views(context: SyncContext, ref: Ref) -> None:
-    views = context.destination.views
-    if views is not None and not views.why_none:
-        for name, view in views.all().items():
-            if view.table == ref:
-                views.drop(name)
 
 
 def _purge(context: SyncContext, run: Run, copies: Sequence[Copy], left: DeletedConnection) -> None:

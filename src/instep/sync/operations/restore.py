@@ -105,7 +105,11 @@ def _reads(now: str, then: str) -> str:
 
 def savepoints(context: SyncContext, path: str) -> tuple[Table, Sequence[Savepoint]]:
     """Return what the table with this path can be put back to, newest first. InstepError for an unknown table."""
-    table, ref = _table(context, path)
+    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
+    if path not in known:
+        hint = did_you_mean(path, known, "see `instep status` for the tables that are synced")
+        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
+    table, ref = known[path], destination_ref(known[path], context.naming)
     return table, _keeper(context).savepoints(ref)
 
 
@@ -118,14 +122,6 @@ def _keeper(context: SyncContext) -> SavepointsFacet:
             hint="`instep sync --full` loads the rows of this connection again",
         )
     raise InstepError(f"a destination of type {context.destination.kind} keeps no snapshots", hint="restore a backup")
-
-
-def _table(context: SyncContext, path: str) -> tuple[Table, Ref]:
-    known = {t.path: t for t in context.store.accepted.catalog(context.name).tables}
-    if path not in known:
-        hint = did_you_mean(path, known, "see `instep status` for the tables that are synced")
-        raise InstepError(f"connection {context.name} has no table {path}", hint=hint)
-    return known[path], destination_ref(known[path], context.naming)
 
 
 def prepare(context: SyncContext, path: str, snapshot: int | None = None, at: datetime | None = None) -> RestorePreview:

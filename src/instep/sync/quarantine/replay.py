@@ -90,7 +90,12 @@ def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Repla
             raise DestinationError(f"{holding.table.path} is paused: {paused.reason}", hint="resume it first")
         if met is not None and joined.changes:
             crashpoint("replay.commit.before")
-            _commit(context, holding, met, joined, run)
+            state = context.destination.schema.state(holding.ref)
+            assert state is not None
+            change = RowUpdate(joined.rows, joined.updated, joined.inserted)
+            context.destination.write.update_rows(
+                holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted)
+            )
             crashpoint("replay.commit.after")
         settled = {e.id: e for e in (*done.replayed, *done.superseded, *done.held)}
         if any(e not in holding.found.entries for e in settled.values()):
@@ -99,15 +104,6 @@ def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Repla
         done = Replayed(holding.table.path, held=tuple(holding.pending), error=str(error))
     _record(context, holding.table, done, run)
     return done
-
-
-def _commit(context: SyncContext, holding: Holding, met: RowLookup, joined: Rejoined, run: Run) -> None:
-    state = context.destination.schema.state(holding.ref)
-    assert state is not None
-    change = RowUpdate(joined.rows, joined.updated, joined.inserted)
-    context.destination.write.update_rows(
-        holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted)
-    )
 
 
 def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:

@@ -67,7 +67,9 @@ def make_plan(
     tries again."""
     stuck = {**stuck, **failing}
     check_unmoved(context)
-    before, guards = detection.accepted, _guards(context, detection.accepted)
+    # what the destination's own layout of its tables stands on
+    refs = sorted(destination_ref(t, context.naming) for t in detection.accepted.tables)
+    before, guards = detection.accepted, context.destination.schema.guards(refs)
     decisions, spared_decisions = spared(detection.decisions, before, context.naming, guards)
     detection = replace(detection, decisions=decisions)
     made = _drawn(context, detection, guards, stuck)
@@ -125,12 +127,6 @@ def _drawn(
         stored = context.store.accepted.catalog(context.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
     return made
-
-
-def _guards(context: SyncContext, accepted: Catalog) -> Mapping[Ref, Guards]:
-    """Return what the destination's own layout of its tables stands on."""
-    refs = sorted(destination_ref(t, context.naming) for t in accepted.tables)
-    return context.destination.schema.guards(refs)
 
 
 def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:

@@ -217,7 +217,9 @@ def _plan(
 ) -> tuple[Plan, Column]:
     changes = list(_changes(table, old, new, interim))
     decisions = [Decision(c, "apply", "mapped", f"mapped by {context.who}") for c in changes]
-    taken = accept(decisions, accepted, Catalog.of([_facade(table, old, new, interim)]))
+    # the table as if nothing but this had happened at the source: other changes of it wait as before
+    columns = [c for c in table.live if c.name != old.name and c is not interim]
+    taken = accept(decisions, accepted, Catalog.of([replace(table, columns=(*columns, replace(new, key=old.key)))]))
     after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), context.naming)
     ref, now = destination_ref(table, context.naming), after.by_ref[table.ref]
     there = context.destination.schema.inspect([ref])
@@ -246,12 +248,6 @@ def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> 
         before = replace(live, name=new.name)
         changes.append(ColumnWidened(ref, before, replace(before, type=kind, native=new.native, note=new.note)))
     return changes
-
-
-def _facade(table: Table, old: Column, new: Column, interim: Column | None) -> Table:
-    """Return the table as if nothing but this had happened at the source: other changes of it wait as before."""
-    columns = [c for c in table.live if c.name != old.name and c is not interim]
-    return replace(table, columns=(*columns, replace(new, key=old.key)))
 
 
 def _without_twins(table: Table, new: Column) -> Table:

@@ -69,12 +69,17 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
         hold(context, detection, reviews)
     made = make_plan(context, detection)
     choices, refused = _choices(context, made.after)
+    found = {}
+    for ref in {s.table for s in made.steps}:
+        state = context.destination.schema.state(ref)
+        if state:
+            found[ref] = Impact(state.rows, state.bytes, state.files)
     return PlanPreview(
         context.name,
         detection,
         reviews,
         made,
-        _impact(context, made),
+        found,
         choices,
         (
             *made.remarks,
@@ -85,15 +90,6 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
         waiting_ids(context, replace(detection, decisions=made.decisions), reviews),
         announced(context, made),
     )
-
-
-def _impact(context: SyncContext, made: Plan) -> dict[Ref, Impact]:
-    found = {}
-    for ref in {s.table for s in made.steps}:
-        state = context.destination.schema.state(ref)
-        if state:
-            found[ref] = Impact(state.rows, state.bytes, state.files)
-    return found
 
 
 def _choices(context: SyncContext, accepted: Catalog) -> tuple[dict[Ref, TableMode], list[str]]:

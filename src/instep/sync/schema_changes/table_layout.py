@@ -50,7 +50,12 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
         odd = [t for t, s in configured if s.properties or s.sort or s.partition]
         return _noted(made, [(t, _none(context.destination)) for t in odd])
     wishes = [_layout_change(context, able, table, settings) for table, settings in configured]
-    today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
+    # tables by the names that they get, to those that they have
+    found: dict[Ref, Ref] = {}
+    for change in (s.change for s in made.steps):
+        if isinstance(change, TableRenamed):
+            found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
+    today, new = found, {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
     there = able.recorded([today.get(w.ref, w.ref) for w in wishes])
     steps, troubles = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
@@ -79,15 +84,6 @@ def _noted(made: Plan, troubles: list[tuple[Table, str]]) -> Plan:
         if troubles
         else made
     )
-
-
-def _today(made: Plan) -> dict[Ref, Ref]:
-    """Return tables by the names that they get, to those that they have."""
-    found: dict[Ref, Ref] = {}
-    for change in (s.change for s in made.steps):
-        if isinstance(change, TableRenamed):
-            found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
-    return found
 
 
 def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:

@@ -7,7 +7,7 @@ already is no step any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -97,7 +97,10 @@ def find(context: SyncContext, what: str) -> list[Review]:
     Raises InstepError if there is none, Conflict for a change that was not applied.
     """
     if what.startswith("r-"):
-        return _some(_of_run(context, context.store.runs.get(what).id), what)
+        reviews = list(_of_run(context, context.store.runs.get(what).id))
+        if not reviews:
+            raise InstepError(f"{what} has applied no change", hint="see `instep history`")
+        return reviews
     if what.startswith("p-"):
         return [context.store.reviews.get(id) for id in applied_by(context, context.store.plans.get(what))]
     review = context.store.reviews.get(what)
@@ -123,13 +126,6 @@ def undone(context: SyncContext, id: str) -> int | None:
     events = context.store.events.latest(connection=context.name, types=types, limit=1_000_000)
     last = next((e for e in events if e.data["change"] == id), None)
     return int(last.data["version"]) if last is not None and last.type == "change.undone" else None
-
-
-def _some(found: Iterable[Review], what: str) -> list[Review]:
-    reviews = list(found)
-    if not reviews:
-        raise InstepError(f"{what} has applied no change", hint="see `instep history`")
-    return reviews
 
 
 def _of_run(context: SyncContext, run: str) -> Iterator[Review]:

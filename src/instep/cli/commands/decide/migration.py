@@ -35,7 +35,13 @@ def scripts(given: Sequence[Path], base: str = "") -> list[tuple[str, str]]:
     and without the ones that take a migration back; `-` is standard input. With `base`: only what git has new or
     changed since. InstepError for what cannot be read."""
     if base:
-        return [(name, _text(Path(name))) for name in _changed(given, base)]
+        # the scripts that git finds added or modified between where `base` was left and the files as they are
+        if base.startswith("-"):
+            raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
+        start = _git("merge-base", base, "HEAD").strip()
+        names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
+        found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
+        return [(name, _text(Path(name))) for name in [p.as_posix() for p in sorted(found, key=_order)]]
     if not given:
         raise InstepError(
             "no migration is named", hint="name its files or folders, - for standard input, or pass --git-diff main"
@@ -68,16 +74,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InstepError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
-
-
-def _changed(given: Sequence[Path], base: str) -> list[str]:
-    """Return the scripts that git finds added or modified between where `base` was left and the files as they are."""
-    if base.startswith("-"):
-        raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
-    start = _git("merge-base", base, "HEAD").strip()
-    names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
-    found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
-    return [p.as_posix() for p in sorted(found, key=_order)]
 
 
 def _git(*words: str) -> str:

@@ -140,15 +140,6 @@ def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
         out.write(f"  override {override['match']}{': ' if differs else ''}{differs}")
         for rule in override["rules"]:
             _show_rule(out, rule, "    ")
-    _show_kinds(out, p)
-
-
-def _show_rule(out: Screen, rule: Mapping[str, Any], indent: str) -> None:
-    origin = f"option {rule['option']}" if rule["option"] else f"rule {rule['number']}"
-    out.write(f"{indent}{origin} {rule['text']}  {rule['where']}")
-
-
-def _show_kinds(out: Screen, p: Mapping[str, Any]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -158,6 +149,11 @@ def _show_kinds(out: Screen, p: Mapping[str, Any]) -> None:
         decision = ", ".join(filter(None, (kind["action"], kind["effect"], _pairs(kind["modifiers"]))))
         grid.add_row(cell(kind["kind"]), cell(decision))
     out.print(grid)
+
+
+def _show_rule(out: Screen, rule: Mapping[str, Any], indent: str) -> None:
+    origin = f"option {rule['option']}" if rule["option"] else f"rule {rule['number']}"
+    out.write(f"{indent}{origin} {rule['text']}  {rule['where']}")
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

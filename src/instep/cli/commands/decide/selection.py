@@ -14,7 +14,7 @@ from instep.operations.queries.decisions import GetSelection
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.control.immediate.decisions import SelectionStep, SwitchedSelection
+    from instep.control.immediate.decisions import SwitchedSelection
     from instep.control.selection.listing import Listed
     from instep.operations.values import Verb
 
@@ -101,7 +101,11 @@ def _switch(
         made = backend.operations.rehearse(request)
         new = [one for one in made.objects if one.changed]
         if not dry_run and new:
-            _tell(new)
+            talk = console(stderr=True)
+            for one in new:
+                talk.write(one.object, "bold")
+                for line in one.lines:
+                    talk.write(f"  {line}")
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
                 raise Blocked("the selection was not changed", hint="confirm, or pass --yes")
             backend.operations.perform_all(made.again(name))
@@ -112,14 +116,6 @@ def _asks() -> bool:
     import sys
 
     return options.interactive and not options.yes and sys.stdin.isatty()
-
-
-def _tell(new: list[SelectionStep]) -> None:
-    talk = console(stderr=True)
-    for one in new:
-        talk.write(one.object, "bold")
-        for line in one.lines:
-            talk.write(f"  {line}")
 
 
 def _document(connection: str, made: SwitchedSelection, dry_run: bool) -> dict[str, Any]:

@@ -88,7 +88,7 @@ NUMBERS = ("rows", "bytes", "columns")
 def _line(one: TableSummary) -> list[str]:
     table = one.table if one.source in (None, one.table) else f"{one.table} (source: {one.source})"
     mode = f"{one.mode or '-'}{', history' if one.history else ''}"
-    numbers = (_number(one.rows), _size(one.bytes), f"{one.columns:,}")
+    numbers = ("-" if one.rows is None else f"{one.rows:,}", _size(one.bytes), f"{one.columns:,}")
     return [table, one.destination or "-", mode, ", ".join(one.key) or "-", *numbers, _last(one.last_run)]
 
 
@@ -115,10 +115,6 @@ def _column(one: TableColumn) -> list[str]:
     name = one.column if one.destination in (None, one.column) else f"{one.column} -> {one.destination}"
     types, since = (one.source_type or "-", one.destination_type or "-"), f"{one.since:%Y-%m-%d}" if one.since else "-"
     return [name, *types, "yes" if one.nullable else "no", str(one.key) if one.key else "", one.status, since]
-
-
-def _number(count: int | None) -> str:
-    return "-" if count is None else f"{count:,}"
 
 
 def _size(size: int | None) -> str:

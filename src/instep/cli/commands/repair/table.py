@@ -273,21 +273,17 @@ def _show_shared_tables(out: Screen, found: list[SharedTable], every: bool) -> N
     for table in found:
         same = "" if table.differing else ": all columns alike"
         out.write(f"{table.name} ({table.destination}), {len(table.shards)} shards{same}", style="bold")
-        _show_shards(out, table)
+        if table.missing:
+            out.write(f"  without the table: {', '.join(table.missing)}", style="yellow")
+        for shard in table.shards:
+            behind = [f"last run {shard.status or 'never'}"] if shard.status != "done" else []
+            behind += [f"{shard.waiting} changes wait"] if shard.waiting else []
+            if behind:
+                text = f"  {shard.name} ({shard.connection}): schema version {shard.version}, {', '.join(behind)}"
+                out.write(text, style="yellow")
         columns = table.columns if every else table.differing
         if columns:
             (_grid if len(table.shards) <= SHOWN else _list)(out, columns)
-
-
-def _show_shards(out: Screen, table: SharedTable) -> None:
-    if table.missing:
-        out.write(f"  without the table: {', '.join(table.missing)}", style="yellow")
-    for shard in table.shards:
-        behind = [f"last run {shard.status or 'never'}"] if shard.status != "done" else []
-        behind += [f"{shard.waiting} changes wait"] if shard.waiting else []
-        if behind:
-            text = f"  {shard.name} ({shard.connection}): schema version {shard.version}, {', '.join(behind)}"
-            out.write(text, style="yellow")
 
 
 def _grid(out: Screen, columns: tuple[ShardedColumn, ...]) -> None:

@@ -58,7 +58,9 @@ def delete(
         left = leave(context, "drop" if drop_tables else "keep", named=given, abandon=abandon)
         forget_operations(app.project, app.store, name)
         crashpoint("leave.object.before")
-        if name not in _of_file(app):
+        from instep.project.load import load_beside
+
+        if name not in set(load_beside(app.project.root).model.connections):
             app.objects.delete("connection", name)
         else:
             say(f"next: remove it from {app.project.file.name}, or its next sync starts over")
@@ -73,12 +75,6 @@ def _app(name: str) -> App:
     from instep.project.load import load_beside
 
     return open_app() if name in load_beside(options.project).model.connections else open_server(options.project)
-
-
-def _of_file(app: App) -> set[str]:
-    from instep.project.load import load_beside
-
-    return set(load_beside(app.project.root).model.connections)
 
 
 def _typed_name(found: Belongings, drop: bool) -> str:

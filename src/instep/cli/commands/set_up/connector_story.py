@@ -7,7 +7,6 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from instep.cli.commands.set_up.story import Story
 from instep.cli.context import console, options
@@ -25,18 +24,14 @@ def play(folder: Path) -> None:
     with contextlib.chdir(folder):
         for day, (title, chapter) in zip(days(), _DAYS, strict=True):
             story.tell(title)
-            _show(day)
+            # the last record of each table, as the connector sends it
+            out = console()
+            out.print()
+            for table, records in day["records"].items():
+                out.write(f"{table}> {json.dumps(records[-1], ensure_ascii=False)}", "magenta")
             begin_day(Path(), day)
             chapter(story)
     _end(folder)
-
-
-def _show(day: dict[str, Any]) -> None:
-    """The last record of each table, as the connector sends it."""
-    out = console()
-    out.print()
-    for table, records in day["records"].items():
-        out.write(f"{table}> {json.dumps(records[-1], ensure_ascii=False)}", "magenta")
 
 
 def _first(story: Story) -> None:

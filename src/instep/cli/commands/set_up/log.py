@@ -83,22 +83,18 @@ def line(found: dict[str, Any]) -> str:
     if found["trouble"]:
         return str(found["trouble"])
     if not found["ours"]:
-        return _binary(found)
+        # of a log that the server keeps for whoever reads it
+        retained = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+        if not found["confirmed"]:
+            return f"binary log: not read yet; {retained}"
+        behind = f"{found['behind']:,} bytes and {found['late']:,.0f} s behind"
+        return f"binary log: was read up to {found['confirmed']}: {behind}; {retained}"
     if not found["exists"]:
         return f"slot {found['slot']} is made by the first sync"
     return (
         f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
         f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
     )
-
-
-def _binary(found: dict[str, Any]) -> str:
-    """Of a log that the server keeps for whoever reads it."""
-    retained = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
-    if not found["confirmed"]:
-        return f"binary log: not read yet; {retained}"
-    behind = f"{found['behind']:,} bytes and {found['late']:,.0f} s behind"
-    return f"binary log: was read up to {found['confirmed']}: {behind}; {retained}"
 
 
 def _show(out: Screen, found: list[dict[str, Any]]) -> None:

@@ -27,7 +27,12 @@ def play(folder: Path) -> None:
     with contextlib.chdir(folder):
         for chapter in _CHAPTERS:
             chapter(story)
-    _end(folder)
+    out = console()
+    out.print()
+    out.print(f"The project stays in {folder}, and its server is up. Try:", style="bold")
+    out.print(f"  cd {shlex.quote(str(folder))}")
+    for command in MORE:
+        out.print(f"  instep {command}")
 
 
 class Story:
@@ -149,12 +154,3 @@ def change_of(connection: str, kind: str) -> str:
     with open_project(Path()) as app:
         found = app.store.reviews.find(connection)
     return next(r.id for r in found if (r.kind == kind and r.status == "applied" if kind else r.rule == PROPOSAL))
-
-
-def _end(folder: Path) -> None:
-    out = console()
-    out.print()
-    out.print(f"The project stays in {folder}, and its server is up. Try:", style="bold")
-    out.print(f"  cd {shlex.quote(str(folder))}")
-    for command in MORE:
-        out.print(f"  instep {command}")

@@ -44,7 +44,7 @@ def _lost(table: IcebergTable, key: tuple[str, ...], column: str, snapshot: int)
     """Return the keys of rows without a value that had one in the snapshot, with that value under the name `OLD`."""
     now = table.scan(row_filter=IsNull(term=Reference(column)), selected_fields=key).to_arrow()
     at = table.metadata.snapshot_by_id(snapshot)
-    name = _name_in(table, at.schema_id if at else None, column)
+    name = _names_in(table, at.schema_id if at else None, (column,))[0]
     names = _names_in(table, at.schema_id if at else None, key)
     old = table.scan(
         row_filter=NotNull(term=Reference(name)), snapshot_id=snapshot, selected_fields=(*names, name)
@@ -57,10 +57,6 @@ def _lost(table: IcebergTable, key: tuple[str, ...], column: str, snapshot: int)
         db.register("old", old.select(list(key)).rename_columns(keys).append_column("n", number))
         found = db.execute(f"SELECT n FROM old JOIN now USING ({', '.join(keys)}) ORDER BY n").fetchnumpy()
     return old.take(pa.array(found["n"]))
-
-
-def _name_in(table: IcebergTable, schema: int | None, column: str) -> str:
-    return _names_in(table, schema, (column,))[0]
 
 
 def _names_in(table: IcebergTable, schema: int | None, columns: tuple[str, ...]) -> list[str]:

@@ -180,7 +180,8 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     change = TableCommit(table)
     _tag(change, [step for _, step in evolution.dropped])
     dropped = remember(metadata, evolution.dropped, lake.config.undo_days)
-    _forget(change, expired(metadata, lake.config.undo_days))
+    # the time for undoing these drops is over
+    change.update(*(remove_ref(tag) for tag in expired(metadata, lake.config.undo_days) if tag in change.metadata.refs))
     unsorted_without(change, metadata, {f.id for f in evolution.fields})
     _set_fields(change, metadata, evolution.fields)
     done = [*changes_done(metadata), *(s.id for s in steps)]
@@ -245,11 +246,6 @@ def _tag(change: TableCommit, names: Sequence[str]) -> None:
     if main is not None and names:
         change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))
         change.require(ref_is(MAIN, main.snapshot_id))
-
-
-def _forget(change: TableCommit, tags: Sequence[str]) -> None:
-    """The time for undoing these drops is over."""
-    change.update(*(remove_ref(tag) for tag in tags if tag in change.metadata.refs))
 
 
 def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Step], commit: Commit) -> None:

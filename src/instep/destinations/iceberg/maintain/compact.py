@@ -327,17 +327,13 @@ def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
 def _packs(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -> list[list[FileScanTask]]:
     """Of files of one partition; all of them, unless they are under the spec that `stays`."""
     if stays is not None and tasks[0].file.spec_id != stays:
-        return _in_turn(tasks, how.target_file_size)
+        found: list[list[FileScanTask]] = []
+        for task in tasks:
+            if not found or sum(t.file.file_size_in_bytes for t in (*found[-1], task)) > how.target_file_size:
+                found.append([])
+            found[-1].append(task)
+        return found
     return [[tasks[i] for i in one] for one in bins([_facts(t) for t in tasks], how)]
-
-
-def _in_turn(tasks: Sequence[FileScanTask], size: int) -> list[list[FileScanTask]]:
-    found: list[list[FileScanTask]] = []
-    for task in tasks:
-        if not found or sum(t.file.file_size_in_bytes for t in (*found[-1], task)) > size:
-            found.append([])
-        found[-1].append(task)
-    return found
 
 
 def _why_not(found: CompactionPlan) -> str:

@@ -227,27 +227,23 @@ def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None 
             change.update(remove_properties(*absent))
         change.properties({**new, LAYOUT: json.dumps(layout_to_dict(wanted.after))})
         if wanted.before.sort != wanted.after.sort:
-            change.update(*_sorted_by(change, wanted.after))
+            schema = change.metadata.schema()
+            fields = [
+                {
+                    "source-id": schema.find_field(name).field_id,
+                    "transform": "identity",
+                    "direction": direction,
+                    "null-order": "nulls-first" if direction == "asc" else "nulls-last",
+                }
+                for name, direction in wanted.after.sort
+            ]
+            change.update(*_order_updates(change, fields))
         if wanted.before.partition != wanted.after.partition:
             change.require(same_partition_fields(change.metadata))
             first = [PartitionTerm("identity", part.column)] if part else []
             change.update(*partitioned_by(change.metadata, [*first, *wanted.after.partition]))
         if part:
             change.properties({own_name(part.shard, LAYOUT): json.dumps(layout_to_dict(wanted.after))})
-
-
-def _sorted_by(change: TableCommit, wanted: TableLayout) -> tuple[TableUpdate, ...]:
-    schema = change.metadata.schema()
-    fields = [
-        {
-            "source-id": schema.find_field(name).field_id,
-            "transform": "identity",
-            "direction": direction,
-            "null-order": "nulls-first" if direction == "asc" else "nulls-last",
-        }
-        for name, direction in wanted.sort
-    ]
-    return _order_updates(change, fields)
 
 
 def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> tuple[TableUpdate, ...]:

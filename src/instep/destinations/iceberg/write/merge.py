@@ -58,7 +58,12 @@ def _merge(
     table, metadata = load_ours(lake, ref)
     check_fence(table.metadata, commit.fence, ".".join(ref))
     if read_pending(ref, metadata):
-        return _first_load(lake, ref, files, how, commit)
+        # A replaced table has no rows to meet: the whole new table takes its place
+        if not how.complete:
+            raise DestinationError(
+                f"table {'.'.join(ref)} was replaced and its new rows have not been loaded", hint="load the whole table"
+            )
+        return overwrite(lake, ref, files, commit)
     _check(ref, metadata, files, how)
     table = _with_base(table, commit)
     if not files and not how.complete and not how.keys and not how.requested:
@@ -85,15 +90,6 @@ def _merge(
     for name in staged:
         lake.drop_table(name)
     return outcome
-
-
-def _first_load(lake: Lake, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
-    """A replaced table has no rows to meet: the whole new table takes its place."""
-    if not how.complete:
-        raise DestinationError(
-            f"table {'.'.join(ref)} was replaced and its new rows have not been loaded", hint="load the whole table"
-        )
-    return overwrite(lake, ref, files, commit)
 
 
 def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge) -> None:

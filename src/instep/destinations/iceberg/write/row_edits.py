@@ -89,12 +89,6 @@ class RowPlaces:
     snapshot: int
 
 
-def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
-    """Return the keys in the types that the rows are read in."""
-    kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
-    return keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
-
-
 def _met(rows: RowReader, keys: pa.Table) -> tuple[list[int], Positions]:
     with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
         table = numbered(rows, keys.column_names)
@@ -130,7 +124,9 @@ class IcebergRowEdits(LakeFacet):
         snapshot = table.metadata.current_snapshot()
         if read_pending(ref, metadata) or snapshot is None:
             raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
-        wanted = _as_stored(table, keys)
+        # the keys in the types that the rows are read in
+        kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
+        wanted = keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
         rows = current_rows(table, within(table.schema(), wanted))
         if rows is None:
             raise DestinationError(

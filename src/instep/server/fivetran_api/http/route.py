@@ -114,14 +114,10 @@ def context(request: Request) -> RequestContext:
     path = request.scope["route"].path
     found = RequestContext(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)
     found.allow(NEEDS[f"{request.method} {path}"])
-    _check_accept(request.headers.get("accept", "*/*"))
-    return found
-
-
-def _check_accept(accept: str) -> None:
-    words = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    words = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "*/*").split(",")}
     if not words & {"", "*/*", "application/*", "application/json"}:
         raise Refusal(406, "The answer is application/json; the Accept header does not take it.")
+    return found
 
 
 RequestContextDep = Annotated[RequestContext, Depends(context)]

@@ -110,7 +110,12 @@ class RemoteSegments:
         self._error: BaseException | None = None
         place = replace(on.place, uri=on.place.child(f"run-{uuid4().hex[:12]}"))
         work = Assignment(config.model_copy(update={"path": ""}), place, secrets.token_bytes(32))
-        _check_size(work)
+        if len(pickle.dumps(work)) > _MOST:
+            raise ProjectError(
+                f"connector {work.config.name}: its configuration has more than {_MOST // 1000} kB, too much for the "
+                "description of a Spark task",
+                hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: local`)",
+            )
         bundle = pack(config)
         _sweep(on.place)
         self._exchange = SegmentExchange(place, work.key)
@@ -189,7 +194,13 @@ class RemoteSegments:
         """Bring a segment here, under our own number: an attempt counts from 1."""
         self._number += 1
         try:
-            segment = self._fetched(manifest, name)
+            folder = segment_folder(self._folder, self._number)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            manifest_table = manifest_of(manifest, folder)
+            for path in (path for table in manifest_table.tables for path in table.paths):
+                self._exchange.fetch(f"{self._attempt}/{name}/{path}", folder / path)
+            segment = write_manifest(replace(manifest_table, number=self._number))
         except OSError as error:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
         self._exchange.forget(f"{self._attempt}/{name}")
@@ -199,15 +210,6 @@ class RemoteSegments:
         self._over = segment.ends
         self._news.set()
         return segment
-
-    def _fetched(self, manifest: str, name: str) -> Segment:
-        folder = segment_folder(self._folder, self._number)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        manifest_table = manifest_of(manifest, folder)
-        for path in (path for table in manifest_table.tables for path in table.paths):
-            self._exchange.fetch(f"{self._attempt}/{name}/{path}", folder / path)
-        return write_manifest(replace(manifest_table, number=self._number))
 
     def _look(self) -> None:
         """Go over to the newest attempt, once everything that the one before it has said was heard."""
@@ -253,15 +255,6 @@ class RemoteSegments:
         self._beats += 1
         message = {"beat": self._beats, "attempt": self._attempt, "taken": self._taken, "ends": self._closed.is_set()}
         self._exchange.say(DRIVER, message)
-
-
-def _check_size(work: Assignment) -> None:
-    if len(pickle.dumps(work)) > _MOST:
-        raise ProjectError(
-            f"connector {work.config.name}: its configuration has more than {_MOST // 1000} kB, too much for the "
-            "description of a Spark task",
-            hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: local`)",
-        )
 
 
 def _sweep(place: StorageFolder) -> None:

@@ -144,7 +144,9 @@ def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) ->
     if not tokens or (first in _NOTHING and not analyzed):
         return {}
     if first in _CHANGES or analyzed:
-        only = _emptied(tokens)
+        # `DELETE FROM t` and nothing else: what the server logs for a table in memory after it was started
+        words = [t.word for t in tokens[:2]]
+        only = words == ["DELETE", "FROM"] and all(t.text == "." or t.word not in (",", "WHERE") for t in tokens[2:6])
         why = "a statement was logged in place of its rows (binlog_format was not ROW)"
         return {ref: TableEffect(why=why) for ref in (_named(tokens, database, tables) if only else tables)}
     if first in _OBJECTS and (found := _of_object(tokens, database, tables)) is not None:
@@ -159,12 +161,6 @@ def _is_harmless(tokens: list[Token]) -> bool:
     first = tokens[0].word if tokens else ""
     of_rows = _kind(tokens)[0] in ("TABLE", "TABLES", "DATABASE", "SCHEMA", "")
     return first in _NOTHING - {"SET", "ANALYZE"} or (first in _OBJECTS and not of_rows)
-
-
-def _emptied(tokens: list[Token]) -> bool:
-    """`DELETE FROM t` and nothing else: what the server logs for a table in memory after it was started."""
-    words = [t.word for t in tokens[:2]]
-    return words == ["DELETE", "FROM"] and all(t.text == "." or t.word not in (",", "WHERE") for t in tokens[2:6])
 
 
 def _kind(tokens: list[Token]) -> tuple[str, int]:
