@@ -231,7 +231,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("words", "why"),
         [
-            (("create", "ci", "--role", "root"), "there is no role 'root'"),
+            (("create", "ci", "--role", "root"), "role is 'root', not one of viewer, operator"),
             (("create", "-", "--role", "viewer"), "cannot be the name"),
             (("rotate", "k-1"), "no API key 'k-1'"),
             (("revoke", "k-1", "--yes"), "no API key 'k-1'"),

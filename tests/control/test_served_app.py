@@ -47,7 +47,7 @@ def test_a_sync_of_what_the_server_keeps(folder: Path) -> None:
         assert latest is not None
         assert latest.status == "done"
     with closing(duckdb.connect(str(folder / "lakes/lake.duckdb"))) as lake:
-        assert lake.schema.execute("select id, name from goods.item").fetchall() == [(1, "x")]
+        assert lake.execute("select id, name from goods.item").fetchall() == [(1, "x")]
 
 
 def test_there_is_no_server_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def tables(folder: Path) -> list[str]:
     with closing(duckdb.connect(str(folder / "lakes/lake.duckdb"))) as lake:
         query = "select schema_name || '.' || table_name from duckdb_tables() where schema_name in ('goods', 'more')"
-        return sorted(row[0] for row in lake.schema.execute(query).fetchall())
+        return sorted(row[0] for row in lake.execute(query).fetchall())
 
 
 def recorded(folder: Path, name: str) -> set[str]:

@@ -54,6 +54,4 @@ def test_it_goes_on_where_it_was_killed(forked: Forks, folder: Path, point: str)
         query = (
             "select table_name from duckdb_tables() where schema_name = 'goods' and table_name in ('item', 'client')"
         )
-        assert lake.schema.execute(query).fetchall() == [], (
-            "they are kept under other names until they cannot be undone"
-        )
+        assert lake.execute(query).fetchall() == [], "they are kept under other names until they cannot be undone"

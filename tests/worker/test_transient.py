@@ -12,7 +12,7 @@ MAY_PASS = {
 }  # fmt: skip
 STAY = {
     "InstepError", "NotFound", "ProjectError", "SchemaError", "IllegalChange", "AccessDenied", "SparkNeeded", "Blocked",
-    "SetupError", "ChangeNotFound",
+    "SetupError", "ChangeNotFound", "Forbidden",
 }  # fmt: skip
 
 

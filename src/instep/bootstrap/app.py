@@ -19,7 +19,6 @@ from urllib.parse import quote
 from instep.bootstrap import kinds
 from instep.errors import InstepError, ProjectError
 from instep.model import EngineUse, LogNames
-from instep.project.sections.tables import TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from instep.notify.channel import Channel
     from instep.notify.deliver import Sender
     from instep.project.project import Project
+    from instep.project.sections.tables import TableSettings
     from instep.project.text.references import Opens
     from instep.schema.catalog.catalog import Table
     from instep.schema.planning.naming import NamesOf

@@ -117,7 +117,10 @@ def check_bounds(record: Any) -> None:
     kind: Any = type(record)
     for name, hint in _hints(kind).items():
         for problem in _problems(getattr(record, name), hint):
-            raise InstepError(f"{name} {problem}", hint="see the API's description for the bounds")
+            raise InstepError(
+                f"{name} {problem}",
+                hint="docs/reference/openapi.json has the bounds of each field",
+            )
 
 
 @cache
