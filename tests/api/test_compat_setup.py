@@ -14,6 +14,7 @@ from compat_world import Compat, compatible
 
 from instep.errors import Conflict
 from instep.server.fivetran_api.app import ports_of
+from instep.server.fivetran_api.objects import ServedObjects
 from instep.store.server.connection_tests import Setups
 
 SHOP = "/connections/shop"
@@ -227,3 +228,20 @@ def test_every_failure_has_its_reason(tmp_path: Path) -> None:
         compat.sql("drop table item; create table item (id integer primary key, name text, other text)")
         compat.sync()
         assert state(compat)[0] == "connected"
+
+
+def test_a_connection_that_gets_its_source_while_it_is_looked_for_is_found(
+    compat: Compat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later"}}
+    compat.data("POST", "/connections", body, 201)
+    get = ServedObjects.get
+
+    def meanwhile(objects: ServedObjects, kind: Any, name: str) -> Any:
+        if kind == "foreign" and name == "later":
+            monkeypatch.setattr(ServedObjects, "get", get)
+            compat.data("PATCH", "/connections/later", {"config": {"path": "shop.db"}})
+        return get(objects, kind, name)
+
+    monkeypatch.setattr(ServedObjects, "get", meanwhile)
+    assert compat.data("GET", "/connections/later")["service"] == "sqlite"

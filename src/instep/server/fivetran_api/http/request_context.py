@@ -84,7 +84,9 @@ class RequestContext:
 
     def connection(self, name: str) -> Item:
         """Return the connection, known service or not; 404 for what there is not, or what the key may not see."""
-        found = self.ports.objects.get("connection", name) or self.ports.objects.get("foreign", name)
+        get = self.ports.objects.get
+        # looked for twice: a connection that gets its source meanwhile is in neither place at one look each
+        found = get("connection", name) or get("foreign", name) or get("connection", name)
         if found is None or not self.sees(found.group, found.tags):
             raise not_found("Connection", name)
         return found
