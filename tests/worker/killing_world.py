@@ -57,7 +57,7 @@ class Asks:
 
 
 def by_store(store: Store) -> Callable[[str, JobKind, int], str]:
-    return lambda name, kind, number: queue.ask(store, name, kind, "ann", {"why": number}, attempts=20).job.id
+    return lambda name, kind, number: queue.ask(store, name, kind, "ann", {"why": str(number)}, attempts=20).job.id
 
 
 @dataclass

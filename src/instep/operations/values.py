@@ -109,18 +109,17 @@ Consent = Annotated[bool, LeadsTo("consent")]
 Snapshot = Annotated[str, TextPattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
 """The id of a snapshot: a text, because its number is larger than some readers of JSON can hold."""
 _PLAIN = (bool, int, float, datetime)
+_TAKEN_FOR: dict[Any, Any] = {float: (int, float), tuple: (tuple, list)}
+"""Types whose values are taken where another one is named."""
 
 
 def check_bounds(record: Any) -> None:
-    """Raise InstepError for a field of a record that is longer, shorter, larger or smaller than its type says, or none
-    of its words."""
+    """Raise InstepError for a field of a record that is longer, shorter, larger or smaller than its type says, of
+    another type, or none of its words."""
     kind: Any = type(record)
     for name, hint in _hints(kind).items():
         for problem in _problems(getattr(record, name), hint):
-            raise InstepError(
-                f"{name} {problem}",
-                hint="docs/reference/openapi.json has the bounds of each field",
-            )
+            raise InstepError(f"{name} {problem}", hint="docs/reference/openapi.json has the bounds of each field")
 
 
 @cache
@@ -131,6 +130,10 @@ def _hints(record: type[Any]) -> dict[str, Any]:
 def _problems(value: Any, hint: Any) -> Iterator[str]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
+        base = _base(arguments[0])
+        if not isinstance(value, _TAKEN_FOR.get(base, base)):
+            yield f"is {value!r}, a value of type {type(value).__name__} where {base.__name__} is needed"
+            return
         bounds = {type(one): one for one in hint.__metadata__ if hasattr(one, "problem")}  # the last one of each counts
         yield from filter(None, (one.problem(value) for one in bounds.values()))
         yield from _problems(value, arguments[0])
