@@ -231,7 +231,7 @@ OUT_OF_BOUNDS: list[tuple[type[Options], dict[str, Any], str]] = [
     (SyncRequest, {"why": "x" * 1001}, "why has 1,001 characters, not 0 to 1,000"),
     (RestoreRequest, {"table": "a.b", "snapshot": "x"}, "snapshot does not match"),
     (SetKeyRequest, {"table": "a.b", "key": ("id",), "way": "swap"}, "way is 'swap', not one of rekey, rebuild, clear"),
-    (SyncRequest, {"why": 3}, "why is 3, a value of type int where str is needed"),
+    (SyncRequest, {"why": 3}, "why is of type int, not str"),
     (ListRuns, {"status": ("gone",)}, "status is 'gone', not one of running, done"),
     (ListRuns, {"connection": ""}, "connection has 0 characters"),
     (TablesRequest, {"table": "a.b", "preview": 101}, "preview is 101, not 0 to 100"),

@@ -109,8 +109,8 @@ Consent = Annotated[bool, LeadsTo("consent")]
 Snapshot = Annotated[str, TextPattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
 """The id of a snapshot: a text, because its number is larger than some readers of JSON can hold."""
 _PLAIN = (bool, int, float, datetime)
-_TAKEN_FOR: dict[Any, Any] = {float: (int, float), tuple: (tuple, list)}
-"""Types whose values are taken where another one is named."""
+_TAKEN_FOR: dict[Any, Any] = {str: str, int: int, float: (int, float), tuple: (tuple, list)}
+"""Types of fields with bounds, and those whose values are taken for them."""
 
 
 def check_bounds(record: Any) -> None:
@@ -131,8 +131,8 @@ def _problems(value: Any, hint: Any) -> Iterator[str]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         base = _base(arguments[0])
-        if not isinstance(value, _TAKEN_FOR.get(base, base)):
-            yield f"is {value!r}, a value of type {type(value).__name__} where {base.__name__} is needed"
+        if base in _TAKEN_FOR and not isinstance(value, _TAKEN_FOR[base]):
+            yield f"is of type {type(value).__name__}, not {base.__name__}"
             return
         bounds = {type(one): one for one in hint.__metadata__ if hasattr(one, "problem")}  # the last one of each counts
         yield from filter(None, (one.problem(value) for one in bounds.values()))
