@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from instep.control.queries.context import QueryContext
@@ -11,24 +10,11 @@ from instep.control.queries.work import managed_page
 from instep.control.selection.reselected import decided
 from instep.operations.queries.work import GetStatus, ListConnections, ListStatus
 from instep.operations.spec import QueryWork
-from instep.sync.status import LoadStatus, statuses
+from instep.store.catalogs.connection_status import ConnectionStatus
+from instep.sync.status import statuses
 
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
-
-
-@dataclass(frozen=True)
-class ConnectionStatus(LoadStatus):
-    """How a connection stands."""
-
-    waiting_changes: int = 0
-    """Changes that wait for a person."""
-    reselected: tuple[Mapping[str, Any], ...] = ()
-    """Columns that were chosen otherwise since the last load."""
-    partial: tuple[Mapping[str, Any], ...] = ()
-    """Columns that have no values in older rows, and the command that brings them."""
-    log: Mapping[str, Any] | None = None
-    """The state of the source's log; null over a server, which opens no source."""
 
 
 class StatusList(QueryWork):

@@ -184,6 +184,8 @@ def _marks(annotation: Any) -> Iterator[Leads]:
 RunKind = Literal[
     "sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "repair", "maintain", "delete"
 ]
+EntryStatus = Literal["held", "replayed", "superseded", "discarded"]
+"""What became of a quarantined value."""
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 Answer = Literal["approved", "rejected", "ignored"]
 """What a person says to a change. An ignored one is rejected, and nobody is told of it again."""

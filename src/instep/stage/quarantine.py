@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from instep.operations.values import EntryStatus
 from instep.stage.conform import QuarantinedValue
 from instep.stage.files.names import file_name
 from instep.stage.files.place import NewFile, StorageFolder, children, clear_errors
@@ -140,7 +141,6 @@ def field_id(field: pa.Field) -> int:
     return int((field.metadata or {}).get(b"PARQUET:field_id", b"0"))
 
 
-Status = Literal["held", "replayed", "superseded", "discarded"]
 _SETTLED = "kept-"
 
 
@@ -163,7 +163,7 @@ class QuarantineEntry:
     chunk: int
     since: datetime
     at: datetime
-    status: Status = "held"
+    status: EntryStatus = "held"
     place: str = ""
 
     @property

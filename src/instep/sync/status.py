@@ -17,6 +17,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import pair_tables
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.clones import Copy
+from instep.store.catalogs.connection_status import LastMaintenance, LoadStatus, OldNameStatus, WaitingBackfill
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 from instep.suggest import did_you_mean
@@ -104,62 +105,6 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
         return "nobody has set one" if table.cursor is None else "set before"
     start = f", first read from {chosen.start}" if chosen.start else ""
     return f"set by {chosen.who} on {chosen.at:%Y-%m-%d}{start}"
-
-
-__all__ = ["TableStatus", "table_status"]
-
-
-@dataclass(frozen=True)
-class LastMaintenance:
-    """How a table was left by its last maintenance."""
-
-    at: datetime
-    table: str
-    files_before: int
-    files: int
-    bytes_before: int
-    bytes: int
-    snapshots: int
-
-
-@dataclass(frozen=True)
-class OldNameStatus:
-    """A name that a table or a column had before, and until when it is kept."""
-
-    table: str
-    name: str
-    column: str | None
-    view: str | None
-    until: datetime | None
-    trouble: str | None
-
-
-@dataclass(frozen=True)
-class WaitingBackfill(Backfill):
-    """A backfill that is not done yet."""
-
-    waits: str = ""
-    """What holds up one of a column."""
-
-
-@dataclass(frozen=True)
-class LoadStatus:
-    """How the loads of a connection stand."""
-
-    connection: str
-    last_run: Run | None
-    schema_version: int
-    schema_label: str
-    pauses: tuple[Pause, ...]
-    copies: tuple[Copy, ...]
-    """Clones that the destination retains."""
-    old_names: tuple[OldNameStatus, ...]
-    maintained: tuple[LastMaintenance, ...]
-    tables: tuple[TableRun, ...]
-    """How each table fared last."""
-    backfills: tuple[WaitingBackfill, ...]
-    quarantine: Mapping[str, int]
-    """How many entries each table holds."""
 
 
 def statuses(

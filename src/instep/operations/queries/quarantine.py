@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import LeadsTo, Length, Name, NameText, TableName
+from instep.operations.values import EntryStatus, LeadsTo, Length, Name, NameText, TableName
 
 
 @dataclass(frozen=True)
@@ -36,23 +37,61 @@ class MatchQuarantined(Query):
     """Texts by column, as they are held; null for NULL."""
 
 
+@dataclass(frozen=True)
+class QuarantineItem:
+    """A held value or row. Originals of hashed and excluded columns are not here."""
+
+    id: str
+    table: str
+    """What the table is called now."""
+    key: Any = field(repr=False)
+    column: str
+    """The column; empty for a whole row."""
+    original: Any = field(repr=False)
+    """A text; of a whole row, an object."""
+    reason: str
+    change: str
+    rule: str
+    run: str
+    since: datetime
+    at: datetime
+    status: EntryStatus
+    place: str
+
+
+@dataclass(frozen=True)
+class UnreadableFiles:
+    """Files of the quarantine that cannot be read."""
+
+    unreadable: tuple[str, ...]
+    """Table and file of each."""
+
+
+@dataclass(frozen=True)
+class QuarantineMatches:
+    """What is held of one row."""
+
+    ids: tuple[str, ...]
+    """The entries' ids."""
+
+
 SPECS = (
     QuerySpec(
         "list_quarantined",
         role="operator",
         route="GET /connections/{connection}/quarantine",
         query=ListQuarantined,
-        result="instep.sync.quarantine.listing:QuarantineItem",
+        result="instep.operations.queries.quarantine:QuarantineItem",
         work="instep.sync.quarantine.listing:QuarantineItems",
         paged=True,
-        beside="instep.sync.quarantine.listing:UnreadableFiles",
+        beside="instep.operations.queries.quarantine:UnreadableFiles",
     ),
     QuerySpec(
         "match_quarantined",
         role="approver",
         route="POST /connections/{connection}/quarantine/matches",
         query=MatchQuarantined,
-        result="instep.sync.quarantine.listing:QuarantineMatches",
+        result="instep.operations.queries.quarantine:QuarantineMatches",
         work="instep.sync.quarantine.listing:QuarantineLookup",
     ),
 )

@@ -149,7 +149,7 @@ SPECS = (
         role="viewer",
         route="GET /status",
         query=ListStatus,
-        result="instep.bootstrap.status:ConnectionStatus",
+        result="instep.store.catalogs.connection_status:ConnectionStatus",
         work="instep.bootstrap.status:StatusList",
         paged=True,
         page_size=50,
@@ -160,7 +160,7 @@ SPECS = (
         role="viewer",
         route="GET /connections/{connection}/status",
         query=GetStatus,
-        result="instep.bootstrap.status:ConnectionStatus",
+        result="instep.store.catalogs.connection_status:ConnectionStatus",
         work="instep.bootstrap.status:StatusLookup",
     ),
     QuerySpec(

@@ -4,61 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import datetime
+from dataclasses import fields
 from typing import Any
 
-from instep.operations.queries.quarantine import ListQuarantined, MatchQuarantined
+from instep.operations.queries.quarantine import (
+    ListQuarantined,
+    MatchQuarantined,
+    QuarantineItem,
+    QuarantineMatches,
+    UnreadableFiles,
+)
 from instep.operations.spec import QueryWork
-from instep.stage.quarantine import QuarantineEntry, Status
+from instep.stage.quarantine import QuarantineEntry
 from instep.sync.quarantine.quarantine import Holding, holdings, of_row
 
 
-@dataclass(frozen=True)
-class QuarantineItem:
-    """A held value or row. Originals of hashed and excluded columns are not here."""
-
-    id: str
-    table: str
-    """What the table is called now."""
-    key: Any = field(repr=False)
-    column: str
-    """The column; empty for a whole row."""
-    original: Any = field(repr=False)
-    """A text; of a whole row, an object."""
-    reason: str
-    change: str
-    rule: str
-    run: str
-    since: datetime
-    at: datetime
-    status: Status
-    place: str
-
-    @classmethod
-    def of(cls, table: str, entry: QuarantineEntry) -> QuarantineItem:
-        """Return an entry of this table as it is told."""
-        values = {one.name: getattr(entry, one.name) for one in fields(cls)}
-        original: Any = entry.original
-        if not entry.column and original is not None:
-            original = json.loads(original)
-        return cls(**{**values, "table": table, "key": json.loads(entry.key), "original": original})
-
-
-@dataclass(frozen=True)
-class UnreadableFiles:
-    """Files of the quarantine that cannot be read."""
-
-    unreadable: tuple[str, ...]
-    """Table and file of each."""
-
-
-@dataclass(frozen=True)
-class QuarantineMatches:
-    """What is held of one row."""
-
-    ids: tuple[str, ...]
-    """The entries' ids."""
+def item_of(table: str, entry: QuarantineEntry) -> QuarantineItem:
+    """Return an entry of this table for a reader; the original of a whole row is an object."""
+    values = {one.name: getattr(entry, one.name) for one in fields(QuarantineItem) if one.name != "table"}
+    original: Any = entry.original
+    if not entry.column and original is not None:
+        original = json.loads(original)
+    return QuarantineItem(**{**values, "table": table, "key": json.loads(entry.key), "original": original})
 
 
 class QuarantineItems(QueryWork):
@@ -89,7 +56,7 @@ class QuarantineItems(QueryWork):
     def _entries(self, context: Any, query: ListQuarantined) -> Iterator[QuarantineItem]:
         for one in self._holdings(context, query):
             entries = one.found.entries if query.all else one.pending
-            yield from (QuarantineItem.of(one.table.path, entry) for entry in entries)
+            yield from (item_of(one.table.path, entry) for entry in entries)
 
     def _holdings(self, context: Any, query: ListQuarantined) -> list[Holding]:
         """Read the destination once: items and what is beside them come from the same files."""

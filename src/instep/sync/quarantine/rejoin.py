@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from instep.destinations.base import RowLookup
+from instep.operations.values import EntryStatus
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import Binary, String
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.casts.cast import cast
 from instep.stage.conform import compact_json
 from instep.stage.field_metadata import limited
-from instep.stage.quarantine import QuarantineEntry, Status, field_id
+from instep.stage.quarantine import QuarantineEntry, field_id
 from instep.sync.context import SyncContext
 
 Texts = Mapping[str, str | None]
@@ -270,7 +271,7 @@ class _RejoinBatches:
             self.inserts.append(last)
             self.settle("replayed", [last])
 
-    def settle(self, status: Status, cells: Sequence[Cell | RefusedRow]) -> None:
+    def settle(self, status: EntryStatus, cells: Sequence[Cell | RefusedRow]) -> None:
         """What a person has let go stays so."""
         pending = (c.entry for c in cells if c.entry.status == "held")
         self.entries[status] += [replace(e, status=status) for e in pending]

@@ -20,7 +20,7 @@ from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
-    from instep.sync.quarantine.listing import QuarantineItem
+    from instep.operations.queries.quarantine import QuarantineItem
 
 Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
 quarantine = typer.Typer(

@@ -1,0 +1,79 @@
+"""What `status` says of a connection: its loads, its tables, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from instep.model import Pause, Run, TableRun
+from instep.store.catalogs.backfills import Backfill
+from instep.store.catalogs.clones import Copy
+
+
+@dataclass(frozen=True)
+class LastMaintenance:
+    """How a table was left by its last maintenance."""
+
+    at: datetime
+    table: str
+    files_before: int
+    files: int
+    bytes_before: int
+    bytes: int
+    snapshots: int
+
+
+@dataclass(frozen=True)
+class OldNameStatus:
+    """A name that a table or a column had before, and until when it is kept."""
+
+    table: str
+    name: str
+    column: str | None
+    view: str | None
+    until: datetime | None
+    trouble: str | None
+
+
+@dataclass(frozen=True)
+class WaitingBackfill(Backfill):
+    """A backfill that is not done yet."""
+
+    waits: str = ""
+    """What holds up one of a column."""
+
+
+@dataclass(frozen=True)
+class LoadStatus:
+    """How the loads of a connection stand."""
+
+    connection: str
+    last_run: Run | None
+    schema_version: int
+    schema_label: str
+    pauses: tuple[Pause, ...]
+    copies: tuple[Copy, ...]
+    """Clones that the destination retains."""
+    old_names: tuple[OldNameStatus, ...]
+    maintained: tuple[LastMaintenance, ...]
+    tables: tuple[TableRun, ...]
+    """How each table fared last."""
+    backfills: tuple[WaitingBackfill, ...]
+    quarantine: Mapping[str, int]
+    """How many entries each table holds."""
+
+
+@dataclass(frozen=True)
+class ConnectionStatus(LoadStatus):
+    """How a connection stands."""
+
+    waiting_changes: int = 0
+    """Changes that wait for a person."""
+    reselected: tuple[Mapping[str, Any], ...] = ()
+    """Columns that were chosen otherwise since the last load."""
+    partial: tuple[Mapping[str, Any], ...] = ()
+    """Columns that have no values in older rows, and the command that brings them."""
+    log: Mapping[str, Any] | None = None
+    """The state of the source's log; null over a server, which opens no source."""
