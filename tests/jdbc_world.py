@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from instep.project.sections.jdbc import JdbcJar
+from instep.sources.jdbc.config import jar_file
 
 PGJDBC = JdbcJar(
     maven="org.postgresql:postgresql:42.7.12",
@@ -22,7 +23,7 @@ def session() -> Any:
 
     os.environ.setdefault("INSTEP_ARCHIVE", "off")
     _end()
-    return start(SparkSettings(master="local[2]", driver_memory="1g", drivers=(PGJDBC.file(),)))
+    return start(SparkSettings(master="local[2]", driver_memory="1g", drivers=(jar_file(PGJDBC),)))
 
 
 @cache

@@ -245,7 +245,7 @@ def test_a_type_that_another_shard_widens_while_files_are_written(tmp_path: Path
     for to, wanted in ((eu, narrow), (us, narrow)):
         create(to, wanted, Commit("r1", 1))
     early = [stage(eu, REF_OF, [{SHARD: "eu", "id": n, "n": n}]) for n in range(2)]
-    us.execute(
+    us.schema.execute(
         REF_OF, [step(REF_OF, ColumnWidened(REF_OF, narrow.by_name["n"], wide.by_name["n"]))], wide, Commit("r2", 2)
     )
     eu.write.append(REF_OF, early[:1], Commit("r3", 3))
@@ -264,7 +264,7 @@ def test_what_others_commit_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytes
     eu, us = (part(str(tmp_path / "lake"), name) for name in ("eu", "us"))
     for to in (eu, us):
         create(to, table(ID, column("v", "string")), Commit("r1", 1))
-        to.write.append(REF_OF, [stage(to, REF_OF, [{SHARD: to.shard, "id": 1, "v": "old"}])], Commit("r2", 2))
+        to.write.append(REF_OF, [stage(to, REF_OF, [{SHARD: to.shard.name, "id": 1, "v": "old"}])], Commit("r2", 2))
     found = list[int]()
 
     def find_upsert(*args: Any) -> Any:
