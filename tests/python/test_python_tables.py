@@ -233,5 +233,5 @@ def test_the_first_rows_of_a_table(connection: instep.Connection) -> None:
     assert {row[:2] for row in table.preview().rows} == {(1, "Ann"), (2, "Bo <b>")}
     assert len(table.preview().to_pandas()) == 2
     assert "Bo &lt;b&gt;" in table.preview()._repr_html_()
-    with pytest.raises(ValueError, match="a number of rows up to 100"):
+    with pytest.raises(InstepError, match="preview is 101, not 0 to 100"):
         table.preview(101)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
@@ -43,6 +44,16 @@ class Told:
         pass
 
 
+class LateStart(Told):
+    """A start that takes until the sync waits for it."""
+
+    def __call__(self) -> Any:
+        end = time.monotonic() + 300
+        while "starting Spark" not in self.steps and time.monotonic() < end:
+            time.sleep(0.01)
+        return super().__call__()
+
+
 def run(world: World, told: Told, engine: Engine) -> EngineUse:
     """Sync; return what has read the rows, which the run has on record."""
     report = sync(world.context, progress=told, engine=engine)
@@ -66,7 +77,7 @@ def merging_on_spark(make_world: MakeWorld) -> World:
 def test_spark_reads_whatever_the_size(make_world: MakeWorld, session: Callable[[], Any]) -> None:
     world = make_world("sqlite")
     world.run(*SETUP)
-    told = Told(session)
+    told = LateStart(session)
     assert run(world, told, OnSpark(told, "local[2]")) == EngineUse("spark", "local[2]")
     assert told.starts == 1
     assert told.steps.index("starting Spark") < told.steps.index("reading rows")

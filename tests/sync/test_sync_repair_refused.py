@@ -44,7 +44,7 @@ def _want_whole(world: World) -> None:
 CASES = {
     "no key": Refused("it has no key", "instep backfill", table=TABLE.replace("PRIMARY KEY", "NOT NULL")),
     "history": Refused("it keeps its history", "instep backfill", TableSettings(history=True)),
-    "append": Refused("it is append-only", "instep backfill", TableSettings(mode="append", cursor="at")),
+    "append": Refused("it is only appended to", "instep backfill", TableSettings(mode="append", cursor="at")),
     "paused": Refused("it is paused: looked at", "instep resume shop", act=_pause_table),
     "a schema change that the next sync applies": Refused(
         "its schema has changed", "instep sync", then=("ALTER TABLE t ADD COLUMN more int",)

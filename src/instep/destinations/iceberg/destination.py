@@ -1,8 +1,6 @@
 """The Iceberg destination: a lake of format-2 tables that Spark, DuckDB and pyiceberg read.
 
 pyiceberg is imported where a table is written or read, not to inspect.
-
-`destination test` of a lake.
 """
 
 from __future__ import annotations
@@ -11,18 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from instep.destinations.base import Commit, LoadState, Ref, TableSize, UndropReport
-from instep.destinations.connection_test import COMMIT, checks_of, scratch
-from instep.destinations.iceberg.commit.shard_table import part_of
-from instep.destinations.iceberg.evolve.ddl import execute
+from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve.views import IcebergViews, in_step
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake, LakeFacet
-from instep.destinations.iceberg.metadata.files import arrow_schema
 from instep.destinations.iceberg.metadata.layout import guards, layout_of, property_fault
 from instep.destinations.iceberg.metadata.partition import fault
 from instep.destinations.iceberg.metadata.records import (
@@ -37,7 +29,6 @@ from instep.destinations.iceberg.metadata.records import (
     table_size,
 )
 from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of
-from instep.destinations.iceberg.write.load import IcebergLoads, load_ours
 from instep.destinations.shared import ShardStatus, SharedTable, is_shared, shard_column
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
@@ -48,13 +39,13 @@ from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.plan import Step
 from instep.stage.files.place import StorageFolder
-from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
     from instep.destinations.iceberg.maintain.maintain import IcebergMaintenance
     from instep.destinations.iceberg.maintain.restore import IcebergClones, IcebergSavepoints
     from instep.destinations.iceberg.rows import IcebergWrite
 
+__all__ = ["CAPABILITIES", "IcebergConfig", "IcebergDestination"]
 
 CAPABILITIES = Capabilities(
     name="iceberg",
@@ -129,6 +120,7 @@ class IcebergSchema(LakeFacet):
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         """Carry out all steps of one table; its views follow."""
+
         from instep.destinations.iceberg.evolve.ddl import execute
 
         with in_step(self.lake, ref, steps, after, commit.fence):
@@ -195,6 +187,8 @@ class IcebergLifecycle(LakeFacet):
 
     def test(self) -> list[Check]:
         """Try a scratch table."""
+
+        from instep.destinations.iceberg.check import check_lake
 
         return check_lake(self.lake)
 
@@ -294,35 +288,3 @@ class IcebergDestination:
         from instep.destinations.iceberg.maintain.maintain import IcebergMaintenance
 
         return IcebergMaintenance(self.lake)
-
-
-def check_lake(lake: Lake) -> list[Check]:
-    """One line for each thing a lake must allow, until the first that fails."""
-    on = scratch(lake.staging)
-    hint = "the warehouse must allow writing and deleting files"
-    grants = "the catalog's user needs to create, alter and drop tables"
-    attempts = [
-        ("open the catalog", "see the catalog's settings", lambda: lake.catalog.list_namespaces()),
-        ("create a table", grants, lambda: execute(lake, on.ref, [on.added], on.table, COMMIT)),
-        ("write a file", hint, lambda: IcebergLoads(lake).append(on.ref, [_scratch_file(lake, on.ref)], COMMIT)),
-        ("alter the table", grants, lambda: execute(lake, on.ref, [on.widened], on.wider, COMMIT)),
-        ("read it back", hint, lambda: load_ours(lake, on.ref)[0].scan().to_arrow()),
-        ("drop the table", grants, lambda: lake.drop_table(on.ref)),
-    ]
-    return checks_of(attempts, Exception, lake.redacted)
-
-
-def _scratch_file(lake: Lake, ref: Ref) -> StagedFile:
-    table, _ = load_ours(lake, ref)
-    schema, path, footers = arrow_schema(table.schema()), f"{table.location()}/data/scratch.parquet", list[Any]()
-    with (
-        table.io.new_output(path).create(overwrite=True) as stream,
-        pq.ParquetWriter(stream, schema, metadata_collector=footers) as writer,
-    ):
-        writer.write_table(pa.table({"id": pa.array([1], pa.int64())}, schema=schema))
-    sink = pa.BufferOutputStream()
-    footers[0].write_metadata_file(sink)
-    return StagedFile("test", 0, path, 1, len(table.io.new_input(path)), bytes(sink.getvalue()))
-
-
-__all__ = ["CAPABILITIES", "IcebergConfig", "IcebergDestination"]

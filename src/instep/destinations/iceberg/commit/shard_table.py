@@ -1,14 +1,10 @@
-"""An Iceberg table as one shard has it: its files, its records, its fence. Its commits touch nothing of the others.
-
-The lake as one shard has it: shared tables with what is recorded of the shard, and no other tables.
-"""
+"""An Iceberg table as one shard has it: its files, its records, its fence. Its commits touch nothing of the others."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
@@ -19,9 +15,7 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, TableUpdate
 
-from instep.destinations.base import Ref
 from instep.destinations.iceberg.commit.snapshots import Replaced
-from instep.destinations.iceberg.metadata.catalog import Lake, Metadata
 from instep.destinations.iceberg.metadata.files import iceberg_schema
 from instep.destinations.iceberg.metadata.partition import check_apart
 from instep.destinations.iceberg.metadata.records import current_fields, load_is_gone, read_table
@@ -32,14 +26,13 @@ from instep.destinations.iceberg.metadata.shards import (
     as_shard,
     grown,
     own_name,
-    projected,
     totals,
 )
-from instep.destinations.shared import TRIES, shard_column, wait
+from instep.destinations.shared import TRIES, wait
 from instep.errors import Conflict, DestinationError, Fenced
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
+    pass
 
 
 T = TypeVar("T")
@@ -227,47 +220,3 @@ def staged_schema(table: Table) -> Schema | None:
 def planned(table: Table) -> Sequence[FileScanTask]:
     """Return the files of the table, or of the shard that it is seen by."""
     return table.tasks() if isinstance(table, ShardTable) else list(table.scan().plan_files())
-
-
-@dataclass(frozen=True)
-class PartLake(Lake):
-    """`whole` is opened for both; `shard` is the only one that is seen."""
-
-    whole: Lake | None = None
-    shard: str = ""
-
-    @property
-    def _base(self) -> Lake:
-        assert self.whole is not None, "made by `part_of`"
-        return self.whole
-
-    @property
-    def within(self) -> Within:
-        return shard_column(self.config.prefix), self.shard
-
-    @property
-    def name(self) -> str:
-        return self._base.name
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._base.catalog
-
-    def exists(self) -> bool:
-        return self._base.exists()
-
-    def load(self, ref: Ref) -> Table | None:
-        """Load a table; None if the shard does not have it."""
-
-        table = self._base.load(ref)
-        if table is None or projected({"properties": table.properties}, self.within) is None:
-            return None
-        return ShardTable(table, self.within)
-
-    def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
-        found = {ref: projected(one, self.within) for ref, one in self._base.metadata(refs).items()}
-        return {ref: one for ref, one in found.items() if one is not None}
-
-
-def part_of(lake: Lake, shard: str) -> PartLake:
-    return PartLake(lake.config, whole=lake, shard=shard)

@@ -16,7 +16,8 @@ from pyiceberg.table.metadata import TableMetadata
 from instep.destinations.base import Commit, LoadOutcome, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.fence import check_fence, claim_updates, claimed_fence
-from instep.destinations.iceberg.commit.shard_table import PartLake, own_data, staged_schema
+from instep.destinations.iceberg.commit.shard_lake import PartLake
+from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
 from instep.destinations.iceberg.evolve.ddl import swap_in
 from instep.destinations.iceberg.evolve.views import in_step
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
