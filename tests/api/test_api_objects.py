@@ -17,6 +17,7 @@ from instep.operations.values import ObjectKind
 from instep.project import documents
 from instep.project.sections.tables import TableKeys
 from instep.schema.selection.selection import Pattern
+from instep.server.writes import as_json
 
 PASSWORD = "canary-7c41d9"
 SOURCE = {"type": "postgres", "host": "db.example.org", "database": "shop", "user": "u", "password": PASSWORD}
@@ -41,6 +42,22 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def put(api: Api, path: str, spec: dict[str, Any], **more: Any) -> Any:
     return api.call("PUT", path, body={"spec": spec}, **more)
+
+
+def test_names_that_begin_as_those_of_a_library_stay_in_documents(api: Api) -> None:
+    """FastAPI leaves keys out that begin with `_sa`, unless it is told otherwise."""
+    put(api, "/sources/db2", {"type": "sqlite", "path": "shop.db"})
+    put(api, "/destinations/lake2", {"type": "duckdb", "path": "lake.duckdb"})
+    spec = {"source": "db2", "destination": "lake2", "tables": {"_sales.orders": {"mode": "append"}}}
+    made = api.call("POST", "/connections", body={"name": "mine", "spec": spec})
+    assert made.status_code in (200, 201), made.text
+    before = api.call("GET", "/connections/mine/settings")
+    assert before.json()["spec"]["tables"] == spec["tables"]
+    spec["tables"] = {"_sales.orders": {"mode": "full_refresh"}}
+    assert put(api, "/connections/mine/settings", spec).status_code == 200
+    after = api.call("GET", "/connections/mine/settings")
+    assert after.headers["etag"] != before.headers["etag"]
+    assert as_json({"_sa_id": {"_sales": 1}}) == {"_sa_id": {"_sales": 1}}
 
 
 @pytest.mark.parametrize("plural", SPECS)

@@ -126,6 +126,10 @@ def test_cases_as_expected(shop: Shop) -> None:
     assert (found["cases"], found["failed"], [r["passed"] for r in found["results"]]) == (2, 0, [True, True])
 
 
+def test_more_cases_than_one_request_may_have(shop: Shop) -> None:
+    assert shop.ok("policy", "test", file(shop, CASES * 501)).out == "1002 case(s), all as expected\n"
+
+
 def test_a_case_that_fails_is_told_with_what_was_decided(shop: Shop) -> None:
     cases = file(shop, CASES.replace("expect: apply", "expect: review, backfill: table"))
     said = shop.run("policy", "test", cases)

@@ -227,7 +227,7 @@ def test_what_is_done_at_once_has_bounds_at_the_project_too(make: Callable[[], o
 
 OUT_OF_BOUNDS: list[tuple[type[Options], dict[str, Any], str]] = [
     (SyncRequest, {"tables": ("",)}, "tables has 0 characters, not 1 to 200"),
-    (SyncRequest, {"tables": ("a.b",) * 101}, "tables has 101 entries, not 0 to 100"),
+    (SyncRequest, {"tables": ("a.b",) * 10_001}, "tables has 10,001 entries, not 0 to 10,000"),
     (SyncRequest, {"why": "x" * 1001}, "why has 1,001 characters, not 0 to 1,000"),
     (RestoreRequest, {"table": "a.b", "snapshot": "x"}, "snapshot does not match"),
     (SetKeyRequest, {"table": "a.b", "key": ("id",), "way": "swap"}, "way is 'swap', not one of rekey, rebuild, clear"),
@@ -238,6 +238,12 @@ OUT_OF_BOUNDS: list[tuple[type[Options], dict[str, Any], str]] = [
     (MatchQuarantined, {"connection": "c", "table": "a.b", "key": {}}, "key has 0 entries, not 1 to 100"),
     (MatchQuarantined, {"connection": "c", "table": "a.b", "key": {"id": "x" * 10_001}}, "key has 10,001 characters"),
 ]
+
+
+def test_what_only_the_server_itself_asks_for_has_room_for_it() -> None:
+    """Columns to drop through the compatible API: as many as the tables have, with names of any length."""
+    paths = tuple(f"shop.{'t' * 128}.{'c' * 128}{n}" for n in range(500))
+    assert SyncRequest(drop_columns=paths).drop_columns == paths
 
 
 def test_the_last_bounds_of_a_type_count() -> None:

@@ -1,9 +1,5 @@
-"""A person's answers to changes, at either backend: all of them are given, or none.
-
-Quarantined entries are discarded, and every trace of a row erased, at either backend.
-
-The impact of changes on the models that read the tables, at either backend.
-"""
+"""What both backends offer beside operations: answers to changes (all or none), discarding and erasing, and the impact
+on models."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from instep.errors import Conflict
 from instep.operations.decide.impact import ImpactRequest
 from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest
+from instep.operations.queries.decisions import RunPolicyCases
 from instep.operations.queries.quarantine import MatchQuarantined
 from instep.operations.registry import immediate_for, work_of
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1_000
-"""Changes of one request, which are answered with all of their columns."""
+"""Changes of one request, which are answered with all of their columns, and sample changes of one query."""
 
 
 def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
@@ -46,6 +43,12 @@ def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> 
     """Leave these open changes alone until then; return them. Raises Conflict if one of them is not open."""
     requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in found]
     return [done.change for done in backend.operations.perform_all(requests)]
+
+
+def run_cases(backend: Backend, connection: str, cases: Sequence[dict[str, Any]]) -> list[Any]:
+    """Decide sample changes of a connection; return what became of each, in their order."""
+    parts = [tuple(cases[at : at + _AT_ONCE]) for at in range(0, len(cases), _AT_ONCE)]
+    return [one for part in parts for one in backend.query(RunPolicyCases(connection, part)).results]
 
 
 def raise_refused(requests: Sequence[ImmediateRequest], results: Sequence[Any]) -> None:

@@ -109,7 +109,8 @@ class LocalOperations:
         spec, engine = spec_for(request), None
         if spec.starts_engine:
             engine = self.app.engine(connection)
-            engine.begin()
+            if not any(one.table is None for one in self.app.store.pauses.active(connection)):
+                engine.begin()
         work: JobWork = work_of(spec)()
         work.app, work.at_project = self.app, True
         if not work.moves_rows:
@@ -214,13 +215,16 @@ class LocalBackend:
 
     def items(self, query: Query, limit: int | None = None) -> list[Any]:
         """Return the items of the list that a query asks for, at most `limit`."""
-        return list(work_of(query_for(query))().items(self._seen, query, None, _ALL if limit is None else limit))
+        return self._items(work_of(query_for(query))(), query, limit)
 
     def listing(self, query: Query, limit: int | None = None) -> Listing:
         """Return at most `limit` items of a list, and the record of what it has beside them."""
         work: QueryWork = work_of(query_for(query))()
+        return Listing(self._items(work, query, limit), work.beside(self._seen, query))
+
+    def _items(self, work: QueryWork, query: Query, limit: int | None) -> list[Any]:
         found = work.items(self._seen, query, None, _ALL if limit is None else limit)
-        return Listing(list(found), work.beside(self._seen, query))
+        return list(work.shown(self._seen, found))
 
     def detect_group(self, group: ConnectionGroup) -> Mapping[str, str]:
         """Detect changes of all connections of a group in this process."""

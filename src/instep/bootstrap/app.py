@@ -1,7 +1,5 @@
-"""An open project: its store, the sources and destinations of its connections, what a run of one needs.
-
-The logs that the sources of a project keep for its connections in change data capture.
-"""
+"""An open project: its store, its sources and destinations, what a run of a connection needs, and the logs kept for
+CDC."""
 
 from __future__ import annotations
 

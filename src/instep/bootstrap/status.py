@@ -22,17 +22,18 @@ class StatusList(QueryWork):
 
     place_types = (str,)
 
-    def items(
-        self, context: QueryContext, query: ListStatus, after: Sequence[Any] | None, limit: int
-    ) -> Sequence[ConnectionStatus]:
-        """Return statuses by the connections' names."""
-        names = _names(context, after, limit)
-        parts = [names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE)]
+    def items(self, context: QueryContext, query: ListStatus, after: Sequence[Any] | None, limit: int) -> Sequence[str]:
+        """Return the connections' names."""
+        return _names(context, after, limit)
+
+    def shown(self, context: QueryContext, items: Sequence[str]) -> Sequence[ConnectionStatus]:
+        """Return the status of each."""
+        parts = [items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE)]
         return [one for part in parts for one in connection_statuses(context, part)]
 
-    def place(self, item: ConnectionStatus) -> Sequence[Any]:
+    def place(self, item: str) -> Sequence[Any]:
         """Return the connection's name."""
-        return (item.connection,)
+        return (item,)
 
 
 class StatusLookup(QueryWork):

@@ -1,7 +1,4 @@
-"""Arguments and options that several commands share: one name and one text for the same thing.
-
-The form of `--help`: commands in groups, in the order in which a user needs them, and an example for each.
-"""
+"""Arguments and options that several commands share, and the form of `--help`."""
 
 from __future__ import annotations
 

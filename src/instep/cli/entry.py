@@ -93,6 +93,8 @@ def _is_wanted(arguments: list[str], project: Path) -> bool:
     """Return whether an engine is started where there is none: it was asked for, or a person is likely to go on."""
     if _is_requested():
         return _command(arguments) in _STARTS
+    if {"--cancel", "--dry-run"} & set(arguments):
+        return False
     return _command(arguments) in _ON_SPARK and _is_a_person() and _reads_by_spark(project)
 
 
@@ -110,7 +112,7 @@ def _is_a_person() -> bool:
 
 def _reads_by_spark(project: Path) -> bool:
     """Return whether the engine of the project is Spark, as far as its files tell without being loaded."""
-    engine = _line(project / PROJECT_FILE, r"engine:") or os.environ.get("INSTEP_ENGINE", "")
+    engine = _line(project / PROJECT_FILE, r"['\"]?engine['\"]?:") or os.environ.get("INSTEP_ENGINE", "")
     engine = engine or _line(project / ".env", r"(?:export\s+)?INSTEP_ENGINE=")
     return engine in ("", "spark")
 

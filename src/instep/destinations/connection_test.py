@@ -1,7 +1,5 @@
-"""What `destination test` is made of: a scratch table is created, written, altered and dropped; what fails is named.
-
-Check that files and folders of this machine may be written, before anything is begun.
-"""
+"""Tests of a destination: a scratch table is created, written, altered and dropped; local folders are checked for
+writing."""
 
 from __future__ import annotations
 

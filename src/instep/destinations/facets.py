@@ -195,7 +195,7 @@ class WriteFacet(Protocol):
         go_on: Callable[[], bool],
     ) -> Filled:
         """Rows with NULL in a column get its value; a value that is there is never replaced. In several commits:
-        `told` hears rows and bytes written so far, `go_on` is asked after each that
+        `on_progress` hears rows and bytes written so far, `go_on` is asked after each that
         changed something. Without a session it is done in this process. Cursor and accepted fingerprint stay."""
         ...
 

@@ -230,6 +230,10 @@ class QueryWork:
         """Return at most `limit` items of a list, from behind the place `after` on."""
         raise NotImplementedError
 
+    def shown(self, context: Any, items: Sequence[Any]) -> Sequence[Any]:
+        """Return what a page shows of its items: for lists whose items are dear, and one more is read than is shown."""
+        return items
+
     def place(self, item: Any) -> Sequence[Any]:
         """Return where an item stands in the list: behind it the next page begins."""
         raise NotImplementedError

@@ -94,7 +94,7 @@ TableName = Name
 """An accepted table as `schema.table`."""
 NameText = Annotated[str, Length(0, 1000), LeadsTo("name")]
 """A name, the beginning of an id, or a pattern; "" for none."""
-NameList = Annotated[tuple[Name, ...], Length(0, 100), LeadsTo("name")]
+NameList = Annotated[tuple[Name, ...], Length(0, 10_000), LeadsTo("name")]
 """Some names or ids."""
 SettingText = Annotated[str, Length(0, 1000), LeadsTo("setting")]
 """A short text; "" for none."""
@@ -109,7 +109,7 @@ Consent = Annotated[bool, LeadsTo("consent")]
 Snapshot = Annotated[str, TextPattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
 """The id of a snapshot: a text, because its number is larger than some readers of JSON can hold."""
 _PLAIN = (bool, int, float, datetime)
-_TAKEN_FOR: dict[Any, Any] = {str: str, int: int, float: (int, float), tuple: (tuple, list)}
+_TAKEN_FOR: dict[Any, Any] = {str: str, int: int, float: (int, float), tuple: (tuple, list), dict: Mapping}
 """Types of fields with bounds, and those whose values are taken for them."""
 
 

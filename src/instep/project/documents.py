@@ -54,11 +54,19 @@ MOST_VALUES, MOST_SECRETS, MOST_PROBLEMS = 20_000, 100, 100
 """What a document may hold at most, and how much of what is wrong with it is told."""
 
 
-class InvalidObject(ProjectError):
+class InvalidDocument(ProjectError):
+    """A document is not as it must be. `problems` are (place, text); `below` is where it stands in a request."""
+
+    problems: tuple[tuple[Path, str], ...] = ()
+    below = ""
+
+
+class InvalidObject(InvalidDocument):
     """A document is not as its section must be. `problems` are (place, text), the first MOST_TOLD of them."""
 
     def __init__(self, kind: ObjectKind, name: str, problems: Sequence[tuple[Path, str]], untold: int = 0) -> None:
         more = [((), f"has {untold} more problems")] if untold > 0 else []
+        self.below = "/spec"
         self.problems = tuple(dict.fromkeys([*problems[:MOST_PROBLEMS], *more]))
         lines = [
             f"{kind} {name}: {dotted(path) if path else 'the document'}: {message}" for path, message in self.problems

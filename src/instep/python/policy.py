@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
-from instep.operations.queries.decisions import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
+from instep.operations.queries.decisions import ExplainDecision, GetPolicy, SimulatePolicy
 from instep.python.results import Document, grid
 
 if TYPE_CHECKING:
@@ -124,11 +124,11 @@ class Policy:
         and as needed `column`, `from`, `to`, `tags`, `effect`, `rule` and modifiers. The answer depends on the project
         file and the cases alone. Raises ProjectError if a case is wrong.
         """
+        from instep.backends.calls import run_cases
         from instep.project.files.policy_files import read_cases, refuse_wrong
 
         located = read_cases(Path(cases)) if isinstance(cases, str | Path) else _numbered(cases)
-        request = RunPolicyCases(self._connection, tuple(one.case.document() for one in located))
-        found = self._backend.query(request).results
+        found = run_cases(self._backend, self._connection, [one.case.document() for one in located])
         if isinstance(cases, str | Path):
             refuse_wrong(located, [one.get("problem", "") for one in found])
         elif wrong := [f"case {n}: {one['problem']}" for n, one in enumerate(found, 1) if one.get("problem")]:

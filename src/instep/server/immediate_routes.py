@@ -134,7 +134,8 @@ def _add(routes: APIRouter, spec: ImmediateSpec) -> None:
     made.__name__, made.__doc__ = spec.name, spec.request.__doc__
     method, _, path = spec.route.partition(" ")
     response = _response_model(spec)
-    text = f"The job existed before this request. {REHEARSED}" if spec.fresh else REHEARSED
+    before = "The object was changed." if spec.fresh == "created" else "The job existed before this request."
+    text = f"{before} {REHEARSED}" if spec.fresh else REHEARSED
     more: Any = {200: {"model": response, "description": text}} if spec.status != 200 else {}
     routes.add_api_route(
         path, made, methods=[method], status_code=spec.status, response_model=response, responses=more, name=spec.name

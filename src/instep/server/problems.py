@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from instep import errors
-from instep.project.documents import MOST_PROBLEMS, InvalidObject, pointer
+from instep.project.documents import MOST_PROBLEMS, InvalidDocument, pointer
 from instep.suggest import did_you_mean
 
 MEDIA_TYPE = "application/problem+json"
@@ -85,14 +85,14 @@ def unknown(what: str, name: str) -> ApiProblem:
 def of_error(error: errors.InstepError) -> ApiProblem:
     """Return what one of our errors is to a client."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
-    more = {"errors": list(_places(error))} if isinstance(error, InvalidObject) else {}
+    more = {"errors": list(_places(error))} if isinstance(error, InvalidDocument) else {}
     return ApiProblem(status, code, error.message, error.hint, more=more)
 
 
-def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
+def _places(error: InvalidDocument) -> Iterator[dict[str, str]]:
     """Where an object's document is wrong, as JSON pointers into the request."""
     for path, message in error.problems:
-        yield {"at": f"/spec{pointer(path)}", "message": message}
+        yield {"at": f"{error.below}{pointer(path)}", "message": message}
 
 
 def of_status(error: HTTPException, hint: str = "") -> ApiProblem:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, cast, get_type_hints
 
 from fastapi import APIRouter, Path
 from fastapi import Query as InQuery
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, create_model
 from starlette.requests import Request as HttpRequest
@@ -23,7 +22,7 @@ from instep.server.context import Caller, ServerContext
 from instep.server.models import Page, QueryParameters
 from instep.server.paging import PageParameters, page_parameters, paged, place
 from instep.server.requests import Requested, parameters_model, record_of, request_model, texts_of
-from instep.server.writes import tagged
+from instep.server.writes import as_json, tagged
 
 
 def context_of(server: ServerContext, caller: Caller) -> QueryContext:
@@ -40,7 +39,7 @@ def context_of(server: ServerContext, caller: Caller) -> QueryContext:
 
 def read_document(server: ServerContext, caller: Caller, query: Query) -> dict[str, Any]:
     """Return the one answer of a query as it is read, and as its ETag goes by."""
-    found: dict[str, Any] = jsonable_encoder(work_of(query_for(query))().find(context_of(server, caller), query))
+    found: dict[str, Any] = as_json(work_of(query_for(query))().find(context_of(server, caller), query))
     return found
 
 
@@ -65,16 +64,17 @@ def _add(routes: APIRouter, spec: QuerySpec) -> None:
         work: QueryWork = work_of(spec)()
         context = context_of(the, who)
         if body is not None:
-            answer = jsonable_encoder(work.find(context, query))
+            answer = as_json(work.find(context, query))
             return JSONResponse(answer, headers=dict(request.state.limit_headers))
         if not spec.paged:
-            return tagged(request, jsonable_encoder(work.find(context, query)))
+            return tagged(request, as_json(work.find(context, query)))
         page = given["parameters"]
         found = work.items(context, query, place(page.cursor, *work.place_types), page.limit + 1)
         answer = paged(found, page.limit, work.place, lambda one: one)
+        answer["items"] = list(work.shown(context, answer["items"]))
         if spec.beside:
             answer |= vars(work.beside(context, query))
-        return JSONResponse(jsonable_encoder(answer), headers=dict(request.state.limit_headers))
+        return JSONResponse(as_json(answer), headers=dict(request.state.limit_headers))
 
     own = [
         Parameter(one, Parameter.KEYWORD_ONLY, annotation=Annotated[types[one], Path(description=texts[one])])

@@ -20,6 +20,13 @@ from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.store.server.audit import StoredAnswer
 from instep.store.store import Store
 
+
+def as_json(found: Any) -> Any:
+    """Return a value as JSON has it. Keys stay whatever their names are: by itself FastAPI leaves out those that begin
+    with `_sa`, which may be columns."""
+    return jsonable_encoder(found, sqlalchemy_safe=False)
+
+
 Token = Annotated[
     str | None,
     Header(
@@ -113,14 +120,14 @@ class Write:
         return given
 
     def _write_down(self, action: str, target: str, answer: WriteAnswer) -> None:
-        self.store.audit.add(self.caller.who, action, target, jsonable_encoder(answer.detail))
+        self.store.audit.add(self.caller.who, action, target, as_json(answer.detail))
         if self.token is not None:
-            body = jsonable_encoder(answer.body if answer.replay_body is None else answer.replay_body)
+            body = as_json(answer.body if answer.replay_body is None else answer.replay_body)
             self.store.idempotency.keep(self.caller.key.id, self.token, self.request, answer.status, body)
 
     def _response(self, body: Mapping[str, Any], status: int, more: Mapping[str, str] | None = None) -> Response:
         media = MEDIA_TYPE if status >= 400 else None
-        return JSONResponse(jsonable_encoder(body), status, {**self.headers, **(more or {})}, media)
+        return JSONResponse(as_json(body), status, {**self.headers, **(more or {})}, media)
 
 
 async def write(
@@ -161,7 +168,7 @@ Matched = Annotated[Write, Depends(matched)]
 
 def etag(document: Mapping[str, Any]) -> str:
     """Return a strong tag of a JSON-ready document."""
-    text = json.dumps(jsonable_encoder(document), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(as_json(document), sort_keys=True, separators=(",", ":"))
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
@@ -171,4 +178,4 @@ def tagged(request: Request, document: Mapping[str, Any]) -> Response:
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known:
         return Response(status_code=304, headers={"ETag": tag, **headers})
-    return JSONResponse(jsonable_encoder(document), headers={"ETag": tag, **headers})
+    return JSONResponse(as_json(document), headers={"ETag": tag, **headers})

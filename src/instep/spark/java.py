@@ -21,7 +21,7 @@ from instep.temporary import Temporary
 MINIMUM = 17
 INSTALL = (
     f"install Java {MINIMUM} or newer (Debian: apt-get install openjdk-17-jre-headless), "
-    "or set JAVA_HOME to one that is there"
+    "or set JAVA_HOME to one that is there, or `engine: local` in instep.yml (INSTEP_ENGINE=local), which needs none"
 )
 _OPENED = [
     "java.lang",

@@ -335,7 +335,7 @@ def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
             hint="pip install 'instep[connect]'",
         ) from error
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised as well
-    where = remote.partition("/;")[0]  # what follows may be a token
+    where = remote.partition(";")[0].rstrip("/")  # what follows may be a token
     _reach(where)
     try:
         session: Any = ConnectSession.builder.remote(remote).getOrCreate()

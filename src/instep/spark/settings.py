@@ -36,4 +36,4 @@ class SparkSettings:
     @property
     def where(self) -> str:
         """Return the master, or the Connect server without what may be a token."""
-        return self.remote.partition("/;")[0] if self.remote else self.master
+        return self.remote.partition(";")[0].rstrip("/") if self.remote else self.master

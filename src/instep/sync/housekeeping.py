@@ -1,7 +1,4 @@
-"""What the first sync of a day does beside its tables.
-
-Removes what runs staged and no table refers to.
-"""
+"""What a sync does beside its tables: daily tidying, and removal of staged files that no table refers to."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Creating, rotating and revoking API keys, in the store alone.
-
-Testing and opening channels, and trying deliveries again.
-
-A message to see whether a channel works.
-"""
+"""API keys and channels: keys are created, rotated and revoked, channels tested and opened, deliveries tried again."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Cancelling and retrying jobs of the queue, in the store alone.
-
-Cancelling the backfills of a table, in the store alone.
-
-Pausing and resuming, in the store alone.
-
-Enabling scheduled detection again and changing its options, in the store alone.
-"""
+"""What is done to waiting work in the store alone: jobs, backfills, pauses and scheduled detection."""
 
 from __future__ import annotations
 

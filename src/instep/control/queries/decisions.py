@@ -1,9 +1,4 @@
-"""Answers about changes, from the store alone.
-
-Answers about a connection's policy and selection, from the project and the store alone.
-
-Answers about rollouts, from the store alone.
-"""
+"""Answers about changes, policy, selection and rollouts, from the project and the store alone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Answers about connections, from the store alone.
-
-Answers about work of connections, from the store alone.
-
-Answers about scheduled detection, from the store alone.
-"""
+"""Answers about connections, their work and their scheduled detection, from the store alone."""
 
 from __future__ import annotations
 

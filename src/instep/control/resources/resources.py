@@ -221,7 +221,7 @@ class Resources:
 
     def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None, dry_run: bool = False) -> None:
         """Delete an object and its secrets. Blocked while others use it; of a connection, what was loaded and what is
-        recorded of it stay: see `instep.control.removal`."""
+        recorded of it stay, as `instep connection delete` explains."""
         self._not_of_file(kind, name, None)
         with self.store.transaction():
             self.get(kind, name)

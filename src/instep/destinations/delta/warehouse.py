@@ -1,8 +1,6 @@
-"""Where tables lie: one folder a table below one a namespace, and beside them what was dropped and waits.
+"""Where tables lie: in local folders, one a table below one a namespace, or in an object store.
 
-In an object store: see `delta/warehouse.py`.
-
-Where tables lie in an object store, which cannot move a folder: a table stays where it was made, and its own log
+An object store cannot move a folder. There a table stays where it was made, and its own log
 says what it is called, or that it was dropped.
 
 A name's first table lies where its name says; for each later one, and for a table that was renamed, there is a pointer

@@ -1,6 +1,6 @@
 """The Iceberg destination: a lake of format-2 tables that Spark, DuckDB and pyiceberg read.
 
-pyiceberg is imported where a table is written or read, not to inspect.
+pyiceberg is imported where a table is written or read, and not where tables are inspected.
 """
 
 from __future__ import annotations

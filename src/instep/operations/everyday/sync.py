@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from instep.operations.spec import JobPolicy, OperationSpec, Request
-from instep.operations.values import Consent, ConsentList, NameList, OwnUse
+from instep.operations.values import Consent, LeadsTo, Length, NameList, OwnUse
+
+DroppedColumns = Annotated[tuple[Annotated[str, Length(1, 1000)], ...], Length(0, 100_000), LeadsTo("consent")]
+"""What a person has dropped through the compatible API: as many columns as its tables have."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class SyncRequest(Request):
     """Full refresh: read every row again."""
     drop_retained: Consent = False
     """Drop retained columns where a table cannot load with them. Requires the role approver."""
-    drop_columns: Annotated[ConsentList, OwnUse()] = ()
+    drop_columns: Annotated[DroppedColumns, OwnUse()] = ()
     """Drop these columns (`schema.table.column`), which are not read any more."""
 
 

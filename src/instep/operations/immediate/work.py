@@ -1,11 +1,4 @@
-"""Cancel a job of the queue, and try one again.
-
-Cancel the backfills of a table.
-
-Pause a connection or one of its tables, and resume it.
-
-Enable scheduled detection again, and change its options.
-"""
+"""Cancel and retry jobs, cancel backfills, pause and resume, and set up scheduled detection."""
 
 from __future__ import annotations
 

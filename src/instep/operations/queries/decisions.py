@@ -1,9 +1,4 @@
-"""Schema changes that were found.
-
-The policy of a connection, and the selection: what is decided, and why.
-
-Rollouts, and how far each of their connections is.
-"""
+"""Queries for schema changes, policy, selection and rollouts."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, quoted
+from instep.project.documents import MOST_PROBLEMS, InvalidDocument
 from instep.project.files.imported import SchemaConfigDocument
 from instep.project.load import text_of
 from instep.project.sections.policies import ModifierSection, PolicySection
@@ -77,13 +78,26 @@ def read_cases(file: Path) -> list[Located]:
     return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
 
 
+class InvalidCases(InvalidDocument):
+    """Sample changes are wrong. `problems` are the first MOST_PROBLEMS of them."""
+
+    below = "/cases"
+
+    def __init__(self, problems: Sequence[tuple[tuple[str | int, ...], str]]) -> None:
+        self.problems = tuple(
+            (tuple(quoted(part, 100) if isinstance(part, str) else part for part in place), quoted(text, 300))
+            for place, text in problems[:MOST_PROBLEMS]
+        )
+        lines = [f"cases.{dotted(place)}: {text}" for place, text in self.problems[:5]]
+        super().__init__("; ".join(lines), hint="see docs/reference/commands.md, policy test")
+
+
 def sample_cases(documents: Sequence[Mapping[str, Any]]) -> list[SampleCase]:
     """Return the sample changes of these documents. ProjectError with the place of what is wrong, without its value."""
     try:
         return TypeAdapter(list[SampleCase]).validate_python(list(documents), context={})
     except ValidationError as error:
-        problems = [f"cases.{dotted(one['loc'])}: {one['msg']}" for one in error.errors(include_input=False)[:5]]
-        raise ProjectError("; ".join(problems), hint="see docs/reference/commands.md, policy test") from None
+        raise InvalidCases([(one["loc"], one["msg"]) for one in error.errors(include_input=False)]) from None
 
 
 def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import anyio
 from anyio.to_thread import run_sync
 from fastapi import Header, Query, Request
-from fastapi.encoders import jsonable_encoder
 from starlette.responses import StreamingResponse
 
 from instep.server.access import CallerDep, ServerDep, router
 from instep.server.context import ServerContext
 from instep.server.models import ResponseModel
+from instep.server.writes import as_json
 from instep.store.history.events import LoggedEvent
 
 
@@ -81,5 +81,5 @@ async def _lines(
 
 
 def _event(found: LoggedEvent) -> str:
-    text = json.dumps(jsonable_encoder(EventOut.model_validate(found)))
+    text = json.dumps(as_json(EventOut.model_validate(found)))
     return f"id: {found.number}\nevent: {found.type}\ndata: {text}\n\n"

@@ -1,9 +1,4 @@
-"""Names that tables and columns had at the destination before they were renamed, while readers may still use them.
-
-Renames that a person named, until they are carried out.
-
-Changes that are being taken back, until that is done.
-"""
+"""Renames on record: old names that readers may still use, renames that a person named, and undos under way."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What comes again and when: one indexed query finds what is due among thousands.
-
-Who looked at a source last: one look serves all connections of the source.
-
-How scheduled detectors stand: whether one has switched itself off, and when an error set it off last.
-"""
+"""What is due and when, who looked at a source last, and how scheduled detectors are doing."""
 
 from __future__ import annotations
 

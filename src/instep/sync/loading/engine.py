@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from instep.model import EngineUse
@@ -69,6 +70,7 @@ class OnSpark:
     where: str = ""
     merged: int = field(default=0, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def use(self) -> EngineUse:
@@ -87,11 +89,12 @@ class OnSpark:
         self._starting()
 
     def _starting(self) -> Future[SparkSession]:
-        if self._session is None:
-            pool = ThreadPoolExecutor(1, thread_name_prefix="session")
-            self._session = pool.submit(self.start)
-            pool.shutdown(wait=False)
-        return self._session
+        with self._lock:  # tables are committed by several threads
+            if self._session is None:
+                pool = ThreadPoolExecutor(1, thread_name_prefix="session")
+                self._session = pool.submit(self.start)
+                pool.shutdown(wait=False)
+            return self._session
 
     @property
     def session(self) -> SparkSession | None:
@@ -103,7 +106,8 @@ class OnSpark:
         return session.result()
 
     def for_merge(self, say: Say) -> SparkSession:
-        self.merged += 1
+        with self._lock:
+            self.merged += 1
         return self.spark(say)
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:

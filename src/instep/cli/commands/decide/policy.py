@@ -12,7 +12,7 @@ import typer
 from instep.cli.arguments import Connection, OfConnection, OnlyConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, fail, one_connection, open_app, say
-from instep.operations.queries.decisions import ExplainDecision, GetPolicy, RunPolicyCases, SimulatePolicy
+from instep.operations.queries.decisions import ExplainDecision, GetPolicy, SimulatePolicy
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -64,11 +64,12 @@ def run(
 
     Exits with 1 if a decision differs. docs/reference/commands.md describes the format.
     """
+    from instep.backends.calls import run_cases
     from instep.project.files.policy_files import read_cases, refuse_wrong
 
     with open_backend() as backend:
         name, cases = backend.connection(connection), read_cases(file)
-        found = backend.query(RunPolicyCases(name, tuple(located.case.document() for located in cases))).results
+        found = run_cases(backend, name, [located.case.document() for located in cases])
     refuse_wrong(cases, [one.get("problem", "") for one in found])
     results = [{"where": located.where, **one} for located, one in zip(cases, found, strict=True)]
     failed = [r for r in results if r["wrong"]]
