@@ -11,7 +11,8 @@ import pytest
 from maintain_lake import EAGER, FIRST, NAME, SIZE
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination, check_lake
+from instep.destinations.iceberg.check import check_lake
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import DestinationError
 from instep.schema.changes.describe import TableRemoved
 from instep.schema.planning.step import step
