@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_world import FOR_EVER, Place, finish, lives, memory_of, until, works
+from engine_world import FOR_EVER, Place, finish, lives, memory_of, surroundings_of, until, works
 
 from instep.engine import address, serve
 
@@ -165,6 +165,28 @@ def test_the_address_is_of_user_project_version_and_python(
     found = {address.socket_of(tmp_path / one) for one in ("a", "b", "a")}
     monkeypatch.setattr(sys, "prefix", "/another")
     assert len({*found, address.socket_of(tmp_path / "a")}) == 3
+
+
+@pytest.mark.parametrize("name", [f"{prefix}ANY" for prefix in address.LIBRARY_PREFIXES])
+def test_a_library_has_the_variables_of_its_caller(
+    tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(sockets))
+    monkeypatch.delenv(name, raising=False)
+    found = [address.socket_of(tmp_path)]
+    for value in ("1", "2", "1"):
+        monkeypatch.setenv(name, value)
+        found.append(address.socket_of(tmp_path))
+    assert (len({*found}), found[1]) == (3, found[3])
+
+
+def test_an_engine_is_started_with_the_variables_of_its_libraries(place: Place) -> None:
+    place.env |= {"OMP_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"}
+    place.run("sync")
+    given = surroundings_of(place.status()["pid"])
+    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_CORETYPE=Haswell"} <= {*given}
+    place.env["OMP_NUM_THREADS"] = "2"
+    assert not place.status()["running"]
 
 
 def test_idle_time_is_read_as_the_project_has_it(tmp_path: Path) -> None:

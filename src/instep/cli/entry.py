@@ -48,8 +48,7 @@ _HEEDED = frozenset(
 )
 """Variables that begin as below, and that an engine heeds."""
 _READ_ONCE = (
-    "ARROW_", "DUCKDB_", "FSSPEC_", "GLIBC_", "LD_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "OPENSSL_", "PSYCOPG_",
-    "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
+    "DUCKDB_", "FSSPEC_", "LD_", "OPENSSL_", "PSYCOPG_", "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
 )  # fmt: skip
 """How variables begin that are read once in a process, so that a command with one has a process of its own."""
 _OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")

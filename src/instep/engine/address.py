@@ -19,6 +19,8 @@ _LONGEST = 107
 """Bytes of a socket's path."""
 _BOUNDS = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp:")
 """Lines of a process's status that say what it may do."""
+LIBRARY_PREFIXES = ("ARROW_", "GLIBC_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_")
+"""How the variables begin that a library reads when it is loaded: an engine is started with the caller's values."""
 SOCKET = "INSTEP_RESIDENT_SOCKET"
 """The variable by which a command knows the engine that has forked it."""
 
@@ -60,9 +62,15 @@ def surroundings() -> tuple[object, ...]:
             if line.startswith(_BOUNDS)
         ],
         os.environ.get("PYTHONPATH"),
+        sorted(library_variables().items()),
         sys.flags.utf8_mode,
         sys.getfilesystemencoding(),
     )
+
+
+def library_variables() -> dict[str, str]:
+    """Return the variables of this process that a library reads when it is loaded."""
+    return {name: value for name, value in os.environ.items() if name.startswith(LIBRARY_PREFIXES)}
 
 
 def runtime_folder() -> Path:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from instep.engine.address import socket_of
+from instep.engine.address import library_variables, socket_of
 from instep.engine.wire import TELLS_AFTER, log_of, process_of, receive, send, user_of
 
 PASSED_ON = (
@@ -139,7 +139,7 @@ def start(project: Path) -> None:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise NoEngine(str(error)) from error
-    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | library_variables()
     try:
         made = subprocess.Popen(
             [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],
