@@ -53,7 +53,7 @@ SERVED = (
 @pytest.fixture(params=[*sorted(DESTINATIONS), "duckdb, rows as if they were wide", *SERVED])
 def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Destination:
     if request.param == "duckdb, rows as if they were wide":
-        monkeypatch.setattr("instep.destinations.duckdb.load.WIDE", -1)
+        monkeypatch.setattr("instep.destinations.duckdb.staging.WIDE", -1)
         return DESTINATIONS["duckdb"](tmp_path)
     if request.param == "postgres":
         return postgres(tmp_path, request.getfixturevalue("postgres"))

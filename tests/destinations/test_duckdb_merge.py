@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from instep.destinations.base import Commit, Merge
-from instep.destinations.duckdb import load
+from instep.destinations.duckdb import staging
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
 from lake import ID, PREFIX, REF, column, create, rows_of, stage, table
@@ -48,7 +48,7 @@ def _state(to: Destination) -> tuple[Any, ...]:
     return state.run, state.fence, state.cursor, state.rows, state.deleted
 
 
-WIDE = pytest.mark.parametrize("least", [load.WIDE, -1], ids=["rows as they are", "rows as if they were wide"])
+WIDE = pytest.mark.parametrize("least", [staging.WIDE, -1], ids=["rows as they are", "rows as if they were wide"])
 
 
 @pytest.mark.drawn(4)
@@ -70,7 +70,7 @@ WIDE = pytest.mark.parametrize("least", [load.WIDE, -1], ids=["rows as they are"
     ],
 )  # fmt: skip
 def test_sql_merges_as_rows_do(least: int, base: list[dict[str, Any]], loads: list[Any]) -> None:
-    with tempfile.TemporaryDirectory() as name, patch.object(load, "WIDE", least):
+    with tempfile.TemporaryDirectory() as name, patch.object(staging, "WIDE", least):
         folder = Path(name)
         pair = (DuckDbDestination(DuckDbConfig("d", str(folder / "d.duckdb"))), MemoryDestination(folder / "m"))
         for to in pair:
@@ -140,7 +140,7 @@ def test_how_long_rows_are_on_average_is_known_without_opening_files(
     files = [stage(to, REF, [{"id": i, "v": v} for i, v in enumerate(rows)], chunk=n) for n, rows in enumerate(values)]
     for file in files:
         Path(file.path.removeprefix("file://")).unlink()
-    assert load.is_wide(files) is long
+    assert staging.is_wide(files) is long
 
 
 def _threads(to: DuckDbDestination) -> list[Any]:

@@ -12,7 +12,7 @@ from duckdb_world import Warehouse
 
 from instep.destinations.base import Commit
 from instep.destinations.duckdb.destination import DuckDbDestination
-from instep.destinations.sql.alter import PARKED
+from instep.destinations.sql.tables import PARKED
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import parse

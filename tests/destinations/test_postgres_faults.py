@@ -15,7 +15,7 @@ from postgres_world import Warehouse, config_of
 from fault_proxy import Fault, Proxy, before
 from instep.destinations.base import Commit, LoadOutcome
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.ingest import Staging
+from instep.destinations.postgres.staging import PostgresStaging
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, StageError
 from instep.sources.postgres.connect import conninfo
 from instep.stage.spec import StagedFile
@@ -160,14 +160,14 @@ EMPTIED: list[tuple[str, Any]] = [
 def test_a_staging_table_that_a_crash_has_emptied_is_no_deletion(
     shop: Warehouse, load: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied = Staging.copy
+    copied = PostgresStaging.copy
 
-    def emptied(self: Staging, what: str, readers: Any) -> None:
+    def emptied(self: PostgresStaging, what: str, readers: Any) -> None:
         """As after a crash of the server between the copy and the load."""
         copied(self, what, readers)
-        shop.sql(f"TRUNCATE {self.name(what)}")
+        shop.sql(f"TRUNCATE {self.table(what)}")
 
-    monkeypatch.setattr(Staging, "copy", emptied)
+    monkeypatch.setattr(PostgresStaging, "copy", emptied)
     with pytest.raises(StageError, match="0 of 1 staged rows"):
         load(shop)
     assert shop.rows("id", "name") == [(1, "a")]

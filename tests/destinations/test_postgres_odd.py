@@ -16,7 +16,7 @@ from postgres_world import META, Warehouse, database, shared
 from test_delta_laws import kinds
 
 from instep.destinations.base import Commit, RowUpdate
-from instep.destinations.postgres.server import PostgresServerConfig, clear, literal
+from instep.destinations.postgres.server import PostgresServerConfig, clear
 from instep.destinations.postgres.shape import (
     MAX_COLUMNS,
     RESERVED,
@@ -28,6 +28,7 @@ from instep.destinations.postgres.shape import (
     limits,
     sql_type,
 )
+from instep.destinations.sql.merge import text_literal
 from instep.destinations.sql.records import LoadRecord, Parked, Record, dump, load, numbered
 from instep.errors import Conflict, ConnectError, DestinationError, Fenced, InstepError, SchemaError
 from instep.schema.catalog.catalog import Column, Table
@@ -151,7 +152,7 @@ def test_what_the_server_says_has_a_next_step(text: str, state: str, kind: type[
 
 @pytest.mark.parametrize("text", ["", "it's", "''", "\\", "a\\'b", "%s %", "\n", "é\u2028"])
 def test_a_literal_ends_where_it_should(text: str) -> None:
-    made = literal(text)
+    made = text_literal(text)
     assert made[1:-1].replace("''", "'") == text
     assert made[1:-1].replace("''", "").count("'") == 0
 

@@ -33,8 +33,7 @@ from test_duckdb_tables import (
 from instep.destinations.base import Commit
 from instep.destinations.postgres.dependants import INDEX, proves_unique
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.ingest import Staging
-from instep.destinations.postgres.load import known
+from instep.destinations.postgres.staging import PostgresStaging
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError, StageError
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import parse
@@ -311,7 +310,7 @@ def test_keys_that_no_index_takes_are_merged_all_the_same(
 def test_staging_tables_of_dead_attempts_are_removed(shop: Warehouse) -> None:
     server, dead = shop.to.server, shop.fence
     for commit in (Commit("r-dead", dead), Commit("r", 99)):
-        Staging(server, known(server, REF, commit), commit).make("rows", {"a": "int"})
+        PostgresStaging(server, server.known(REF, commit), commit).make("rows", {"a": "int"}, 0)
     shop.to.lifecycle.remove_uncommitted_files(REF, {"r-dead": dead})
     left = [n for (n,) in shop.sql("SELECT relname FROM pg_class WHERE relname LIKE 'rows\\_%'")]
     assert [n.split("_")[2] for n in left] == ["99"]

@@ -9,21 +9,17 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
-from instep.destinations.base import Commit
-from instep.destinations.sql.merge import q
-from instep.destinations.sql.staged import Files, StagingArea
+from instep.destinations.duckdb.session import DuckDbSession
+from instep.destinations.sql.merge import text_literal
 from instep.errors import Conflict, ConnectError, DestinationError
-from instep.stage.spec import StagedFile
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
 _WILD = re.compile(r"([*?\[])")
@@ -60,41 +56,6 @@ _instances: dict[Path, _Instance] = {}
 _known = threading.Lock()
 
 
-@dataclass(frozen=True)
-class DuckDbSession:
-    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have.
-    `part`: the shard column and the name of the only shard that is looked at."""
-
-    db: duckdb.DuckDBPyConnection
-    catalog: str
-    ours: set[str] = field(default_factory=set)
-    part: tuple[str, str] | None = None
-
-    def name(self, schema: str, table: str) -> str:
-        """Return a table as SQL names it, whatever the file and its schemas are called."""
-        return f"{q(self.catalog)}.{q(schema)}.{q(table)}"
-
-    def schema(self, name: str) -> str:
-        return f"{q(self.catalog)}.{q(name)}"
-
-    def count(self, sql: str, *parameters: object) -> int:
-        """Return the one number that a query or a change of rows answers."""
-        [(number,)] = self.run(sql, parameters)
-        return int(number)
-
-    def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows that a statement answers: none may be left over when the next one starts."""
-        return self.db.execute(sql, list(parameters)).fetchall()
-
-    def batches(self, sql: str, rows: int) -> pa.RecordBatchReader:
-        """Return what a query answers, `rows` at a time."""
-        return self.db.sql(sql).to_arrow_reader(rows)
-
-    def arrow(self, sql: str) -> pa.Table:
-        """Return what a query answers, as one chunk a column."""
-        return self.db.sql(sql).to_arrow_table().combine_chunks()
-
-
 class DatabaseFile:
     """The file at `path`, for which one waits `patience` seconds while another has it. `part`: see `DuckDbSession`.
     Statements may read files in `folders`, and no others."""
@@ -111,10 +72,12 @@ class DatabaseFile:
         return self.path.exists()
 
     @contextmanager
-    def reading(self) -> Iterator[DuckDbSession | None]:
-        """A session that only reads; None if there is no file yet. Conflict if another process keeps it."""
+    def reading(self) -> Iterator[DuckDbSession]:
+        """A session that only reads, an empty database if there is no file yet. Conflict if another process keeps
+        it."""
         if not self.exists():
-            yield None
+            with duckdb.connect() as empty:
+                yield DuckDbSession(empty, "memory", set(), self.part)
             return
         with self._opened(write=False) as session:
             yield session
@@ -192,9 +155,8 @@ class DatabaseFile:
             base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
             base.execute("SET GLOBAL timezone = 'UTC'")
             folders = self._instance.folders
-            base.execute(
-                f"SET allowed_directories = [{', '.join(map(_literal, sorted(folders | set(map(exactly, folders)))))}]"
-            )
+            readable = ", ".join(map(text_literal, sorted(folders | set(map(exactly, folders)))))
+            base.execute(f"SET allowed_directories = [{readable}]")
             base.execute("SET enable_external_access = false")
             [(catalog,)] = base.execute("SELECT current_database()").fetchall()
             self._instance.base, self._instance.catalog, self._instance.opened = base, str(catalog), folders
@@ -261,10 +223,6 @@ def exactly(path: str) -> str:
     return _WILD.sub(r"[\1]", path)
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _holder(text: str) -> str | None:
     """Return which program has the file open."""
     if match := _LOCKED.search(text):
@@ -283,43 +241,3 @@ def _rollback(session: DuckDbSession) -> None:
         session.db.rollback()
     except duckdb.Error:  # a commit that failed has ended the transaction
         return
-
-
-@dataclass(frozen=True)
-class DuckDbConfig:
-    """`path` of the file; what is staged for it and held in quarantine goes into `<path>.files`, or where `staging`
-    says: a folder, or a place in S3 that `properties` reach (which may hold credentials). One who finds the
-    file held by another process waits `lock_timeout` seconds. `undo_days`: how long what was dropped is kept."""
-
-    name: str
-    path: str
-    prefix: str = "_instep_"
-    lock_timeout: float = 10
-    quarantine_days: int = 30
-    undo_days: float = 7
-    staging: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-class DuckDbFacet:
-    """What a facet of the destination stands on: the file as a connection has it."""
-
-    def __init__(self, config: DuckDbConfig, file: DatabaseFile) -> None:
-        self.config, self.file = config, file
-
-    @property
-    def beside(self) -> Path:
-        """The folder of what belongs to the file."""
-        return Path(f"{Path(self.config.path).absolute()}.files")
-
-    @cached_property
-    def area(self) -> StagingArea:
-        """Where tasks write."""
-        if not self.config.staging:
-            return StagingArea(self.beside.as_uri())
-        made = StagingArea.of(self.config.staging, self.config.properties)
-        return replace(made, uri=f"{made.uri}/{self.config.name}")
-
-    def here(self, commit: Commit, *groups: Sequence[StagedFile]) -> AbstractContextManager[list[Files]]:
-        """Staged files where DuckDB reads them without an extension."""
-        return self.area.local_files(self.beside / f"staged-{commit.fence}", *groups)

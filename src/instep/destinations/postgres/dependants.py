@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from instep.destinations.base import Ref
-from instep.destinations.postgres.records import require
-from instep.destinations.postgres.server import PostgresServer, PostgresSession
-from instep.destinations.sql.alter import named
 from instep.destinations.sql.merge import columns, q
-from instep.errors import IllegalChange
 from instep.schema.planning.guard import LayoutGuard
+
+if TYPE_CHECKING:
+    from instep.destinations.postgres.session import PostgresSession
 
 _FIND = """
 SELECT DISTINCT n.nspname, c.relname, coalesce(a.attname, ''), CASE WHEN d.classid = 'pg_rewrite'::regclass
     THEN (SELECT pg_describe_object('pg_class'::regclass, r.ev_class, 0) FROM pg_rewrite r WHERE r.oid = d.objid)
     ELSE pg_describe_object(d.classid, d.objid, 0) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-  JOIN unnest(%s::text[], %s::text[]) AS w(namespace, name) ON n.nspname = w.namespace AND c.relname = w.name
+  JOIN unnest($1::text[], $2::text[]) AS w(namespace, name) ON n.nspname = w.namespace AND c.relname = w.name
   JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.deptype = 'n'
   LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND a.attnum > 0
 ORDER BY 4
@@ -52,15 +52,6 @@ def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str,
     return made
 
 
-def refuse(session: PostgresSession, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
-    """Raise IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
-    if found := dependants(session, ref, columns):
-        raise IllegalChange(
-            f"{what} cannot be changed: somebody else's {', '.join(found)} {'needs' if len(found) == 1 else 'need'} it",
-            hint=f"drop that first, then run this again: table {named(ref)} is left as it is",
-        )
-
-
 _PLAIN = """
 SELECT c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND c.relreplident = 'd'
   AND c.reltablespace = 0 AND c.reloptions IS NULL AND c.relowner = n.relowner
@@ -74,8 +65,8 @@ SELECT c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND c.r
   AND NOT EXISTS (SELECT 1 FROM pg_statistic_ext s WHERE s.stxrelid = c.oid)
   AND NOT EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid WHERE x.indrelid = c.oid
-    AND NOT starts_with(i.relname, %s))
-FROM pg_class c, pg_class n WHERE c.oid = to_regclass(%s) AND n.oid = to_regclass(%s)
+    AND NOT starts_with(i.relname, $1))
+FROM pg_class c, pg_class n WHERE c.oid = to_regclass($2) AND n.oid = to_regclass($3)
 """
 
 
@@ -88,7 +79,7 @@ def is_plain(session: PostgresSession, ref: Ref, new: str, ours: str) -> bool:
 _RIGHTS = """
 SELECT x.grantee::regrole::text, x.privilege_type, x.is_grantable FROM pg_class c,
   aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
-WHERE c.oid = to_regclass(%s) AND x.grantee <> c.relowner
+WHERE c.oid = to_regclass($1) AND x.grantee <> c.relowner
 """
 
 
@@ -112,17 +103,17 @@ _ROW = "index row"
 _OURS = """
 SELECT n.nspname, i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
   JOIN pg_namespace n ON n.oid = i.relnamespace
-WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s)
+WHERE x.indrelid = to_regclass($1) AND starts_with(i.relname, $2)
 """
 
 
 _UNIQUE = """
 SELECT count(*) FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
-WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s) AND x.indisunique AND x.indisvalid
+WHERE x.indrelid = to_regclass($1) AND starts_with(i.relname, $2) AND x.indisunique AND x.indisvalid
   AND x.indpred IS NULL AND x.indexprs IS NULL
   AND (t.relkind = 'p' OR NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhparent = x.indrelid))
   AND (SELECT array_agg(a.attname::text) FROM pg_attribute a
-       WHERE a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)) <@ %s::text[]
+       WHERE a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)) <@ $3::text[]
 """
 
 
@@ -134,8 +125,8 @@ def proves_unique(session: PostgresSession, table: str, key: Sequence[str]) -> b
 
 def index(session: PostgresSession, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
     """Indexes the key of the table that SQL calls `table`. Rows that share a key get an index that allows for them,
-    keys too long for one, or of a type that has no order, get none. `place`: of its record."""
-    for kind in ("UNIQUE INDEX", "INDEX") if unique else ("INDEX",):
+    keys too long for one, or of a type that has no order, get none; no key none. `place`: of its record."""
+    for kind in ("UNIQUE INDEX", "INDEX") if unique and key else ("INDEX",) if key else ():
         try:
             with session.attempt():
                 name = f"{INDEX}{place[:8]}_{secrets.token_hex(4)}"
@@ -147,13 +138,6 @@ def index(session: PostgresSession, table: str, key: Sequence[str], place: str, 
         return
 
 
-def reindex(session: PostgresSession, table: str, key: Sequence[str], place: str) -> None:
-    """The index for another key; none without one."""
-    unindex(session, table)
-    if key:
-        index(session, table, key, place)
-
-
 def unindex(session: PostgresSession, table: str) -> bool:
     """Drop ours; whether there was one."""
     found = session.run(_OURS, [table, INDEX])
@@ -162,16 +146,8 @@ def unindex(session: PostgresSession, table: str) -> bool:
     return bool(found)
 
 
-def loosen(server: PostgresServer, ref: Ref, error: BaseException | None) -> bool:
-    """Put an index that allows for them, or none, in the place of ours if that is what rows did not fit; False if it
-    was something else."""
-    twins = isinstance(error, psycopg.errors.UniqueViolation) and INDEX in str(error)
-    if not twins and not (isinstance(error, psycopg.errors.ProgramLimitExceeded) and _ROW in str(error)):
-        return False
-    with server.writing() as session:
-        record, table = require(session, ref, lock=True), session.name(*ref)
-        if not unindex(session, table):
-            return False
-        if twins:
-            index(session, table, record.table.key, record.place, unique=False)
-    return True
+def unindexable(error: BaseException | None) -> str:
+    """Return how rows did not fit an index of ours: "twins" or "length"; "" if it was something else."""
+    if isinstance(error, psycopg.errors.UniqueViolation) and INDEX in str(error):
+        return "twins"
+    return "length" if isinstance(error, psycopg.errors.ProgramLimitExceeded) and _ROW in str(error) else ""

@@ -14,11 +14,11 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -27,7 +27,15 @@ from adbc_driver_manager.dbapi import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from instep.destinations.sql.merge import q
+from instep.destinations.base import Commit, Ref
+from instep.destinations.postgres.dependants import index, unindex, unindexable
+from instep.destinations.postgres.session import PostgresSession
+from instep.destinations.postgres.shape import DIALECT
+from instep.destinations.postgres.staging import PostgresStaging, remove_staging_tables
+from instep.destinations.sql.database import SqlDatabase
+from instep.destinations.sql.record_tables import require, require_readable
+from instep.destinations.sql.records import Record
+from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Patience, Silence, opened, patient, proof_of_password
@@ -158,50 +166,15 @@ def conninfo(config: PostgresServerConfig) -> Iterator[str]:
         yield make_conninfo("", **options, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
 
 
-def literal(text: str) -> str:
-    """`text` as an SQL string; it has no NUL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-@dataclass(frozen=True)
-class PostgresSession:
-    """A connection within a transaction. Names stand quoted in the statement, values are parameters, never both.
-    `part`: the shard column and the name of the only shard that is looked at."""
-
-    db: psycopg.Connection[Any]
-    part: tuple[str, str] | None = None
-
-    def name(self, schema: str, table: str) -> str:
-        return f"{q(schema)}.{q(table)}"
-
-    def schema(self, name: str) -> str:
-        return q(name)
-
-    def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows that a statement answers."""
-        cursor = self.db.execute(sql.encode(), list(parameters) or None)
-        return cursor.fetchall() if cursor.description else []
-
-    def count(self, sql: str, *parameters: object) -> int:
-        """Return the one number that a query answers, or how many rows a statement has changed."""
-        cursor = self.db.execute(sql.encode(), list(parameters) or None)
-        if cursor.description is None:
-            return cursor.rowcount
-        [(number,)] = cursor.fetchall()
-        return int(number)
-
-    @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """What fails inside is undone, and the transaction goes on."""
-        with self.db.transaction():
-            yield
-
-
-class PostgresServer:
+class PostgresServer(SqlDatabase):
     """The server of a destination; its connections end with it. `part`: see `PostgresSession`."""
 
+    kind: ClassVar[str] = "postgres"
+    dialect: ClassVar[Dialect] = DIALECT
+
     def __init__(self, config: PostgresServerConfig, part: tuple[str, str] | None = None) -> None:
-        self.config, self.part = config, part
+        self.settings = self.config = config
+        self.part = part
         self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
         self._arrow = Pool(partial(_open_arrow, config), Arrow.close, answers)
         weakref.finalize(self, _close_all, self._plain, self._arrow)
@@ -209,12 +182,12 @@ class PostgresServer:
     @cached_property
     def area(self) -> StagingArea:
         """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in S3."""
-        made = StagingArea.of(self.config.staging, self.config.properties)
-        return replace(made, uri=f"{made.uri}/{self.config.name}")
+        made = StagingArea.of(self.settings.staging, self.settings.properties)
+        return replace(made, uri=f"{made.uri}/{self.settings.name}")
 
     def translated(self) -> AbstractContextManager[None]:
         """Turn the errors of both drivers into ours."""
-        return _translated(self.config)
+        return _translated(self.settings)
 
     @contextmanager
     def arrow(self) -> Iterator[Arrow]:
@@ -241,11 +214,53 @@ class PostgresServer:
             yield PostgresSession(db, self.part)
             self._commit(db, int(number))
 
+    def select(
+        self, ref: Ref, sql: Callable[[SqlSession, Record], str], keys: tuple[str, pa.Table] | None = None
+    ) -> tuple[Record, Iterator[pa.RecordBatch]]:
+        """A connection stays in use until the last batch is taken."""
+        with self.reading() as session:
+            record = require_readable(session, ref)
+            statement = sql(session, record)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with self.arrow() as arrow:
+                if keys:
+                    arrow.call(lambda: _ingest_keys(arrow.connection, *keys))
+                with closing(arrow.rows(statement)) as found:
+                    yield from found
+
+        return record, batches()
+
+    def staging(self, record: Record, commit: Commit) -> PostgresStaging:
+        return PostgresStaging(self, record, commit)
+
+    def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
+        """Return what `attempt` returns; where rows do not fit the index on the key, it is tried with an index that
+        allows for them, or without one."""
+        try:
+            return attempt()
+        except InstepError as error:
+            if not (why := unindexable(error.__cause__)) or not self._loosen(ref, twins=why == "twins"):
+                raise
+        return attempt()
+
+    def _loosen(self, ref: Ref, *, twins: bool) -> bool:
+        with self.writing() as session:
+            record, table = require(session, ref, lock=True), session.name(*ref)
+            if not unindex(session, table):
+                return False
+            if twins:
+                index(session, table, record.table.key, record.place, unique=False)
+        return True
+
+    def remove_staged(self, record: Record, fences: Iterable[int]) -> None:
+        remove_staging_tables(self, record, fences)
+
     def _settings(self) -> bytes:
         values = {
             **_SETTINGS,
-            "lock_timeout": f"{int(self.config.lock_timeout * 1000)}",
-            "statement_timeout": f"{int(self.config.statement_timeout * 1000)}",
+            "lock_timeout": f"{int(self.settings.lock_timeout * 1000)}",
+            "statement_timeout": f"{int(self.settings.statement_timeout * 1000)}",
         }
         return ("SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in values.items())).encode()
 
@@ -260,15 +275,15 @@ class PostgresServer:
 
     def _became(self, number: int, error: psycopg.Error) -> bool:
         """Return whether the transaction was committed; waits while nobody can tell."""
-        until = time.monotonic() + max(_PATIENCE, self.config.lock_timeout)
+        until = time.monotonic() + max(_PATIENCE, self.settings.lock_timeout)
         while time.monotonic() < until:
             with suppress(InstepError), self.reading() as session:
-                [(status,)] = session.run("SELECT txid_status(%s)", [number])
+                [(status,)] = session.run("SELECT txid_status($1)", [number])
                 if status != "in progress":
                     return bool(status == "committed")
             time.sleep(_POLL)
         raise ConnectError(
-            f"{self.config.place}: the connection was cut while a commit was under way: {error}",
+            f"{self.settings.place}: the connection was cut while a commit was under way: {error}",
             hint="run this again: what was committed is found by its record",
         )
 
@@ -288,7 +303,8 @@ def _translated(config: PostgresServerConfig) -> Iterator[None]:
 def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
-            return opened(info, lambda given: patient(config.read_timeout).connect(given, prepare_threshold=None))
+            more: dict[str, Any] = {"prepare_threshold": None, "cursor_factory": psycopg.RawCursor}
+            return opened(info, lambda given: patient(config.read_timeout).connect(given, **more))
     except psycopg.Error as error:
         found = clear(config, str(error), error.sqlstate or "")
         raise ConnectError(found.message, hint=found.hint) from None
@@ -301,6 +317,11 @@ def _open_arrow(config: PostgresServerConfig) -> Arrow:
 
 class _Lost(Exception):
     """The commit is done, its connection gone."""
+
+
+def _ingest_keys(connection: Connection, name: str, keys: pa.Table) -> None:
+    with connection.cursor() as cursor:
+        cursor.adbc_ingest(name, keys, mode="create", temporary=True)
 
 
 def _close_plain(connection: psycopg.Connection[Any]) -> None:
@@ -379,13 +400,6 @@ def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = next((found for found in lines if "FATAL" in found or "ERROR" in found), lines[0] if lines else "")
     return re.sub(r"^.*?(?=(ERROR|FATAL): )", "", line)
-
-
-class PostgresFacet:
-    """What a facet of the destination stands on: the server as a connection has it."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        self.server = server
 
 
 class Arrow:

@@ -27,11 +27,10 @@ from instep.schema.planning.step import Ref, RewriteColumn, Step, StepChange, Un
 
 
 @dataclass(frozen=True)
-class SqlDialect:
-    """SQL dialect of one database: `type` is a column's, `retype` comes before it where a type is changed."""
+class SqlText:
+    """The steps as SQL of one database: `type` is a column's."""
 
     type: Callable[[DataType], str]
-    retype: str = "SET DATA TYPE"
 
     def statements(self, steps: Sequence[Step]) -> list[str]:
         """Return one or more statements for each step that changes what the destination says, in order; a comment where
@@ -69,7 +68,7 @@ class SqlDialect:
                 yield f"{table} DROP COLUMN {q(column.name)}; -- kept under another name until the undo window ends"
             case ColumnWidened(before=before, after=column) | ColumnRetyped(before=before, after=column):
                 if (kind := self.type(column.type)) != self.type(before.type):
-                    yield f"{table} ALTER COLUMN {q(column.name)} {self.retype} {kind};"
+                    yield f"{table} ALTER COLUMN {q(column.name)} SET DATA TYPE {kind};"
             case RewriteColumn(after=column):
                 yield from self._rewrite(ref, table, column)
             case KeyChanged(after=key):

@@ -25,13 +25,18 @@ def q(name: str) -> str:
     return quote(name, "ansi")
 
 
+def text_literal(text: str) -> str:
+    """`text` as an SQL string; it has no NUL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def within(pair: tuple[str, str] | None, side: str = "") -> str:
     """Return the condition that a row of a shared table is of one shard, by its column and name; all are without
     one."""
     if pair is None:
         return "true"
     column, shard = pair
-    return f"{side}{'.' if side else ''}{q(column)} = '{shard.replace(chr(39), chr(39) * 2)}'"
+    return f"{side}{'.' if side else ''}{q(column)} = {text_literal(shard)}"
 
 
 def columns(names: Sequence[str], side: str = "") -> str:
@@ -145,6 +150,22 @@ class MergeSql:
         if not self.keys or (self.remove and count(self.live) == sum(f.rows for f in self.how.keys)):
             return LoadOutcome(inserted, updated, deleted)
         return LoadOutcome(inserted, updated, deleted, count(self.absent), count(self.returned))
+
+    @property
+    def _key(self) -> str:
+        return ", ".join(f"{q(k)}::text" if k in self.documents else q(k) for k in self.how.key)
+
+    @property
+    def doubled(self) -> str:
+        """Count one if a key is staged more than once."""
+        twins = f"SELECT 1 FROM {self.staged} GROUP BY {self._key} HAVING count(*) > 1 LIMIT 1"
+        return f"SELECT count(*) FROM ({twins}) AS twins"
+
+    @property
+    def last(self) -> str:
+        """Return the last staged row of each key: the highest by cursor, then the last one that came."""
+        order = f"{q(self.how.cursor)} DESC NULLS LAST, {ORDER} DESC" if self.how.cursor else f"{ORDER} DESC"
+        return f"SELECT DISTINCT ON ({self._key}) * FROM {self.staged} ORDER BY {self._key}, {order}"
 
     def null_keys(self, rows: str) -> str:
         """Count the rows of a staged table that lack a part of their key."""

@@ -36,6 +36,14 @@ class Physical:
     comment: str | None
 
 
+@dataclass(frozen=True)
+class Relation:
+    """A table or view as the database has it."""
+
+    columns: tuple[Physical, ...]
+    comment: str | None
+
+
 def as_it_is(
     record: Record, there: Sequence[Physical], comment: str | None, data_type: Callable[[str], DataType]
 ) -> Table:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,26 +66,16 @@ class StagingArea:
         if gone and any(n.startswith(gone) for n in names):
             keep_only(quarantine, self.io, [f"{quarantine}/{n}" for n in names if not n.startswith(gone)])
 
-    @contextmanager
-    def local_files(self, folder: Path, *groups: Files) -> Iterator[list[Files]]:
-        """The files in `folder` of this machine, under names that are the same each time; those in S3 have served when
-        the block is left without an error."""
+    def local_files(self, folder: Path, files: Files) -> Files:
+        """Return the files on this machine: those in S3 are copied into `folder`."""
         if not is_object(self.uri):
-            yield list(groups)
-            return
-        try:
-            with ThreadPoolExecutor(THREADS, thread_name_prefix="staged") as pool:
-                made = [list(pool.map(lambda f: self._bring(f, folder), files)) for files in groups]
-            yield [*made]
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        for files in groups:
-            self.consume(files)
+            return files
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="staged") as pool:
+            return list(pool.map(lambda f: self._bring(f, folder), files))
 
     def _bring(self, file: StagedFile, folder: Path) -> StagedFile:
-        """One that has served already is not there, and is not asked for again."""
         path = folder / file.path.removeprefix(f"{self.uri}/")
-        with clear_errors(str(path)), suppress(FileNotFoundError):
+        with clear_errors(str(path)):
             content = ObjectPath(file.path, self.io).open()
             path.parent.mkdir(parents=True, exist_ok=True)
             with content, path.open("wb") as out:
@@ -96,8 +86,3 @@ class StagingArea:
 def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
     """Return the files that hold rows, in the order of their chunks."""
     return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
-
-
-def consume(files: Files) -> None:
-    """Files of this machine have served."""
-    StagingArea("").consume(files)

@@ -1,0 +1,132 @@
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
+"""A connection to a DuckDB file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import duckdb
+import pyarrow as pa
+
+from instep.destinations.base import Ref
+from instep.destinations.duckdb.shape import DIALECT
+from instep.destinations.duckdb.views import detach, recorded_views
+from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.records import Record
+from instep.destinations.sql.session import BATCH, SCHEMA, Dialect, SqlSession
+from instep.destinations.sql.shape import Physical, Relation
+from instep.destinations.sql.tables import make, with_types
+from instep.schema.planning.step import Step
+
+_NAMED = "AND lower(table_name) IN (SELECT lower(name) FROM unnest($2::VARCHAR[]) AS wanted(name))"
+_COLUMNS = (
+    "SELECT schema_name, table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() "
+    f"WHERE database_name = $1 AND NOT internal {_NAMED} ORDER BY column_index"
+)
+_COMMENTS = f"SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = $1 {_NAMED}"
+_TAKEN = (
+    "SELECT count(*) FROM (SELECT schema_name, table_name, database_name FROM duckdb_tables() "
+    "UNION ALL SELECT schema_name, view_name, database_name FROM duckdb_views()) AS there(namespace, name, base) "
+    "WHERE base = $1 AND lower(namespace) = lower($2) AND lower(name) = lower($3)"
+)
+_RECORDS = "SELECT count(*) FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3"
+
+
+def _folded(ref: Ref) -> Ref:
+    return ref[0].casefold(), ref[1].casefold()
+
+
+@dataclass
+class DuckDbSession(SqlSession):
+    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have."""
+
+    dialect: ClassVar[Dialect] = DIALECT
+    db: duckdb.DuckDBPyConnection
+    catalog: str
+    ours: set[str] = field(default_factory=set)
+    part: tuple[str, str] | None = None
+
+    def name(self, schema: str, table: str) -> str:
+        """Return a table as SQL names it, whatever the file and its schemas are called."""
+        return f"{q(self.catalog)}.{q(schema)}.{q(table)}"
+
+    def schema(self, name: str) -> str:
+        return f"{q(self.catalog)}.{q(name)}"
+
+    def count(self, sql: str, *parameters: object) -> int:
+        """Return the one number that a query or a change of rows answers."""
+        [(number,)] = self.run(sql, parameters)
+        return int(number)
+
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows that a statement answers: none may be left over when the next one starts."""
+        return self.db.execute(sql, list(parameters)).fetchall()
+
+    def batches(self, sql: str) -> pa.RecordBatchReader:
+        """Return what a query answers, part by part."""
+        return self.db.sql(sql).to_arrow_reader(BATCH)
+
+    def scan(self, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # a boolean comes as an 8-bit integer of its own type, whose text would be a number
+        for batch in self.batches(sql):
+            pairs = zip(batch.columns, schema, strict=True)
+            arrays = [c if c.type == f.type else c.cast(f.type) for c, f in pairs]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    @contextmanager
+    def temporary(self, name: str, types: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+        found = list(batches)
+        rows = pa.Table.from_batches(found) if found else pa.table({column: pa.nulls(0) for column in types})
+        self.db.register(name, rows)
+        yield len(rows)
+        self.db.unregister(name)
+
+    def has_records(self, table: str) -> bool:
+        """Looked up once while the file is open."""
+        if table not in self.ours and self.count(_RECORDS, self.catalog, SCHEMA, table):
+            self.ours.add(table)
+        return table in self.ours
+
+    def make_schema(self, name: str) -> None:
+        self.run(f"CREATE SCHEMA IF NOT EXISTS {self.schema(name)}")
+
+    def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
+        names = [name for _, name in refs]
+        found: dict[Ref, list[Physical]] = {}
+        for schema, table, *facts in self.run(_COLUMNS, [self.catalog, names]) if names else []:
+            found.setdefault((schema, table), []).append(Physical(*facts))
+        comments = {(schema, name): text for schema, name, text in self.run(_COMMENTS, [self.catalog, names])}
+        hidden = recorded_views(self)
+        there = {
+            _folded(ref): Relation(tuple(parts), comments.get(ref)) for ref, parts in found.items() if ref not in hidden
+        }
+        return {ref: there[_folded(ref)] for ref in refs if _folded(ref) in there}
+
+    def is_taken(self, ref: Ref) -> bool:
+        """Return whether the file has a table or view of this name, in any case."""
+        return self.count(_TAKEN, self.catalog, *ref) > 0
+
+    def types_of(self, ref: Ref) -> dict[str, str]:
+        return {name: kind for name, kind, *_ in self.run(f"DESCRIBE {self.name(*ref)}")}
+
+    def move(self, record: Record, new: Ref) -> Record:
+        """Into another schema the table is written anew, as DuckDB moves none."""
+        moved = replace(record, table=replace(record.table, schema=new[0], name=new[1]))
+        old = self.name(*record.ref)
+        if new[0] == record.ref[0]:
+            self.run(f"ALTER TABLE {old} RENAME TO {q(new[1])}")
+            return moved
+        made = make(self, moved)
+        for waits in record.parked:
+            kind = record.stored.get(waits.place, "VARCHAR")
+            self.run(f"ALTER TABLE {self.name(*new)} ADD COLUMN {q(waits.place)} {kind}")
+        names = columns([*(c.name for c in moved.table.columns), *(p.place for p in record.parked)])
+        self.run(f"INSERT INTO {self.name(*new)} ({names}) SELECT {names} FROM {old}")
+        self.run(f"DROP TABLE {old}")
+        return with_types(self, made)
+
+    def detach_views(self, table: Ref) -> Callable[[Sequence[Step]], None]:
+        return detach(self, table)

@@ -1,0 +1,191 @@
+# ruff: noqa: S608 - names are quoted
+"""Rows into staging tables: `COPY ... FROM STDIN (FORMAT BINARY)` out of Arrow, several files at a time.
+
+Staging tables are `_instep."rows_..."`, unlogged, and named by what they are for, the table, the fence and the run: an
+attempt that wakes up late writes into its own and into no other's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.destinations.base import Commit, Merge
+from instep.destinations.postgres.dependants import INDEX, copy_rights, index, is_plain
+from instep.destinations.postgres.session import PostgresSession
+from instep.destinations.sql.database import Staging
+from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.record_tables import prepare
+from instep.destinations.sql.records import Record
+from instep.destinations.sql.session import BATCH, SCHEMA, SqlSession
+from instep.destinations.sql.staged import ORDER, Files, StagingArea, filled
+from instep.destinations.sql.tables import describe, park, with_types
+from instep.errors import DestinationError, InstepError, StageError
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from instep.destinations.postgres.server import PostgresServer
+
+
+_FILE = 1 << 40
+
+
+class PostgresStaging(Staging):
+    """Staging tables of one attempt at one table."""
+
+    def __init__(self, server: PostgresServer, record: Record, commit: Commit) -> None:
+        super().__init__(server, record, commit)
+        self.server = server
+        self._counts: dict[str, int] = {}
+
+    def add(self, what: str, names: Sequence[str], files: Files, how: Merge | None = None) -> None:
+        """The server knows how the keys are spread."""
+        kinds = self.server.dialect.kinds(self.record.table, names)
+        made = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
+        self.copy(what, [_numbered(n, f, names, self.server.area) for n, f in enumerate(filled(files))])
+        key = [n for n in self.record.table.key if n in kinds]
+        with self.server.writing() as session:
+            session.run(f"ANALYZE {made} ({columns(key)})" if key else f"ANALYZE {made}")
+
+    def add_rows(self, what: str, types: Mapping[str, str], rows: pa.Table) -> None:
+        self.make(what, types, len(rows))
+        if len(rows):
+            self.copy(what, [lambda: rows.to_reader(BATCH)])
+
+    def add_whole(self, shape: Record, files: Files) -> None:
+        """The next generation of the table, indexed and analysed, under a name of its own."""
+        names = [c.name for c in shape.table.columns]
+        name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
+        self.copy("next", [plain_reader(f, names, self.server.area) for f in filled(files)])
+        with self.server.writing() as session:
+            index(session, name, shape.table.key, shape.place)
+            session.analyze(name)
+
+    def table(self, what: str) -> str:
+        return f"{q(SCHEMA)}.{q(self.bare(what))}"
+
+    def rows(self, what: str) -> str:
+        return self.table(what) if what == "next" else f"{self.table(what)} ORDER BY {ORDER}"
+
+    def exchange(self, session: SqlSession, record: Record) -> tuple[Record, int, int]:
+        """The new table takes the place of one that nobody would miss; else its rows do."""
+        assert isinstance(session, PostgresSession)
+        new, count = self.table("next"), self._counts["next"]
+        if record.pending is not None:
+            park(session, replace(record, pending=None))
+            return self._take_place(session, record.waiting), count, count
+        if not record.parked and record.within is None and is_plain(session, record.ref, new, INDEX):
+            copy_rights(session, session.name(*record.ref), new)
+            session.run(f"DROP TABLE {session.name(*record.ref)}")
+            return self._take_place(session, record), count, count
+        return (record, *self.replace_rows(session, record, "next"))
+
+    def _take_place(self, session: SqlSession, record: Record) -> Record:
+        schema, name = record.ref
+        session.run(f"ALTER TABLE {self.table('next')} SET SCHEMA {session.schema(schema)}")
+        session.run(f"ALTER TABLE {session.name(schema, self.bare('next'))} RENAME TO {q(name)}")
+        describe(session, record.table)
+        return with_types(session, record)
+
+    @contextmanager
+    def opened(self, session: SqlSession) -> Iterator[None]:
+        """A server that crashes empties unlogged tables, and rows that are missing there would be taken for deleted
+        ones."""
+        for what, rows in self._counts.items():
+            if (found := session.count(f"SELECT count(*) FROM {self.table(what)}")) != rows:
+                why = f"{found:,} of {rows:,} staged rows are on the server: nothing was written"
+                raise StageError(why, hint="sync again")
+        yield
+
+    def bare(self, what: str) -> str:
+        """Return what a table is called in the schema `_instep`: at most 63 bytes."""
+        name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self.commit.run}"
+        return name.encode()[:63].decode(errors="ignore")
+
+    def make(self, what: str, columns: Mapping[str, str] | str, rows: int, *, logged: bool = False) -> str:
+        """Return an empty table for so many rows in the place of what an earlier try has left; its SQL name."""
+        name, kind = self.table(what), "TABLE" if logged else "UNLOGGED TABLE"
+        listed = columns if isinstance(columns, str) else ", ".join(f"{q(n)} {t}" for n, t in columns.items())
+        self._counts[what] = rows
+        with self.server.writing() as session:
+            prepare(session)
+            session.run(f"DROP TABLE IF EXISTS {name}")
+            session.run(f"CREATE {kind} {name} ({listed})")
+        return name
+
+    def copy(self, what: str, readers: Sequence[Callable[[], pa.RecordBatchReader]]) -> None:
+        """Append what each reader gives to a table of this attempt; each in a transaction of its own."""
+        with ThreadPoolExecutor(max(1, min(len(readers), os.cpu_count() or 1)), thread_name_prefix="copy") as pool:
+            for done in [pool.submit(self._copy, what, reader) for reader in readers]:
+                done.result()
+
+    def _copy(self, what: str, reader: Callable[[], pa.RecordBatchReader]) -> None:
+        with self.server.arrow() as arrow:
+            arrow.append(SCHEMA, self.bare(what), reader())
+
+    def close(self) -> None:
+        """Best effort: what stays is removed by the next run."""
+        for _ in range(2):  # a server that was restarted has ended the connections that wait
+            with suppress(InstepError), self.server.writing() as session:
+                for what in self._counts:
+                    session.run(f"DROP TABLE IF EXISTS {self.table(what)}")
+                return
+
+
+def plain_reader(file: StagedFile, names: Sequence[str], area: StagingArea) -> Callable[[], pa.RecordBatchReader]:
+    """Return the rows of a file."""
+
+    def read() -> pa.RecordBatchReader:
+        opened = pq.ParquetFile(area.open(file))
+        there = set(opened.schema_arrow.names)
+        if missing := [n for n in names if n not in there]:
+            raise DestinationError(
+                f"a staged file has no column {missing[0]!r}, which the table has",
+                hint="the table was changed while rows were staged: sync again",
+            )
+        schema = pa.schema([opened.schema_arrow.field(n) for n in names])
+        batches = opened.iter_batches(BATCH, columns=list(names))
+        return pa.RecordBatchReader.from_batches(schema, (b.select(list(names)).cast(schema) for b in batches))
+
+    return read
+
+
+def _numbered(
+    number: int, file: StagedFile, names: Sequence[str], area: StagingArea
+) -> Callable[[], pa.RecordBatchReader]:
+    """Yield the rows of a file with their numbers among all."""
+
+    def read() -> pa.RecordBatchReader:
+        reader = plain_reader(file, names, area)()
+        schema = reader.schema.append(pa.field(ORDER, pa.int64()))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            at = number * _FILE
+            for batch in reader:
+                places = pa.array(range(at, at + len(batch)), pa.int64())
+                yield pa.RecordBatch.from_arrays([*batch.columns, places], schema=schema)
+                at += len(batch)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    return read
+
+
+def remove_staging_tables(server: PostgresServer, record: Record, fences: Iterable[int]) -> None:
+    """Drop what attempts with these fences have left of a table; what is locked is left for another time."""
+    over = {str(fence) for fence in fences}
+    sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"
+    with server.reading() as session:
+        there = [name for (name,) in session.run(sql)]
+    for name in there:
+        parts = name.split("_", 3)
+        if len(parts) == 4 and parts[1] == record.place[:8] and parts[2] in over:
+            with suppress(InstepError), server.writing() as session:
+                session.run(f"DROP TABLE IF EXISTS {session.name(SCHEMA, name)}")

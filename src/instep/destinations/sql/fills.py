@@ -1,0 +1,149 @@
+# ruff: noqa: S608 - names are quoted
+"""Values for rows that lack them: those of a backfill, and those that were kept as JSON beside the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.sql.database import SqlFacet
+from instep.destinations.sql.loads import count_rows
+from instep.destinations.sql.merge import NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size, q, within
+from instep.destinations.sql.record_tables import named, put, require
+from instep.destinations.sql.records import Record
+from instep.destinations.sql.session import Dialect, SqlSession
+from instep.errors import DestinationError
+from instep.stage.conform import compact_json
+from instep.stage.field_metadata import limited
+from instep.stage.overflow import from_texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROMOTED = "_instep_promoted"
+
+
+@dataclass
+class _Promotion:
+    """Rows of a table that get values out of their objects in the column `extra`."""
+
+    dialect: Dialect
+    columns: Mapping[str, OverflowColumn]
+    extra: str
+    invalid_values: int = 0
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The places of the rows, what their objects become, the values by column."""
+        values = {f"v{i}": self.dialect.sql_type(c.type) for i, c in enumerate(self.columns.values())}
+        return {"n": self.dialect.row_id.type, "o": "json", **values}
+
+    def rows(self, session: SqlSession, record: Record) -> Iterator[pa.RecordBatch]:
+        """Only rows without a value that have an object are read."""
+        lacks, row = [f"{q(c)} IS NULL" for c in self.columns], self.dialect.row_id
+        some = f"{q(self.extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
+        what = ", ".join([row.shown, f"{q(self.extra)}::text", *lacks])
+        flags = [(f"l{i}", pa.bool_()) for i in range(len(lacks))]
+        read = pa.schema([("n", row.arrow), ("o", pa.string()), *flags])
+        for batch in session.scan(f"SELECT {what} FROM {session.name(*record.ref)} WHERE {some}", read):
+            if len(made := self._promoted(batch)):
+                yield made
+
+    def _promoted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(1).to_pylist()]
+        got: list[set[str]] = [set() for _ in objects]
+        values: list[pa.Array] = []
+        for place, overflow in enumerate(self.columns.values(), 2):
+            lacks = batch.column(place).to_pylist()
+            members = [o.get(overflow.name) if lack else None for o, lack in zip(objects, lacks, strict=True)]
+            target = self.dialect.arrow_type(overflow.type)
+            field = pa.field("", target, metadata=self.dialect.limits(overflow.type))
+            done = limited(from_texts(overflow.texts(members), overflow.type, target), field)
+            self.invalid_values += len(done.invalid_values)
+            values.append(done.values)
+            for at, valid in enumerate(done.values.is_valid().to_pylist()):
+                got[at] |= {overflow.name} if valid else set()
+        left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
+        texts = pa.array([compact_json(o) if o else None for o in left], pa.string())
+        made = pa.record_batch([batch.column(0), texts, *values], names=list(self.types))
+        return made.filter(pa.array([bool(names) for names in got]))
+
+    @property
+    def sets(self) -> str:
+        values = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(self.columns)]
+        return ", ".join([*values, f"{q(self.extra)} = s.o"])
+
+
+class SqlFills(SqlFacet):
+    """Values for rows that lack them, each time in one transaction."""
+
+    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+        """Bring kept values into columns, in one transaction."""
+        row, work = self.database.dialect.row_id, _Promotion(self.database.dialect, columns, extra)
+        with self.database.loading(ref, commit) as (session, record):
+            state = record.state
+            if state is None or extra not in record.table.by_name:
+                return Promoted()
+            if session.dialect.hides_rows(record.table):
+                why = f"table {named(ref)} has a column called {row.name}, which hides the places of its rows"
+                raise DestinationError(why, hint="load the table again with `instep sync --full`")
+            with session.temporary(_PROMOTED, work.types, work.rows(session, record)) as done:
+                if done:
+                    same = f"t.{row.name} = s.n"
+                    session.run(f"UPDATE {session.name(*ref)} AS t SET {work.sets} FROM {_PROMOTED} AS s WHERE {same}")
+                    own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+                    put(session, record.after_load(own, count_rows(session, record), new=0))
+        crashpoint("promote.committed")
+        return Promoted(done, work.invalid_values)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        with self.database.reading() as session:
+            record = require(session, ref)
+            return fill_size(session, record, columns, count_rows(session, record))
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        work: Fill,
+        commit: Commit,
+        on_progress: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Rows with NULL in a column get its value; a value that is there is never replaced. In one
+        transaction, so that nothing is asked in between. Cursor and accepted fingerprint stay."""
+        record = self.database.known(ref, commit)
+        check_loaded(record)
+        with self.database.staging(record, commit) as staging:
+            staging.add("fill", [*work.key, *work.columns, work.meta], work.values)
+            with staging.loading() as (transaction, found):
+                filled = _fill(transaction, found, work, staging.table("fill"))
+                rows = count_rows(transaction, found)
+                put(transaction, found.after_fill(commit, rows, work.columns.values()))
+        crashpoint("fill.committed")
+        self.database.area.consume(work.values)
+        done = Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
+        on_progress(done.rows, done.bytes)
+        return done
+
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        return 0
+
+
+def _fill(session: SqlSession, record: Record, work: Fill, values: str) -> int:
+    """Return how many rows get a value or another note."""
+    sql = FillSql(work, session.name(*record.ref), values, session.dialect.documents(record.table))
+    notes = sql.changed(session.run(sql.notes))
+    arrays = [pa.array([p for p, _ in notes], pa.int64()), pa.array([n for _, n in notes], pa.string())]
+    batch = pa.record_batch(arrays, names=[PLACE, NOTE])
+    with session.temporary(NOTES, {PLACE: "bigint", NOTE: "json"}, [batch]):
+        crashpoint("fill.rewritten")
+        return session.count(sql.update)

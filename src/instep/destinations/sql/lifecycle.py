@@ -1,0 +1,144 @@
+# ruff: noqa: S608 - names are quoted
+"""What is kept beside the tables: dropped columns and tables until their time is over, copies, staged files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from instep.destinations.base import Commit, Ref, UndropReport
+from instep.destinations.sql.database import SqlDatabase, SqlFacet
+from instep.destinations.sql.evolve import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
+from instep.destinations.sql.loads import count_rows
+from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.record_tables import (
+    drop_for_good,
+    dropped,
+    find,
+    last_dropped,
+    named,
+    prepare,
+    put,
+    remove,
+)
+from instep.destinations.sql.tables import make, now_ms, with_types
+from instep.model import Check
+from instep.stage.files.place import StorageFolder
+
+
+class SqlClones(SqlFacet):
+    """Copies of tables."""
+
+    def clone_table(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
+        with self.database.loading(ref, commit) as (session, record):
+            count = count_rows(session, record)
+            if record.state is None or not count:
+                return None
+            made = copy_of(record, place)
+            if is_made(made, find(session, place)):
+                return count
+            made = make(session, made)
+            names = columns([c.name for c in made.table.columns])
+            session.run(f"INSERT INTO {session.name(*place)} ({names}) SELECT {names} FROM {session.name(*ref)}")
+            session.index_key(replace(made, place=record.place), made.table.key)
+            put(session, made)
+        return count
+
+    def purge_clone(self, place: Ref, fence: int) -> None:
+        """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+        with self.database.writing() as session:
+            prepare(session)
+            record = find(session, place, lock=True)
+            if record is None:
+                return
+            check_copy(record)
+            session.run(f"DROP TABLE {session.name(*place)}")
+            remove(session, place)
+
+
+class SqlLifecycle(SqlFacet):
+    """See `destinations.facets.LifecycleFacet`."""
+
+    savepoints = None
+
+    def __init__(self, database: SqlDatabase, test: Callable[[], list[Check]]) -> None:
+        super().__init__(database)
+        self.test = test
+        self.clones = SqlClones(database)
+
+    @property
+    def session(self) -> Callable[[], AbstractContextManager[None]] | None:
+        """None: it is always open."""
+        return None
+
+    @property
+    def vacuum(self) -> Callable[[bool], tuple[int, int]] | None:
+        """None: the database uses the space of what was deleted again by itself."""
+        return None
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Return nothing: Spark only writes the staged files."""
+        return {}
+
+    def check_writable(self) -> None:
+        """Do nothing: it is the server that writes."""
+        return
+
+    def deferred_create(self) -> AbstractContextManager[None]:
+        """Do nothing: a table is there once it is made."""
+        return nullcontext()
+
+    def shared_storage(self) -> StorageFolder:
+        """Return a folder for files of no table."""
+        area = self.database.area
+        return StorageFolder(area.folder("_instep_runs"), area.io)
+
+    def remove_uncommitted_files(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        """Delete what runs that are over staged for a claimed table and never committed."""
+        with self.database.reading() as session:
+            record = find(session, ref)
+        if record is not None:
+            self.database.remove_staged(record, runs.values())
+            self.database.area.remove_uncommitted_files(record.place, runs, record.runs)
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        """Return whether the table of this name and source id was dropped and waits, or is back."""
+        with self.database.reading() as session:
+            return find(session, ref) is not None or last_dropped(dropped(session, ref), source_id) is not None
+
+    def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        with self.database.reading() as session:
+            relation = session.relations([ref]).get(ref)
+            there = [p.name for p in relation.columns] if relation else []
+            return undrop_report_of(ref, find(session, ref), column, there)
+
+    def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        """Deletes the columns of these tables, and all tables, that were dropped too long ago, unless somebody
+        made something that needs them since; their names."""
+        limit = now_ms() - self.database.config.undo_days * DAY_MS
+        with self.database.reading() as session:
+            records = [record for ref in refs if (record := find(session, ref)) is not None]
+            waiting = [one for one in dropped(session) if one.at < limit]
+        old = [record.ref for record in records if any(p.at < limit for p in record.parked)]
+        gone = [name for ref in old for name in self._purge_columns(ref, fence, limit)]
+        for one in waiting:
+            with self.database.writing() as session:
+                if not session.dependants((one.ref[0], one.place)):
+                    drop_for_good(session, one)
+                    gone.append(named(one.ref))
+        return gone
+
+    def _purge_columns(self, ref: Ref, fence: int, limit: float) -> list[str]:
+        with self.database.writing() as session:
+            record = find(session, ref, lock=True)
+            if record is None:
+                return []
+            record.check(fence)
+            old = [p for p in record.parked if p.at < limit and not session.dependants(ref, [p.place])]
+            for column in old:
+                session.run(f"ALTER TABLE {session.name(*record.ref)} DROP COLUMN IF EXISTS {q(column.place)}")
+            left = tuple(p for p in record.parked if p not in old)
+            put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
+        return [f"{named(record.ref)}.{p.name}" for p in old]

@@ -1,0 +1,166 @@
+# ruff: noqa: S608 - names are quoted
+"""Brings staged files into a table: each load is one transaction with its cursor, its fence and its counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, StagingTarget
+from instep.destinations.shared import with_shard
+from instep.destinations.sql.database import SqlFacet, Staging
+from instep.destinations.sql.merge import MergeSql, q, text_literal, within
+from instep.destinations.sql.record_tables import find, named, put, require
+from instep.destinations.sql.records import Record
+from instep.destinations.sql.session import SqlSession
+from instep.errors import DestinationError, StageError
+from instep.stage.spec import StagedFile, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SqlLoads(SqlFacet):
+    """Loads."""
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """From now on a lower fence is refused. A table that is not there is fine."""
+        with self.database.reading() as session:
+            record = find(session, ref)
+        if record is None or record.fence == fence:
+            return
+        with self.database.writing() as session:
+            record = require(session, ref, lock=True)
+            record.check(fence)
+            put(session, replace(record, fence=fence))
+
+    def target(self, ref: Ref) -> StagingTarget:
+        """Return where tasks write a table's files."""
+        with self.database.reading() as session:
+            record = require(session, ref)
+        area, shape = self.database.area, record.waiting if record.pending else record
+        place = area.folder(record.place)
+        schema = with_shard(self.database.dialect.arrow_schema(shape), shape.within)
+        types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
+        return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """The rows are added; files that the last commit has brought are not brought again."""
+        record = self.database.known(ref, commit)
+        if record.pending is not None:
+            raise _replaced(ref)
+        if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
+            return LoadOutcome()
+        done = self.database.fitting(ref, lambda: self._append(record, files, commit))
+        self.database.area.consume(files)
+        return done
+
+    def _append(self, record: Record, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        with self.database.staging(record, commit) as staging:
+            staging.add("rows", _names(record), files)
+            with staging.loading() as (session, found):
+                added = staging.insert(session, found, "rows")
+                put(session, found.after_load(commit, _left(session, found, added), files, new=added))
+        return LoadOutcome(inserted=added)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
+        key."""
+        record = self.database.known(ref, commit)
+        with self.database.staging(record, commit) as staging:
+            staging.add_whole(record.waiting if record.pending else record, files)
+            with staging.loading() as (session, found):
+                before = found.loaded.rows if found.loaded else 0
+                made, count, new = staging.exchange(session, found)
+                put(session, made.after_load(commit, count, files, new=new, anew=True))
+        self.database.area.consume(files)
+        return LoadOutcome(inserted=count, deleted=before)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
+        record = self.database.known(ref, commit)
+        if record.pending is not None and not how.complete:
+            raise _replaced(ref)
+        if record.pending is not None:
+            return self.overwrite(ref, files, commit)
+        if not how.key and how.since is None:
+            raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+        return self.database.fitting(ref, lambda: self._merge(record, files, how, commit))
+
+    def _merge(self, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
+        system = SystemColumns.of(record.table, self.database.config.prefix)
+        with self.database.staging(record, commit) as staging:
+            staging.add("rows", _names(record), files, how if how.since is None else None)
+            if how.since is None and (keys := how.keys or how.requested):
+                staging.add("keys", how.key, keys)
+            with staging.loading() as (session, found):
+                if how.since is not None:
+                    outcome, removed = _since(session, found, staging, *how.since), True
+                else:
+                    outcome, removed = _upsert(session, found, staging, how, system), how.deletes == "hard"
+                marked = how.deletes == "soft" and how.since is None and outcome.deleted > 0 and bool(system.deleted)
+                left = _left(session, found, outcome.inserted, outcome.deleted if removed else 0)
+                put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
+        return outcome
+
+
+def _names(record: Record) -> list[str]:
+    return [c.name for c in record.table.columns]
+
+
+def _replaced(ref: Ref) -> DestinationError:
+    return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
+
+
+def count_rows(session: SqlSession, record: Record) -> int:
+    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
+
+
+def _left(session: SqlSession, before: Record, new: int, removed: int = 0) -> int:
+    known = before.rows_after(new, removed)
+    return count_rows(session, before) if known is None else known
+
+
+def _since(session: SqlSession, record: Record, staging: Staging, column: str, low: str) -> LoadOutcome:
+    kind = session.dialect.sql_type(record.table.by_name[column].type)
+    since = f"{q(column)} >= {text_literal(low)}::{kind} AND {within(record.within)}"
+    deleted = session.count(f"DELETE FROM {session.name(*record.ref)} WHERE {since}")
+    return LoadOutcome(inserted=staging.insert(session, record, "rows"), deleted=deleted)
+
+
+def _upsert(session: SqlSession, record: Record, staging: Staging, how: Merge, system: SystemColumns) -> LoadOutcome:
+    rows, keys = staging.table("rows"), staging.table("keys") if how.keys or how.requested else ""
+    staged = MergeSql(
+        record.table,
+        system,
+        how,
+        session.name(*record.ref),
+        rows,
+        keys if how.keys else "",
+        _now(session, rows, system.synced),
+        keys if how.requested else "",
+        session.dialect.documents(record.table),
+        record.within,
+    )
+    if nulls := sum(session.count(staged.null_keys(table)) for table in (rows, keys) if table):
+        hint = "correct them at the source"
+        raise StageError(f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint=hint)
+    with staging.last_of_each_key(session, staged) as sql:
+        if not session.is_unique(sql.target, how.key) and (twins := session.count(sql.twins)):
+            raise StageError(
+                f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
+                hint="`instep sync --full` rebuilds it",
+            )
+        session.prefer_index()
+        return sql.outcome(session.count)
+
+
+def _now(session: SqlSession, rows: str, synced: str) -> str:
+    """Return the time of the staged rows, as rows that leave or return get it."""
+    found = session.run(f"SELECT max({q(synced)})::text FROM {rows}") if synced else []
+    at = found[0][0] if found and found[0][0] is not None else datetime.now(UTC).isoformat()
+    return f"{text_literal(at)}::timestamptz"

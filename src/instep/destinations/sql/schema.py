@@ -1,0 +1,87 @@
+"""Tables as a database's records and its catalog describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from instep.destinations.base import Commit, LoadState, Ref, TableSize
+from instep.destinations.shared import is_shared
+from instep.destinations.sql.database import SqlFacet
+from instep.destinations.sql.ddl import SqlText
+from instep.destinations.sql.record_tables import every, find, not_ours, own_part, prepare
+from instep.destinations.sql.tables import as_told, execute, undrop
+from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.planning.guard import Guards
+from instep.schema.planning.step import Step
+
+
+class SqlSchema(SqlFacet):
+    """See `destinations.facets.SchemaFacet`."""
+
+    layouts = None
+
+    def tables(self) -> list[Ref]:
+        """Return all tables that are ours."""
+        with self.database.reading() as session:
+            return sorted(every(session))
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        """Return the tables that exist; DestinationError for one that is not ours."""
+        wanted, found = list(refs), list[Table]()
+        with self.database.reading() as session:
+            records, there = every(session), session.relations(wanted)
+            for ref in wanted:
+                record = records.get(ref)
+                if (record is None or record.copy) and ref in there:
+                    raise not_ours(session, ref)
+                if record is not None and record.parts:
+                    raise is_shared(ref)
+                if record is not None and ref in there:
+                    found.append(as_told(session, record, there[ref]))
+        return Catalog.of(found)
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        """Return the tables that exist and are not ours."""
+        wanted = list(refs)
+        with self.database.reading() as session:
+            records, there = every(session), session.relations(wanted)
+            shared = {ref: str(is_shared(ref)) for ref, record in records.items() if record.parts}
+            ours = {ref for ref, record in records.items() if not record.copy and not record.parts}
+            odd = [ref for ref in wanted if ref not in ours and ref in there]
+            return {ref: shared.get(ref, str(not_ours(session, ref))) for ref in odd}
+
+    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
+        """Return the columns on which something of others stands."""
+        with self.database.reading() as session:
+            return session.guards(list(refs))
+
+    def state(self, ref: Ref) -> LoadState | None:
+        """Return what the last load recorded."""
+        with self.database.reading() as session:
+            record = find(session, ref)
+        return record.state if record else None
+
+    def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
+        """Return rows as recorded, and the bytes of the table with its indexes where the database tells them; of one
+        shard it does not."""
+        wanted = list(refs)
+        with self.database.reading() as session:
+            found, taken = every(session), {} if session.part else session.bytes_of(wanted)
+            own = {ref: own_part(session, found[ref]) for ref in wanted if ref in found}
+        return {ref: r.size(taken.get(ref)) for ref, r in own.items() if r is not None and not r.copy}
+
+    def render_ddl(self, steps: Sequence[Step]) -> list[str]:
+        """Return the steps as the database's own SQL."""
+        return SqlText(self.database.dialect.sql_type).statements(steps)
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+        with self.database.writing() as session:
+            prepare(session)
+            execute(session, ref, steps, after, commit)
+
+    def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """A dropped table comes back under its name with its rows; nothing if it is back already."""
+        with self.database.writing() as session:
+            prepare(session)
+            undrop(session, ref, table, commit)
