@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from instep.destinations.sql.shape import plain_type
+from instep.destinations.types import plain_type
 from instep.schema.catalog.types import DataType
 from instep.stage.conform import digest, hashed
 from instep.stage.overflow import from_texts, text_of

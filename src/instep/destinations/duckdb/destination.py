@@ -58,9 +58,10 @@ class DuckDbDatabase(SqlDatabase):
 
     kind: ClassVar[str] = "duckdb"
     dialect: ClassVar[Dialect] = DIALECT
+    config: DuckDbConfig
 
     def __init__(self, config: DuckDbConfig, shard: str = "") -> None:
-        self.settings = self.config = config
+        self.config = config
         self.part = (shard_column(config.prefix), shard) if shard else None
         self.beside = Path(f"{Path(config.path).absolute()}.files")
         staged = config.staging and not is_object(config.staging)
@@ -70,10 +71,10 @@ class DuckDbDatabase(SqlDatabase):
     @cached_property
     def area(self) -> StagingArea:
         """Where tasks write."""
-        if not self.settings.staging:
+        if not self.config.staging:
             return StagingArea(self.beside.as_uri())
-        made = StagingArea.of(self.settings.staging, self.settings.properties)
-        return replace(made, uri=f"{made.uri}/{self.settings.name}")
+        made = StagingArea.of(self.config.staging, self.config.properties)
+        return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def reading(self) -> AbstractContextManager[DuckDbSession]:
         return self.file.reading()
@@ -108,7 +109,7 @@ class DuckDbLifecycle(SqlLifecycle):
 
     def __init__(self, database: DuckDbDatabase, test: Callable[[], list[Check]]) -> None:
         super().__init__(database, test)
-        self.file, self.settings, self.beside = database.file, database.settings, database.beside
+        self.file, self.config, self.beside = database.file, database.config, database.beside
 
     @property
     def session(self) -> Callable[[], AbstractContextManager[None]]:
@@ -128,8 +129,8 @@ class DuckDbLifecycle(SqlLifecycle):
 
     def check_writable(self) -> None:
         """Raise ConnectError if this machine may not write the file, or the folder beside it."""
-        beside = () if self.settings.staging else (self.beside,)
-        check_writable(self.settings.name, self.file.path.parent, self.file.path, *beside)
+        beside = () if self.config.staging else (self.beside,)
+        check_writable(self.config.name, self.file.path.parent, self.file.path, *beside)
 
 
 class DuckDbDestination(SqlDestination):

@@ -16,7 +16,7 @@ from instep.destinations.duckdb.shape import DIALECT
 from instep.destinations.duckdb.views import detach, recorded_views
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.session import BATCH, SCHEMA, Dialect, SqlSession
+from instep.destinations.sql.session import BATCH, SCHEMA, Dialect, SqlSession, name_taken
 from instep.destinations.sql.shape import Physical, Relation
 from instep.destinations.sql.tables import make, with_types
 from instep.schema.planning.step import Step
@@ -28,8 +28,9 @@ _COLUMNS = (
 )
 _COMMENTS = f"SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = $1 {_NAMED}"
 _TAKEN = (
-    "SELECT count(*) FROM (SELECT schema_name, table_name, database_name FROM duckdb_tables() "
-    "UNION ALL SELECT schema_name, view_name, database_name FROM duckdb_views()) AS there(namespace, name, base) "
+    "SELECT count(*) FROM (SELECT schema_name, table_name, database_name FROM duckdb_tables() WHERE NOT internal "
+    "UNION ALL SELECT schema_name, view_name, database_name FROM duckdb_views() WHERE NOT internal) "
+    "AS there(namespace, name, base) "
     "WHERE base = $1 AND lower(namespace) = lower($2) AND lower(name) = lower($3)"
 )
 _RECORDS = "SELECT count(*) FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3"
@@ -104,6 +105,15 @@ class DuckDbSession(SqlSession):
             _folded(ref): Relation(tuple(parts), comments.get(ref)) for ref, parts in found.items() if ref not in hidden
         }
         return {ref: there[_folded(ref)] for ref in refs if _folded(ref) in there}
+
+    def create_table(self, ref: Ref, definitions: str, hint: str) -> None:
+        """Make a table without a look at all others, which costs more the more there are."""
+        try:
+            self.run(f"CREATE TABLE {self.name(*ref)} ({definitions})")
+        except duckdb.CatalogException as error:
+            if "already exists" not in str(error):
+                raise
+            raise name_taken(ref, hint) from error
 
     def is_taken(self, ref: Ref) -> bool:
         """Return whether the file has a table or view of this name, in any case."""

@@ -10,28 +10,10 @@ import pyarrow as pa
 
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.session import Dialect, RowId
-from instep.destinations.sql.shape import plain_type
-from instep.destinations.types import DUCKDB_PROMOTIONS, duckdb_primitive
+from instep.destinations.types import DUCKDB_PROMOTIONS, duckdb_primitive, plain_type
 from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Table
-from instep.schema.catalog.types import (
-    Array,
-    Binary,
-    Boolean,
-    DataType,
-    Date,
-    Decimal,
-    Field,
-    Float,
-    Int,
-    Json,
-    String,
-    Struct,
-    Time,
-    Timestamp,
-    TimestampTz,
-    Uuid,
-)
+from instep.schema.catalog.types import Array, DataType, Decimal, Field, Json, Struct, parse
 from instep.schema.planning.hazard import Capabilities
 from instep.stage.field_metadata import WHOLE_JSON
 
@@ -94,15 +76,15 @@ def _data_type(kind: Any) -> DataType:
             return Array(_data_type(dict(kind.children)["child"]))
         case "struct":
             return Struct(tuple(Field(name, _data_type(child)) for name, child in kind.children))
-    return _NAMED.get(kind.id, Json())
+    return parse(_NAMED.get(kind.id, "json"))
 
 
-_NAMED: dict[str, DataType] = {
-    "boolean": Boolean(), "tinyint": Int(8), "smallint": Int(16), "integer": Int(32), "bigint": Int(64),
-    "utinyint": Int(16), "usmallint": Int(32), "uinteger": Int(64), "ubigint": Decimal(20, 0),
-    "hugeint": Decimal(38, 0), "float": Float(32), "double": Float(64), "varchar": String(), "blob": Binary(),
-    "date": Date(), "time": Time(), "timestamp": Timestamp(), "timestamp with time zone": TimestampTz(),
-    "uuid": Uuid(), "enum": String(),
+_NAMED: dict[str, str] = {
+    "boolean": "boolean", "tinyint": "int8", "smallint": "int16", "integer": "int32", "bigint": "int64",
+    "utinyint": "int16", "usmallint": "int32", "uinteger": "int64", "ubigint": "decimal(20,0)",
+    "hugeint": "decimal(38,0)", "float": "float32", "double": "float64", "varchar": "string", "blob": "binary",
+    "date": "date", "time": "time", "timestamp": "timestamp", "timestamp with time zone": "timestamptz",
+    "uuid": "uuid", "enum": "string",
 }  # fmt: skip
 
 
@@ -123,6 +105,7 @@ DIALECT = Dialect(
     capabilities=CAPABILITIES,
     row_id=RowId("rowid", "rowid", "BIGINT", pa.int64()),
     record_keys=False,
+    counts_quickly=True,
     sql_type=sql_type,
     arrow_type=arrow_type,
     data_type=data_type,

@@ -171,9 +171,10 @@ class PostgresServer(SqlDatabase):
 
     kind: ClassVar[str] = "postgres"
     dialect: ClassVar[Dialect] = DIALECT
+    config: PostgresServerConfig
 
     def __init__(self, config: PostgresServerConfig, part: tuple[str, str] | None = None) -> None:
-        self.settings = self.config = config
+        self.config = config
         self.part = part
         self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
         self._arrow = Pool(partial(_open_arrow, config), Arrow.close, answers)
@@ -182,12 +183,12 @@ class PostgresServer(SqlDatabase):
     @cached_property
     def area(self) -> StagingArea:
         """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in S3."""
-        made = StagingArea.of(self.settings.staging, self.settings.properties)
-        return replace(made, uri=f"{made.uri}/{self.settings.name}")
+        made = StagingArea.of(self.config.staging, self.config.properties)
+        return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def translated(self) -> AbstractContextManager[None]:
         """Turn the errors of both drivers into ours."""
-        return _translated(self.settings)
+        return _translated(self.config)
 
     @contextmanager
     def arrow(self) -> Iterator[Arrow]:
@@ -259,8 +260,8 @@ class PostgresServer(SqlDatabase):
     def _settings(self) -> bytes:
         values = {
             **_SETTINGS,
-            "lock_timeout": f"{int(self.settings.lock_timeout * 1000)}",
-            "statement_timeout": f"{int(self.settings.statement_timeout * 1000)}",
+            "lock_timeout": f"{int(self.config.lock_timeout * 1000)}",
+            "statement_timeout": f"{int(self.config.statement_timeout * 1000)}",
         }
         return ("SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in values.items())).encode()
 
@@ -275,7 +276,7 @@ class PostgresServer(SqlDatabase):
 
     def _became(self, number: int, error: psycopg.Error) -> bool:
         """Return whether the transaction was committed; waits while nobody can tell."""
-        until = time.monotonic() + max(_PATIENCE, self.settings.lock_timeout)
+        until = time.monotonic() + max(_PATIENCE, self.config.lock_timeout)
         while time.monotonic() < until:
             with suppress(InstepError), self.reading() as session:
                 [(status,)] = session.run("SELECT txid_status($1)", [number])
@@ -283,7 +284,7 @@ class PostgresServer(SqlDatabase):
                     return bool(status == "committed")
             time.sleep(_POLL)
         raise ConnectError(
-            f"{self.settings.place}: the connection was cut while a commit was under way: {error}",
+            f"{self.config.place}: the connection was cut while a commit was under way: {error}",
             hint="run this again: what was committed is found by its record",
         )
 

@@ -8,28 +8,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from instep.destinations.sql.session import Dialect, RowId
-from instep.destinations.sql.shape import plain_type
-from instep.destinations.types import POSTGRES_PROMOTIONS, postgres_primitive
+from instep.destinations.types import POSTGRES_PROMOTIONS, plain_type, postgres_primitive
 from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Table
-from instep.schema.catalog.types import (
-    Array,
-    Binary,
-    Boolean,
-    DataType,
-    Date,
-    Decimal,
-    Float,
-    Int,
-    Json,
-    String,
-    Struct,
-    Time,
-    Timestamp,
-    TimestampTz,
-    Unknown,
-    Uuid,
-)
+from instep.schema.catalog.types import Array, DataType, Decimal, Int, Json, String, Struct, Time, Unknown, parse
 from instep.schema.planning.hazard import Capabilities
 from instep.stage.casts.cast import cast
 from instep.stage.field_metadata import VALID_JSON, WITHOUT_NUL
@@ -97,12 +79,11 @@ _SIZED = re.compile(r"^(?P<base>.+?)\((?P<sizes>[0-9,\-]+)\)(?P<rest>[^()]*)$")
 def data_type(text: str) -> DataType:
     """Return the type that a type of PostgreSQL is read as; what we have no type for is json."""
     if text.endswith("[]"):
-        element = data_type(text[:-2])
-        return Array(element)
+        return Array(data_type(text[:-2]))
     if match := _SIZED.match(text):
         sizes = [int(n) for n in match["sizes"].split(",")]
         return _sized(f"{match['base']}{match['rest']}", sizes)
-    return _NAMED.get(text, Json())
+    return parse(_NAMED.get(text, "json"))
 
 
 def _sized(base: str, sizes: list[int]) -> DataType:
@@ -111,15 +92,14 @@ def _sized(base: str, sizes: list[int]) -> DataType:
         return Decimal(precision, scale) if precision <= 38 and 0 <= scale <= precision else String()
     if base in ("character varying", "character"):
         return String(sizes[0])
-    return _NAMED.get(base, Json())
+    return parse(_NAMED.get(base, "json"))
 
 
-_NAMED: dict[str, DataType] = {
-    "boolean": Boolean(), "smallint": Int(16), "integer": Int(32), "bigint": Int(64), "real": Float(32),
-    "double precision": Float(64), "numeric": String(), "text": String(), "character varying": String(),
-    "character": String(), "name": String(), "bytea": Binary(), "date": Date(), "time without time zone": Time(),
-    "timestamp without time zone": Timestamp(), "timestamp with time zone": TimestampTz(), "uuid": Uuid(),
-    "json": Json(), "jsonb": Json(),
+_NAMED: dict[str, str] = {
+    "boolean": "boolean", "smallint": "int16", "integer": "int32", "bigint": "int64", "real": "float32",
+    "double precision": "float64", "numeric": "string", "text": "string", "character varying": "string",
+    "character": "string", "name": "string", "bytea": "binary", "date": "date", "time without time zone": "time",
+    "timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz", "uuid": "uuid",
 }  # fmt: skip
 
 
@@ -142,6 +122,7 @@ DIALECT = Dialect(
     capabilities=CAPABILITIES,
     row_id=RowId("ctid", "ctid::text", "tid", pa.string()),
     record_keys=True,
+    counts_quickly=False,
     sql_type=sql_type,
     arrow_type=arrow_type,
     data_type=data_type,

@@ -121,7 +121,7 @@ def count_rows(session: SqlSession, record: Record) -> int:
 
 
 def _left(session: SqlSession, before: Record, new: int, removed: int = 0) -> int:
-    known = before.rows_after(new, removed)
+    known = None if session.dialect.counts_quickly else before.rows_after(new, removed)
     return count_rows(session, before) if known is None else known
 
 

@@ -43,6 +43,9 @@ def columns(names: Sequence[str], side: str = "") -> str:
     return ", ".join(f"{side}.{q(n)}" if side else q(n) for n in names)
 
 
+_NUMBER = "_instep_number"
+
+
 @dataclass(frozen=True)
 class MergeSql:
     """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
@@ -165,7 +168,10 @@ class MergeSql:
     def last(self) -> str:
         """Return the last staged row of each key: the highest by cursor, then the last one that came."""
         order = f"{q(self.how.cursor)} DESC NULLS LAST, {ORDER} DESC" if self.how.cursor else f"{ORDER} DESC"
-        return f"SELECT DISTINCT ON ({self._key}) * FROM {self.staged} ORDER BY {self._key}, {order}"
+        numbered = (
+            f"SELECT *, row_number() OVER (PARTITION BY {self._key} ORDER BY {order}) AS {_NUMBER} FROM {self.staged}"
+        )
+        return f"SELECT * FROM ({numbered}) AS numbered WHERE {_NUMBER} = 1"
 
     def null_keys(self, rows: str) -> str:
         """Count the rows of a staged table that lack a part of their key."""

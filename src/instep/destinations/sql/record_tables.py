@@ -11,6 +11,7 @@ from instep.destinations.sql.records import Record, dump, load
 from instep.destinations.sql.session import SCHEMA, SqlSession
 from instep.errors import DestinationError
 
+ANOTHER_NAME = "choose another namespace or table name"
 _NEW = (
     ("tables", "namespace text, name text, fence bigint NOT NULL, record text NOT NULL", "namespace, name"),
     (
@@ -45,7 +46,7 @@ def not_ours(session: SqlSession, ref: Ref) -> DestinationError:
     """Return the error for a table that something else made."""
     return DestinationError(
         f"table {named(ref)} exists and is not ours: no record of it is in {session.dialect.place}",
-        hint="choose another namespace or table name",
+        hint=ANOTHER_NAME,
     )
 
 

@@ -9,7 +9,7 @@ from instep.destinations.shared import is_shared
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.ddl import SqlText
 from instep.destinations.sql.record_tables import every, find, not_ours, own_part, prepare
-from instep.destinations.sql.tables import as_told, execute, undrop
+from instep.destinations.sql.tables import described_table, execute, undrop
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.planning.guard import Guards
 from instep.schema.planning.step import Step
@@ -37,7 +37,7 @@ class SqlSchema(SqlFacet):
                 if record is not None and record.parts:
                     raise is_shared(ref)
                 if record is not None and ref in there:
-                    found.append(as_told(session, record, there[ref]))
+                    found.append(described_table(session, record, there[ref]))
         return Catalog.of(found)
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:

@@ -14,6 +14,7 @@ from instep.destinations.base import Ref
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.shape import Relation
+from instep.errors import Conflict
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.guard import Guards
@@ -58,6 +59,8 @@ class Dialect:
     """Whether values are JSON, which is read and compared as its text."""
     limits: Callable[[DataType], Mapping[bytes | str, bytes | str]]
     """Metadata of a field of a staged file: which values the column does not take."""
+    counts_quickly: bool
+    """Whether counting all rows of a table reads none of them."""
     check_names: Callable[[Table, int], None]
     """Raises SchemaError for a table that cannot be made; so many hidden columns are in it besides."""
     as_read: Callable[[pa.Array, DataType, pa.DataType], pa.Array]
@@ -93,6 +96,10 @@ class Dialect:
     def hides_rows(self, table: Table) -> bool:
         """Return whether a column of the table has the name of the row id."""
         return any(c.name.casefold() == self.row_id.name for c in table.columns)
+
+
+def name_taken(ref: Ref, hint: str) -> Conflict:
+    return Conflict(f"table {'.'.join(ref)} exists", hint=hint)
 
 
 class SqlSession(ABC):
@@ -141,6 +148,12 @@ class SqlSession(ABC):
     @abstractmethod
     def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
         """Return what the database means by those of these names that are taken; views of ours are left out."""
+
+    def create_table(self, ref: Ref, definitions: str, hint: str) -> None:
+        """Make an empty table; Conflict, with this hint, if the name is taken."""
+        if self.is_taken(ref):
+            raise name_taken(ref, hint)
+        self.run(f"CREATE TABLE {self.name(*ref)} ({definitions})")
 
     @abstractmethod
     def is_taken(self, ref: Ref) -> bool:

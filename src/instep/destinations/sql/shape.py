@@ -1,29 +1,13 @@
-"""A table as its record and the database together tell: what the database says wins.
-
-What values are in files that a database takes in, and when they are read from it.
-"""
+"""A table as its record and the database together tell: what the database says wins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from instep.destinations.sql.records import Record
 from instep.schema.catalog.catalog import Column, Table
-from instep.schema.catalog.types import (
-    Binary,
-    Boolean,
-    DataType,
-    Date,
-    Decimal,
-    Float,
-    Int,
-    Timestamp,
-    TimestampTz,
-    Uuid,
-)
+from instep.schema.catalog.types import DataType
 
 
 @dataclass(frozen=True)
@@ -63,30 +47,3 @@ def _column(column: Column, there: Physical, record: Record, data_type: Callable
     if there.type != record.stored.get(column.name):
         kind, note = data_type(there.type), ""
     return replace(column, type=kind, note=note, nullable=there.nullable, comment=there.comment or None)
-
-
-_INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-
-
-def plain_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type of a type without parts; what has no other is text."""
-    match kind:
-        case Boolean():
-            return pa.bool_()
-        case Int(bits):
-            return _INTS[bits]
-        case Decimal(precision, scale):
-            return pa.decimal128(precision, scale)
-        case Float(bits):
-            return pa.float64() if bits == 64 else pa.float32()
-        case Binary():
-            return pa.large_binary()
-        case Date():
-            return pa.date32()
-        case Timestamp():
-            return pa.timestamp("us")
-        case TimestampTz():
-            return pa.timestamp("us", "UTC")
-        case Uuid():
-            return pa.uuid()
-    return pa.large_string()

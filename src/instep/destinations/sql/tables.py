@@ -15,6 +15,7 @@ from instep.destinations.rows import cast_all
 from instep.destinations.sql.evolve import ColumnOrigin, Evolution, evolve, moved_values
 from instep.destinations.sql.merge import q, text_literal
 from instep.destinations.sql.record_tables import (
+    ANOTHER_NAME,
     dropped,
     find,
     last_dropped,
@@ -46,14 +47,14 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def as_told(session: SqlSession, record: Record, relation: Relation | None) -> Table:
+def described_table(session: SqlSession, record: Record, relation: Relation | None) -> Table:
     """Return the table as its record and the database together tell."""
     there = relation or Relation((), None)
     return as_it_is(record, there.columns, there.comment, session.dialect.data_type)
 
 
 def table_as_it_is(session: SqlSession, record: Record) -> Table:
-    return as_told(session, record, session.relations([record.ref]).get(record.ref))
+    return described_table(session, record, session.relations([record.ref]).get(record.ref))
 
 
 def execute(session: SqlSession, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -99,19 +100,17 @@ def undrop(session: SqlSession, ref: Ref, table: Table, commit: Commit) -> None:
 
 def _create(session: SqlSession, table: Table, changes: Sequence[str], commit: Commit) -> None:
     """Make an empty table; Conflict if the name is taken."""
-    if session.is_taken(table.ref):
-        hint = "plan again" if find(session, table.ref) else not_ours(session, table.ref).hint
-        raise Conflict(f"table {named(table.ref)} exists", hint=hint)
-    made = make(session, numbered(Record(table, uuid.uuid4().hex)))
+    hint = "plan again" if find(session, table.ref) else ANOTHER_NAME
+    made = make(session, numbered(Record(table, uuid.uuid4().hex)), hint)
     session.index_key(made, table.key)
     put(session, made.after_changes(commit, changes))
 
 
-def make(session: SqlSession, record: Record) -> Record:
+def make(session: SqlSession, record: Record, hint: str = ANOTHER_NAME) -> Record:
     """Create the table of a record; returns the record with the types as the database tells them."""
     session.dialect.check_names(record.table, 0)
     session.make_schema(record.ref[0])
-    session.run(f"CREATE TABLE {session.name(*record.ref)} ({session.dialect.definitions(record.table)})")
+    session.create_table(record.ref, session.dialect.definitions(record.table), hint)
     describe(session, record.table)
     return with_types(session, record)
 
