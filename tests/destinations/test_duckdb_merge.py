@@ -145,5 +145,4 @@ def test_how_long_rows_are_on_average_is_known_without_opening_files(
 
 def _threads(to: DuckDbDestination) -> list[Any]:
     with to.file.reading() as session:
-        assert session is not None
         return session.run("SELECT current_setting('threads')")

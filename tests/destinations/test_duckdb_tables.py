@@ -121,6 +121,14 @@ def test_a_table_moves_into_another_schema_with_what_it_keeps(shop: Warehouse) -
     assert shop.to.schema.inspect([new.ref]).get(new.ref) == back
 
 
+def test_a_table_does_not_move_onto_another(shop: Warehouse) -> None:
+    new = replace(ORDERS, schema="other")
+    create(shop.to, new, shop.commit())
+    with pytest.raises(Conflict, match=r"shop.orders cannot be renamed: other.orders exists"):
+        shop.to.schema.execute(REF, [step(REF, TableRenamed(ORDERS, new))], new, shop.commit())
+    assert rows_of(shop.to, REF, ["id"]) == [(1,), (2,)]
+
+
 BY_HAND = [
     ("type", "ALTER TABLE shop.shop.orders ALTER amount TYPE DOUBLE", "amount", "float64"),
     ("new", "ALTER TABLE shop.shop.orders ADD COLUMN s STRUCT(a INTEGER, \"b c\" DATE[])", "s",

@@ -22,6 +22,7 @@ from test_duckdb_tables import (
     test_a_copy_stays_as_it_was_and_is_nobody_elses,
     test_a_dropped_column_keeps_its_values,
     test_a_dropped_table_returns_unless_its_name_is_taken,
+    test_a_table_does_not_move_onto_another,
     test_a_table_is_added_once,
     test_a_table_moves_into_another_schema_with_what_it_keeps,
     test_of_two_dropped_columns_of_one_name_the_later_one_returns,

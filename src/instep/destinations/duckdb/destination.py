@@ -139,7 +139,7 @@ class DuckDbDestination(SqlDestination):
     def __init__(self, config: DuckDbConfig, shard: str = "") -> None:
         """`shard`: the only one of shared tables that it loads and reads."""
         database = DuckDbDatabase(config, shard)
-        super().__init__(database, lambda name: DuckDbDestination(config, name), _NAMES)
+        super().__init__(database, lambda shard: DuckDbDestination(config, shard), _NAMES)
         self.config, self.file = config, database.file
         self.lifecycle = DuckDbLifecycle(database, self.test)
         self.views = DuckDbViews(database)

@@ -133,7 +133,7 @@ class DuckDbSession(SqlSession):
         for waits in record.parked:
             kind = record.stored.get(waits.place, "VARCHAR")
             self.run(f"ALTER TABLE {self.name(*new)} ADD COLUMN {q(waits.place)} {kind}")
-        names = columns([*(c.name for c in moved.table.columns), *(p.place for p in record.parked)])
+        names = columns([*moved.names, *(p.place for p in record.parked)])
         self.run(f"INSERT INTO {self.name(*new)} ({names}) SELECT {names} FROM {old}")
         self.run(f"DROP TABLE {old}")
         return with_types(self, made)

@@ -76,7 +76,7 @@ class DuckDbStaging(Staging):
         self._rows[what] = rows
 
     def add_whole(self, shape: Record, files: Files) -> None:
-        self.add("rows", [c.name for c in shape.table.columns], files)
+        self.add("rows", shape.names, files)
 
     @contextmanager
     def opened(self, session: SqlSession) -> Iterator[None]:

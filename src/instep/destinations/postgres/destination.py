@@ -26,4 +26,4 @@ class PostgresDestination(SqlDestination):
             ("stage a file and load it", "the folder of `staging` must allow new files"),
             "the table must belong to the user who loads it",
         )
-        super().__init__(self.server, lambda name: PostgresDestination(config, name), names)
+        super().__init__(self.server, lambda shard: PostgresDestination(config, shard), names)

@@ -61,9 +61,8 @@ class PostgresStaging(Staging):
 
     def add_whole(self, shape: Record, files: Files) -> None:
         """The next generation of the table, indexed and analysed, under a name of its own."""
-        names = [c.name for c in shape.table.columns]
         name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
-        self.copy("next", [plain_reader(f, names, self.server.area) for f in filled(files)])
+        self.copy("next", [plain_reader(f, shape.names, self.server.area) for f in filled(files)])
         with self.server.writing() as session:
             index(session, name, shape.table.key, shape.place)
             session.analyze(name)

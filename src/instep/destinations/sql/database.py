@@ -160,7 +160,7 @@ class Staging(ABC):
 
     def insert(self, session: SqlSession, record: Record, what: str) -> int:
         """Add staged rows to the table of a record; returns how many."""
-        names = columns([c.name for c in record.table.columns])
+        names = columns(record.names)
         into = f"INSERT INTO {session.name(*record.ref)} ({names})"
         return session.count(f"{into} SELECT {names} FROM {self.rows(what)}")
 

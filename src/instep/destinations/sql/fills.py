@@ -15,7 +15,7 @@ from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.loads import count_rows
-from instep.destinations.sql.merge import NOTE, NOTES, PLACE, FillSql, check_loaded, fill_size, q, within
+from instep.destinations.sql.merge import NOTE, NOTES, PLACE, FillSql, q, within
 from instep.destinations.sql.record_tables import named, put, require
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
@@ -27,7 +27,7 @@ from instep.stage.overflow import from_texts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PROMOTED = "_instep_promoted"
+_PROMOTED, _NOT_LOADED = "_instep_promoted", "it has not been loaded yet"
 
 
 @dataclass
@@ -104,9 +104,18 @@ class SqlFills(SqlFacet):
         return Promoted(done, work.invalid_values)
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        """The table counts as one file. Nothing is left to do once all of these backfills have been through it."""
         with self.database.reading() as session:
             record = require(session, ref)
-            return fill_size(session, record, columns, count_rows(session, record))
+            if record.state is None:
+                return FillSize(why_not=_NOT_LOADED)
+            rows, lacking = count_rows(session, record), 0
+            if not set(columns.values()) <= set(record.fills):
+                lacks = " OR ".join(f"{q(c)} IS NULL" for c in columns)
+                some = f"({lacks}) AND {within(record.within)}"
+                lacking = session.count(f"SELECT count(*) FROM {session.name(*ref)} WHERE {some}")
+        share = lacking / rows if rows else 0
+        return FillSize(int(lacking > 0), lacking, int(record.state.bytes * share), 1)
 
     def fill(
         self,
@@ -120,7 +129,9 @@ class SqlFills(SqlFacet):
         """Rows with NULL in a column get its value; a value that is there is never replaced. In one
         transaction, so that nothing is asked in between. Cursor and accepted fingerprint stay."""
         record = self.database.known(ref, commit)
-        check_loaded(record)
+        if record.state is None:
+            why = f"table {named(ref)} cannot be filled: {_NOT_LOADED}"
+            raise DestinationError(why, hint="load the whole table again")
         with self.database.staging(record, commit) as staging:
             staging.add("fill", [*work.key, *work.columns, work.meta], work.values)
             with staging.loading() as (transaction, found):

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.sql.database import SqlDatabase, SqlFacet
-from instep.destinations.sql.evolve import DAY_MS, check_copy, copy_of, is_made, undrop_report_of
+from instep.destinations.sql.evolve import latest
 from instep.destinations.sql.loads import count_rows
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.record_tables import (
@@ -23,7 +24,9 @@ from instep.destinations.sql.record_tables import (
     remove,
 )
 from instep.destinations.sql.tables import make, now_ms, with_types
+from instep.errors import Conflict, DestinationError
 from instep.model import Check
+from instep.schema.maintenance import DAY_MS
 from instep.stage.files.place import StorageFolder
 
 
@@ -36,11 +39,15 @@ class SqlClones(SqlFacet):
             count = count_rows(session, record)
             if record.state is None or not count:
                 return None
-            made = copy_of(record, place)
-            if is_made(made, find(session, place)):
+            origin = json.dumps([record.place, record.version])
+            if (there := find(session, place)) is not None:
+                if there.copy != origin:
+                    raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
                 return count
+            table = replace(record.table, schema=place[0], name=place[1])
+            made = replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin)
             made = make(session, made)
-            names = columns([c.name for c in made.table.columns])
+            names = columns(made.names)
             session.run(f"INSERT INTO {session.name(*place)} ({names}) SELECT {names} FROM {session.name(*ref)}")
             session.index_key(replace(made, place=record.place), made.table.key)
             put(session, made)
@@ -53,7 +60,9 @@ class SqlClones(SqlFacet):
             record = find(session, place, lock=True)
             if record is None:
                 return
-            check_copy(record)
+            if not record.copy:
+                why = f"table {named(place)} is no copy of ours"
+                raise DestinationError(why, hint="it is left alone: look at it first")
             session.run(f"DROP TABLE {session.name(*place)}")
             remove(session, place)
 
@@ -109,10 +118,16 @@ class SqlLifecycle(SqlFacet):
             return find(session, ref) is not None or last_dropped(dropped(session, ref), source_id) is not None
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
+        """A dropped column waits in the table itself: only rows that came since have no value in it."""
         with self.database.reading() as session:
+            record = find(session, ref)
+            if record is None:
+                return UndropReport(f"table {named(ref)} is not there")
+            if (old := latest(record.parked, column)) is not None:
+                return UndropReport(written=old.written)
             relation = session.relations([ref]).get(ref)
-            there = [p.name for p in relation.columns] if relation else []
-            return undrop_report_of(ref, find(session, ref), column, there)
+        back = column in record.table.by_name and any(p.name == column for p in (relation.columns if relation else ()))
+        return UndropReport() if back else UndropReport(f"no column {column!r} is kept any more")
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
         """Deletes the columns of these tables, and all tables, that were dropped too long ago, unless somebody

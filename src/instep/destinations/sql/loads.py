@@ -59,7 +59,7 @@ class SqlLoads(SqlFacet):
 
     def _append(self, record: Record, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         with self.database.staging(record, commit) as staging:
-            staging.add("rows", _names(record), files)
+            staging.add("rows", record.names, files)
             with staging.loading() as (session, found):
                 added = staging.insert(session, found, "rows")
                 put(session, found.after_load(commit, _left(session, found, added), files, new=added))
@@ -94,7 +94,7 @@ class SqlLoads(SqlFacet):
     def _merge(self, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
         system = SystemColumns.of(record.table, self.database.config.prefix)
         with self.database.staging(record, commit) as staging:
-            staging.add("rows", _names(record), files, how if how.since is None else None)
+            staging.add("rows", record.names, files, how if how.since is None else None)
             if how.since is None and (keys := how.keys or how.requested):
                 staging.add("keys", how.key, keys)
             with staging.loading() as (session, found):
@@ -106,10 +106,6 @@ class SqlLoads(SqlFacet):
                 left = _left(session, found, outcome.inserted, outcome.deleted if removed else 0)
                 put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
         return outcome
-
-
-def _names(record: Record) -> list[str]:
-    return [c.name for c in record.table.columns]
 
 
 def _replaced(ref: Ref) -> DestinationError:

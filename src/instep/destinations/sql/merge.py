@@ -1,21 +1,16 @@
 # ruff: noqa: S608 - names are quoted, values are parameters or literals of ours
-"""How staged rows meet those of a table, as plain SQL statements: PostgreSQL's and DuckDB's.
-
-How staged values meet rows that have none, as plain SQL statements: PostgreSQL's and DuckDB's.
-"""
+"""How staged rows meet those of a table, and staged values rows that have none, as SQL of PostgreSQL and DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-from instep.destinations.base import Fill, FillSize, LoadOutcome, Merge
+from instep.destinations.base import Fill, LoadOutcome, Merge
 from instep.destinations.rows import merged
-from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER
-from instep.errors import DestinationError
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import quote
 from instep.stage.spec import SystemColumns
@@ -188,31 +183,6 @@ class MergeSql:
 
 
 NOTES, PLACE, NOTE = "_instep_notes", "_instep_place", "_instep_note"
-NOT_LOADED = "it has not been loaded yet"
-
-
-class Counting(Protocol):
-    def name(self, schema: str, table: str) -> str: ...
-    def count(self, sql: str) -> int: ...
-
-
-def fill_size(session: Counting, record: Record, columns: Mapping[str, int], rows: int) -> FillSize:
-    """Return the table counts as one file. Nothing is left to do once all of these backfills have been through it."""
-    if record.state is None:
-        return FillSize(why_not=NOT_LOADED)
-    count = 0
-    if not set(columns.values()) <= set(record.fills):
-        lacks = " OR ".join(f"{q(c)} IS NULL" for c in columns)
-        table, mine = session.name(*record.ref), within(record.within)
-        count = session.count(f"SELECT count(*) FROM {table} WHERE ({lacks}) AND {mine}")
-    share = count / rows if rows else 0
-    return FillSize(int(count > 0), count, int(record.state.bytes * share), 1)
-
-
-def check_loaded(record: Record) -> None:
-    if record.state is None:
-        why = f"table {'.'.join(record.ref)} cannot be filled: {NOT_LOADED}"
-        raise DestinationError(why, hint="load the whole table again")
 
 
 @dataclass(frozen=True)

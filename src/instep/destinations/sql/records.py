@@ -106,6 +106,11 @@ class Record:
         return self.table.ref
 
     @property
+    def names(self) -> list[str]:
+        """The columns, in order."""
+        return [c.name for c in self.table.columns]
+
+    @property
     def state(self) -> LoadState | None:
         return None if self.loaded is None or self.pending is not None else self.loaded.state
 

@@ -21,10 +21,6 @@ from instep.schema.catalog.types import DataType
 _KEYS = "_instep_asked"
 
 
-def _names(record: Record) -> list[str]:
-    return [c.name for c in record.table.columns]
-
-
 def _shown(session: SqlSession, record: Record, names: Sequence[str]) -> str:
     if odd := next((n for n in names if n not in record.table.by_name), None):
         raise DestinationError(f"table {named(record.ref)} has no column {odd!r}", hint="see `instep schema show`")
@@ -47,14 +43,14 @@ class SqlRows(SqlFacet):
         """Return the rows, as they are now, or the first ones."""
 
         def sql(session: SqlSession, record: Record) -> str:
-            shown, mine = _shown(session, record, names or _names(record)), within(record.within, "t")
+            shown, mine = _shown(session, record, names or record.names), within(record.within, "t")
             end = "" if limit is None else f" LIMIT {limit:d}"
             return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {mine}{end}"
 
         record, batches = self.database.select(ref, sql)
         dialect = self.database.dialect
         whole = dialect.arrow_schema(record)
-        schema = pa.schema([whole.field(n) for n in names or _names(record)])
+        schema = pa.schema([whole.field(n) for n in names or record.names])
         return pa.RecordBatchReader.from_batches(schema, (as_read(dialect, b, record, schema) for b in batches))
 
     def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
@@ -75,7 +71,7 @@ class SqlRows(SqlFacet):
                 raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
             same = " AND ".join(f"{text} = k.k{i}" for i, text in enumerate(_compared(session, record, names)))
             source = f"{session.name(*ref)} AS t JOIN {_KEYS} AS k ON {same}"
-            return f"SELECT k.n AS _instep_n, {_shown(session, record, _names(record))} FROM {source}"
+            return f"SELECT k.n AS _instep_n, {_shown(session, record, record.names)} FROM {source}"
 
         names, numbers = keys.column_names, list[int]()
         record, batches = self.database.select(ref, sql, (_KEYS, numbered))
@@ -99,7 +95,7 @@ class SqlRows(SqlFacet):
         assert isinstance(met.places, tuple), "`lookup_rows` made it"
         version, key = met.places
         record, dialect = self.database.known(ref, commit), self.database.dialect
-        names = _names(record)
+        names = record.names
         kinds, keys = dialect.kinds(record.table, names), dialect.kinds(record.table, key)
         with self.database.staging(record, commit) as staging:
             old = met.rows.take(pa.array(change.rows, pa.int64())).select(list(key))
