@@ -68,7 +68,7 @@ class DuckDbSession(SqlSession):
 
     def batches(self, sql: str) -> pa.RecordBatchReader:
         """Return what a query answers, part by part."""
-        return self.db.sql(sql).to_arrow_reader(BATCH)
+        return self.db.sql(sql).arrow(BATCH)
 
     def scan(self, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         # a boolean comes as an 8-bit integer of its own type, whose text would be a number
