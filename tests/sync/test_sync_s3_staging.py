@@ -61,7 +61,7 @@ def test_rows_and_held_values_go_through_the_bucket(
 def test_another_store_is_refused(tmp_path: Path) -> None:
     destination = DuckDbDestination(DuckDbConfig("lake", str(tmp_path / "shop.duckdb"), staging="gs://bucket/x"))
     with pytest.raises(ConnectError, match="neither a folder nor in S3"):
-        _ = destination.write.area
+        _ = destination.database.area
 
 
 @pytest.mark.slow
