@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
-    "status", "detect", "undo", "pause", "resume", "history",
+    "status", "undo", "pause", "resume", "history",
     "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
@@ -105,7 +105,9 @@ def open_backend() -> Iterator[Backend]:
 
 def table_ref(backend: Backend, connection: str, path: str) -> tuple[str, str]:
     """Return the accepted table that people call by this path; InstepError if there is none."""
-    known = backend.tables(connection)
+    from instep.backends.calls import accepted_tables
+
+    known = accepted_tables(backend, connection)
     if path not in known:
         from instep.sync.context import unknown_table
 

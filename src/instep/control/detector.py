@@ -162,7 +162,7 @@ def share(store: Store, project: Project, connection: str, begun: datetime) -> N
     store.looks.note(Look(source, project.source_hash(source), connection, seen, begun))
 
 
-def settle(store: Store, job: Job, counts: dict[str, dict[str, int]]) -> None:
+def settle(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Disable the detector if its detection found a deletion that no option decides."""
     with store.transaction():
         store.events.add(_ended(job, "done", counts))
@@ -189,7 +189,7 @@ def propagation_failed(store: Store, job: Job, error: str) -> None:
         switch_off(store, job.connection, reason)
 
 
-def _ended(job: Job, status: JobStatus, counts: dict[str, dict[str, int]], error: str = "") -> DetectionEnded:
+def _ended(job: Job, status: JobStatus, counts: Mapping[str, Mapping[str, int]], error: str = "") -> DetectionEnded:
     by_error = bool(job.options.get("triggered_by_error"))
     taken = (datetime.now(UTC) - job.started).total_seconds() if job.started else 0.0
     return DetectionEnded(job.connection, job.id, status, counts, by_error, error, round(max(0.0, taken), 3))

@@ -121,6 +121,8 @@ class JobWork:
     """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
     app: Any = None
     """The open project, as `bootstrap.App`, for what is more than one connection's."""
+    job: Any = None
+    """The job, as `model.Job`; None at the project."""
     at_project: bool = False
     """True if the answer stays at the project, so that values of rows may be in it."""
 

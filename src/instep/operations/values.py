@@ -190,6 +190,8 @@ RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelle
 Answer = Literal["approved", "rejected", "ignored"]
 """What a person says to a change. An ignored one is rejected, and nobody is told of it again."""
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
+EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
+"""The statuses of a change that still differs from what is accepted."""
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 DeliveryStatus = Literal["waiting", "sent", "dead"]
 Side = Literal["source", "accepted", "destination"]

@@ -13,7 +13,7 @@ from instep.control.policy.sample_changes import PolicyQuestion as Sample
 from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision, Simulation
 from instep.errors import SchemaError
 from instep.model import Review
-from instep.operations.values import ReviewStatus
+from instep.operations.values import EXISTING, ReviewStatus
 from instep.project.files.imported import imported
 from instep.project.files.policy_files import SampleCase, read_config
 from instep.project.project import Project
@@ -45,7 +45,6 @@ from instep.schema.policy.policy import (
 )
 from instep.schema.policy.presets import KINDS, choice, effect_of
 from instep.schema.selection.selection import column_is_on, is_on
-from instep.store.catalogs.reviews import EXISTING
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 

@@ -47,7 +47,7 @@ class ChangeList(QueryWork):
         self, context: QueryContext, query: ListChanges, after: Sequence[Any] | None, limit: int
     ) -> Sequence[Review]:
         """Return changes, newest first."""
-        only = Only(context.only(query.connection), query.status, query.kind)
+        only = Only(context.only(query.connection), query.status, query.kind, query.id or "")
         return context.store.pages.reviews(only, (after[0], after[1]) if after else None, limit)
 
     def place(self, item: Review) -> Sequence[Any]:

@@ -11,8 +11,8 @@ from instep.control.reviews import answer
 from instep.control.rollouts.patch import CompatibilityLine
 from instep.errors import ChangeNotFound, InstepError
 from instep.model import Review
+from instep.operations.values import EXISTING
 from instep.schema.changes.kinds import KINDS
-from instep.store.catalogs.reviews import EXISTING
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 

@@ -20,6 +20,8 @@ class ListChanges(Query):
     """Only items with one of these statuses."""
     kind: Annotated[tuple[Name, ...], Length(0, 20)] = ()
     """Only changes of one of these kinds, such as column.added."""
+    id: Name | None = None
+    """Only changes whose ids begin with this."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ class ListRuns(Query):
     """Only items with one of these statuses."""
     kind: Annotated[tuple[RunKind, ...], Length(0, 20)] = ()
     """Only runs of one of these kinds."""
+    id: Name | None = None
+    """Only runs whose ids begin with this."""
 
 
 @dataclass(frozen=True)
