@@ -120,16 +120,7 @@ def upgrade() -> None:
     _queue()
     _api()
     _notices()
-    columns = _strings("id") + _json("what", "members", "sizes", "gates") + _strings("status")
-    columns += _integers("wave", "waves", default="0") + _texts("why", "who") + _times("created", "updated")
-    columns += _counts("fence") + _texts("host") + _counts("pid") + _texts("pid_started")
-    columns += _times("lease_until", nullable=True)
-    _create("rollouts", columns, key=("id",))
-
-    columns = _strings("rollout", "connection") + _integers("wave") + _strings("status", "fit") + _texts("why")
-    columns += _integers("attempt", default="0") + _json("before") + _texts("run", "error") + _json("findings")
-    columns += _texts("accepted", "who") + _times("started", "ended", nullable=True)
-    _create("rollout_members", columns, key=("rollout", "connection"), refers=("rollout", "rollouts.id"))
+    _rollouts()
     _connectors()
     for statement in _INDEXES:
         op.execute(statement)
@@ -341,6 +332,19 @@ def _notices() -> None:
 
     columns = _strings("channel") + _columns(sa.Text(), "why") + _times("at")
     _create("closed_channels", columns, key=("channel",))
+
+
+def _rollouts() -> None:
+    columns = _strings("id") + _json("what", "members", "sizes", "gates") + _strings("status")
+    columns += _integers("wave", "waves", default="0") + _texts("why", "who") + _times("created", "updated")
+    columns += _counts("fence") + _texts("host") + _counts("pid") + _texts("pid_started")
+    columns += _times("lease_until", nullable=True)
+    _create("rollouts", columns, key=("id",))
+
+    columns = _strings("rollout", "connection") + _integers("wave") + _strings("status", "fit") + _texts("why")
+    columns += _integers("attempt", default="0") + _json("before") + _texts("run", "error") + _json("findings")
+    columns += _texts("accepted", "who") + _times("started", "ended", nullable=True)
+    _create("rollout_members", columns, key=("rollout", "connection"), refers=("rollout", "rollouts.id"))
 
 
 def _connectors() -> None:
