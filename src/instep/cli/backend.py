@@ -38,7 +38,7 @@ LOCAL_COMMANDS = frozenset({
     "version", "init", "demo up", "demo down", "demo change", "demo play",
     "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
 })  # fmt: skip
-"""What is about this machine alone, whatever server is named."""
+"""The commands that are about this machine alone, whatever server is named."""
 
 _USE_SERVER = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
 _LOCALLY = "run it without --server and INSTEP_SERVER"

@@ -26,7 +26,7 @@ from instep.suggest import did_you_mean
 
 ON_ERROR_EVERY = timedelta(minutes=10)
 SHARED = timedelta(seconds=60)
-"""For so long a look at a source serves the scheduled detections of all its connections."""
+"""The time that a detection at a source serves the scheduled detections of all its connections."""
 DELETED = ("schema.removed", "table.removed", "column.removed")
 DEFAULT_FREQUENCY = 3600
 State = Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
@@ -127,8 +127,8 @@ def on_error(store: Store, project: Project, connection: str) -> RequestedDetect
 
 
 def idle(store: Store, project: Project, job: Job) -> str:
-    """Why this detection ends without looking, "" if it looks: it was made before the detector was switched off. What
-    a person asks for is always done."""
+    """Return why this detection ends without looking, "" if it looks: it was made before the detector was switched off.
+    What a person asks for is always done."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return ""
     if not enabled(project, job.connection):

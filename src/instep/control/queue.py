@@ -1,4 +1,4 @@
-"""What people and programs ask of the queue: work for a connection, an answer that they wait for, a stop."""
+"""Requests to the queue: work for a connection, an answer that is waited for, a stop."""
 
 from __future__ import annotations
 

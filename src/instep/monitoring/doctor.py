@@ -1,4 +1,4 @@
-"""What is wrong with this machine, this project and its store: each finding with the next step."""
+"""Findings about this machine, this project and its store, each with the next step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What a message says, line by line: events with the names, the old and the new of what they are about.
-
-What an event is to those who may be told of it.
+"""The lines of a message: events with the names, the old and the new of what they are about; and the occasions and
+severity that an event has for those who may be told of it.
 """
 
 from __future__ import annotations
@@ -248,9 +247,9 @@ def _names(value: str | tuple[str, ...] | None) -> str:
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 SCHEMA: frozenset[Occasion] = frozenset({"detected", "review_needed", "breaking", "ignored", "applied"})
-"""Those that are about schema changes."""
+"""The occasions that are about schema changes."""
 ALWAYS: frozenset[Occasion] = frozenset({"paused", "review_needed"})
-"""What every channel is told of connections for which nothing is said."""
+"""The occasions of every channel for connections without a route."""
 DETECTED: frozenset[Occasion] = ALWAYS | {"applied"}
 """The same where a scheduled detector has options: people are told what it has propagated."""
 _GRAVE = (".removed", ".retyped", ".narrowed", ".replaced", "access.lost")

@@ -1,4 +1,4 @@
-"""Which channels are told of an event: what the project's file says, asked in the transaction of the event."""
+"""Routes from events to channels, as the project file has them; asked in the transaction of the event."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Routes:
         return Notice(name, batch, word, means.severity, means.urgent, when)
 
     def _default(self, connection: str) -> list[Notify]:
-        """For a connection of which nothing is said."""
+        """Return the routes of a connection for which the project has none: to every channel."""
         on = tuple(DETECTED if self._project.detector(connection) else ALWAYS)
         return [Notify(on=on, to=name) for name in self._project.model.channels]
 

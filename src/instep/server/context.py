@@ -1,4 +1,4 @@
-"""What routes work with: the project and its store, the queue, rates, and whose request it is."""
+"""The context of a request: the project and its store, the queue, rates, and the caller."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process.
+"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process;
+and files in memory for secrets that a library or a program takes from files only.
 
 No port stays open: a database driver is let in on a loopback port while it connects, and each connection that it
 makes is handed over to an `ssh` of its own. The host key is always checked, the user's own ssh configuration is not
 read, and keys reach `ssh` as files in memory. Each task opens its own.
-
-Secrets that a library or a program takes from files only, without a file on a disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each kind of job does, by the same functions that the commands call."""
+"""Execution of jobs, by the same functions that the commands call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done to waiting work in the store alone: jobs, backfills, pauses and scheduled detection."""
+"""Immediate operations on waiting work, in the store alone: jobs, backfills, pauses and scheduled detection."""
 
 from __future__ import annotations
 

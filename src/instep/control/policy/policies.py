@@ -1,4 +1,4 @@
-"""What a connection's policy says: shown, explained for one change, tested on sample changes. Writes nothing."""
+"""The policy of a connection: shown, explained for one change, tested on sample changes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -363,19 +363,19 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OutcomeCount:
-    """How often changes had an outcome."""
+    """The number of changes with an outcome."""
 
     outcome: str
-    """What was or would be done."""
+    """The action that was or would be taken."""
     then: int
-    """As it was decided."""
+    """The number of changes as they were decided."""
     now: int
-    """By the other policy."""
+    """The number of changes under the other policy."""
 
 
 @dataclass(frozen=True)
 class OutcomeSummary:
-    """What was or would be done with one change."""
+    """The action that was or would be taken on one change."""
 
     outcome: str
     """The action with what matters of its modifiers."""
@@ -410,7 +410,7 @@ class DifferentDecision:
 
 @dataclass(frozen=True)
 class PolicySimulation:
-    """What another policy would have decided on the recorded changes of a connection."""
+    """Decisions of another policy on the recorded changes of a connection."""
 
     connection: str
     policy: str

@@ -109,7 +109,7 @@ class SelectionDetails(QueryWork):
 
 @dataclass(frozen=True)
 class TestedPolicy:
-    """How sample changes were decided."""
+    """Decisions on sample changes."""
 
     results: tuple[Mapping[str, Any], ...]
     """Parallel to the cases; `problem` of one says why it can be no such change."""

@@ -1,4 +1,4 @@
-"""What can be rolled out: one interface for changes, selections and policies."""
+"""The interface of a patch, which a rollout carries: changes, selections and policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunsConnections(Protocol):
 
     @property
     def lanes(self) -> int:
-        """How many runs may be under way at a time."""
+        """Return the most runs that may be under way at a time."""
         ...
 
     def detect(self, connection: str, key: str) -> RunOutcome | None:

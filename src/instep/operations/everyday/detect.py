@@ -15,7 +15,7 @@ class DetectRequest(Request):
 
 @dataclass(frozen=True)
 class Detected:
-    """What a detection has found."""
+    """The findings of a detection."""
 
     skipped: str = ""
     """The reason for which the source was not looked at, "" if it was."""

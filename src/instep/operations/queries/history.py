@@ -1,7 +1,4 @@
-"""What happened: events, runs and applied plans.
-
-Schemas: what they are, what they were, and the history of one table or column.
-"""
+"""Queries for events, runs, applied plans, versions of schemas, and the history of one table or column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a database server is reached: TLS, an SSH server in between, replicas, and what may be asked of it."""
+"""Access to a database server: TLS, an SSH server in between, replicas, and limits on what is asked of it."""
 
 from __future__ import annotations
 

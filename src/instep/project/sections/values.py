@@ -187,7 +187,7 @@ Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 
 
 def _unresolved_checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-    """What looks like a secret has to be a reference."""
+    """Refuse a value that looks like a secret and is no reference."""
     if not (info.context and info.context.get("resolved")):
         for name, text in value.items():
             check_property(name, text)

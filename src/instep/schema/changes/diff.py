@@ -1,6 +1,5 @@
-"""What lies between two catalogs: pair tables and columns by identity, then by name, then compare what is paired.
-
-What somebody has changed at a destination table manually: against how it was left, column by column.
+"""The difference of two catalogs: tables and columns are paired by identity, then by name, and pairs are compared; and
+manual changes of a destination table, against how it was left, column by column.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done to a destination so that it holds what was accepted: one object that is explained, then executed."""
+"""The plan that brings a destination to what was accepted: one object that is explained, then executed."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class SharedRates:
 
 POLL = 0.05
 WAITING = 20
-"""How many requests may wait for jobs at a time: others are told to come again, so that the rest of the server is
+"""The most requests that may wait for jobs at a time: others are told to come again, so that the rest of the server is
 never out of threads."""
 
 

@@ -256,7 +256,7 @@ def _one(app: App, name: str, read: Migration) -> Checked:
 
 
 def _judged(context: SyncContext, found: MigrationOutlook, where: Downstream) -> tuple[ImpactReport | None, str]:
-    """What is wrong with the settings is said and stops nothing."""
+    """Judge the models; what is wrong with the settings is reported and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream
 

@@ -140,7 +140,7 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
 
 
 def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
-    """From a file, or made now and shown."""
+    """Return the plan to apply: from a file, or made now and shown."""
     from instep.plans.planned import Planned
     from instep.schema.planning.plan import plan_from_dict
 

@@ -118,7 +118,7 @@ def create(
 
 @contextmanager
 def _advice(*, detected: bool) -> Iterator[None]:
-    """For a change that no connection has, add that their sources were checked just now, or how to check them first."""
+    """Add to the error about an unknown change that the sources were checked just now, or how to check them first."""
     try:
         yield
     except ChangeNotFound as error:

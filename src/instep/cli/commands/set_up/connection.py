@@ -69,7 +69,7 @@ def delete(
 
 
 def _app(name: str) -> App:
-    """Of the file if it has the connection: then no master keys are needed."""
+    """Open the project of the file if it has the connection, which needs no master keys; else the server's."""
     from instep.bootstrap import open_server
     from instep.project.load import load_beside
 
