@@ -139,7 +139,7 @@ def idle(store: Store, project: Project, job: Job) -> str:
 def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
     """Return what another connection of the same source has seen, if that serves this detection, too: its look began
     after the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look
-    itself: also what a person asks for looks anew."""
+    itself: also what a person asks for looks again."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)

@@ -1,5 +1,5 @@
 """The effect of an applied change on a table at the destination, as OpenLineage has it: created, altered, renamed,
-written anew or dropped."""
+rewritten or dropped."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Caller:
 @dataclass(frozen=True)
 class ServerContext:
     """`poll`: the seconds between two looks at the events for those who listen; `stream`: the longest that one
-    listens before it has to ask again, its key being looked at anew."""
+    listens before it has to ask again, its key being looked at again."""
 
     app: OpenProject
     queue: Enqueues

@@ -128,7 +128,7 @@ class PolicySimulated(QueryWork):
     """The recorded changes of one connection under another policy."""
 
     def find(self, context: QueryContext, query: SimulatePolicy) -> PolicySimulation:
-        """Decide the changes anew. Raises InvalidObject for a document that is no policy."""
+        """Decide the changes again. Raises InvalidObject for a document that is no policy."""
         name = context.connection(query.connection)
         check_storable("policy", query.name, query.policy)
         section = section_of("policy", query.name, query.policy)

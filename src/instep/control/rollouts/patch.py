@@ -24,7 +24,7 @@ class Later(Exception):
 class RunsConnections(Protocol):
     """Runs one connection: in this process, or by a queue. The same call with the same `key` is the same run: it is
     begun once, and asked again it answers what became of it, None while it is under way. A run that a dead process has
-    left unfinished is carried out anew. No InstepError comes out of them: that is an outcome."""
+    left unfinished is carried out again. No InstepError comes out of them: that is an outcome."""
 
     @property
     def lanes(self) -> int:

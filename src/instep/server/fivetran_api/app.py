@@ -95,7 +95,7 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
         metadata,
         empty_lists,
     ):
-        app.router.routes.extend(room.router.routes)  # as they are, not built anew at the first request
+        app.router.routes.extend(room.router.routes)  # as they are, not built again at the first request
     check_matrix(app)
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
