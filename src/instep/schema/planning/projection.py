@@ -223,7 +223,7 @@ def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | Non
 
 
 def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: tuple[str, ...] = ()) -> bool:
-    """Return whether the whole table is read for it: always to hash, show or spell differently what is loaded already; for a
+    """Return whether the whole table is read for it: always to hash, show or respell what is loaded already; for a
     column that is on again unless policy backfills nothing."""
     if what != "on":
         return what != "waiting"
