@@ -49,11 +49,6 @@ class RequestedDetection:
     job: Job
     new: bool
 
-    @property
-    def http_status(self) -> int:
-        """An answer that keeps whoever asked from asking again: 202 for a new job, 200 for one that is there."""
-        return 202 if self.new else 200
-
 
 @dataclass(frozen=True)
 class DetectorStatus:

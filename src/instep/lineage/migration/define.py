@@ -210,7 +210,6 @@ _ASIDE = {
     "WITHOUT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "CHECKSUM", "DELAY_KEY_WRITE", "COMPRESSION",
 }  # fmt: skip
 """First words of actions that change nothing that a catalog records."""
-_NO_ACTION = {"INHERIT", "ATTACH", "DETACH", "EXCHANGE", "IMPORT", "DISCARD", "TRUNCATE"}
 _DROPPED_ASIDE = {"INDEX", "KEY", "CHECK", "PARTITION", "PERIOD", "SYSTEM"}
 _COLUMN_ASIDE = {
     "STATISTICS",

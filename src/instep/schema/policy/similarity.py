@@ -171,7 +171,6 @@ class RenameInference:
         return key(self.removed), key(self.added)
 
 
-Pair = tuple[ColumnRemoved, ColumnAdded] | tuple[TableRemoved, TableAdded]
 Samples = Mapping[str, Sample]
 """Samples by the content key of the rename."""
 
