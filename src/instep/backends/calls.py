@@ -13,7 +13,7 @@ from instep.operations.decide.impact import ImpactRequest
 from instep.operations.everyday.detect import Detected, DetectRequest
 from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
-from instep.operations.queries.history import GetPlan, GetSchema, ListRuns
+from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
 from instep.operations.registry import immediate_for, work_of
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
@@ -93,7 +93,9 @@ def find_owner(backend: Backend, what: str, connection: str | None) -> tuple[str
 
 
 def accepted_tables(backend: Backend, connection: str) -> Mapping[str, Ref]:
-    """Return the accepted tables by what people call them."""
+    """Return the accepted tables by what people call them; none before the first schema is accepted."""
+    if not backend.items(ListVersions(connection), 1):
+        return {}
     return {one.path: one.ref for one in catalog_from_dict(backend.query(GetSchema(connection)).catalog).tables}
 
 

@@ -164,11 +164,11 @@ def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
-def check_property(name: str, value: Any, *, secret: bool = False) -> None:
+def check_property(name: str, value: Any) -> None:
     """Properties whose name or form tells of a secret must be references."""
     if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
         return
-    if secret or SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
+    if SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
         raise PydanticCustomError("property_secret", "{name}", {"name": name})
 
 
