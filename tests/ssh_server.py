@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from instep.sources.ssh import Ssh
+from instep.project.sections.reach import SshSection
 from postgres_server import free_port
 from programs import hand_over, program, serving, user
 
@@ -19,7 +19,7 @@ from programs import hand_over, program, serving, user
 class SshServer:
     """`ssh` gets in; `stranger` is the text of a key that does not."""
 
-    ssh: Ssh
+    ssh: SshSection
     stranger: str
     pid: int
     log: Path
@@ -52,6 +52,7 @@ def ssh_server(*options: str) -> Iterator[SshServer]:
         (folder / "log").touch()
         hand_over(folder)
         with serving([sshd, "-D", "-e", "-f", str(folder / "config")], port, folder / "log") as child:
-            yield SshServer(Ssh("127.0.0.1", user(), port, inside, host_key=host), stranger, child.pid, folder / "log")
+            ssh = SshSection.resolved(host="127.0.0.1", user=user(), port=port, key=inside, host_key=host)
+            yield SshServer(ssh, stranger, child.pid, folder / "log")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

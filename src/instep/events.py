@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -380,7 +381,7 @@ class DetectionEnded(Event):
     type: ClassVar[str] = "detection.finished"
     job: str
     status: str
-    counts: dict[str, dict[str, int]]
+    counts: Mapping[str, Mapping[str, int]]
     triggered_by_error: bool = False
     error: str = ""
     seconds: float = 0.0

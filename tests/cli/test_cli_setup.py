@@ -82,6 +82,8 @@ def test_doctor_checks_machine_and_project(shop: Shop) -> None:
 
 def test_doctor_fails_where_something_is_missing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(shop.folder))
+    shop.json("doctor")  # the local engine needs no Java
+    monkeypatch.setenv("INSTEP_ENGINE", "spark")
     said = shop.run("doctor")
     assert said.code == 1
     assert "bad  Java: JAVA_HOME" in said.out

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selection_desk import Desk, desk
 
-from instep.control.queue import ask, ask_sync, await_end, check_workers, key_of
+from instep.control.queue import ask, key_of
 from instep.control.resync import ask as ask_again
 from instep.control.resync import chosen, droppable
 from instep.control.selection.schema_patch import NotListed
 from instep.control.times import aware, utc
-from instep.errors import Conflict, ConnectError, InstepError, RunInProgress
+from instep.errors import Conflict, InstepError
 from instep.model import Job, JobKind
 from instep.store.store import Store
 
@@ -81,49 +81,10 @@ def test_only_syncs_are_told_of(store: Store) -> None:
     assert "sync.asked" not in told(store)
 
 
-def test_a_sync_is_not_asked_for_while_one_runs_unless_by_force(store: Store) -> None:
-    first = ask_sync(store, "shop", "ann")
-    assert ask_sync(store, "shop", "bo").job.id == first.job.id, "it has not begun"
-    running = claimed(store)
-    with pytest.raises(RunInProgress, match=f"job {running.id}") as error:
-        ask_sync(store, "shop", "bo")
-    assert error.value.hint
-    assert store.jobs.get(running.id).stop == ""
-    forced = ask_sync(store, "shop", "bo", force=True)
-    assert (forced.new, store.jobs.get(running.id).stop) == (True, "bo")
-    assert ask_sync(store, "shop", "cy", force=True).job.id == forced.job.id, "force twice stops once"
-    assert store.jobs.get(running.id).stop == "bo", "who came first has stopped it"
-    store.jobs.finish(running, "cancelled")
-    assert claimed(store).id == forced.job.id
-
-
 def test_another_kind_of_work_keeps_no_sync_away(store: Store) -> None:
     ask(store, "shop", "detect", "ann")
     claimed(store)
-    assert ask_sync(store, "shop", "ann").new
-
-
-def test_waiting_for_an_end(store: Store) -> None:
-    job = ask(store, "shop", "detect", "ann").job
-    with pytest.raises(ConnectError, match="no worker is running"):
-        await_end(store, job.id, 60)
-    with pytest.raises(ConnectError):
-        check_workers(store)
-    worker = store.workers.register(1)
-    assert await_end(store, job.id, 0).status == "queued", "time is up"
-    mine, looks = claimed(store), list[float]()
-
-    def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 3:
-            store.jobs.finish(mine)
-
-    assert await_end(store, job.id, 600, sleep).status == "done"
-    assert len(looks) == 3
-    assert await_end(store, job.id, 0).status == "done"
-    store.workers.leave(worker)
-    with pytest.raises(ConnectError):
-        check_workers(store)
+    assert ask(store, "shop", "sync", "ann").new
 
 
 MOMENTS = [

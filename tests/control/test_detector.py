@@ -64,13 +64,13 @@ class TestAsking:
         project = made()
         first = detector.ask(store, project, "shop", "ann")
         waiting = detector.ask(store, project, "shop", "bob")
-        assert (first.http_status, waiting.http_status, waiting.job.id) == (202, 200, first.job.id)
+        assert (first.new, waiting.new, waiting.job.id) == (True, False, first.job.id)
         job = claimed(store)
         running = detector.ask(store, project, "shop", "bob")
-        assert (running.http_status, running.job.id, running.job.status) == (200, job.id, "running")
+        assert (running.new, running.job.id, running.job.status) == (False, job.id, "running")
         assert store.jobs.counts() == {"running": 1}
         store.jobs.finish(job)
-        assert detector.ask(store, project, "shop", "bob").http_status == 202
+        assert detector.ask(store, project, "shop", "bob").new
 
     def test_it_comes_before_schedules(self, store: Store, made: Made) -> None:
         store.jobs.enqueue("a", "sync")

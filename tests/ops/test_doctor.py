@@ -101,6 +101,13 @@ def test_the_clock_of_a_file_is_ours(store: Store) -> None:
 
 def test_a_java_that_is_missing_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    java = next(found for found in machine(tmp_path) if found.name == "Java")
+    java = next(found for found in machine(tmp_path, "spark") if found.name == "Java")
     assert (java.state, java.ok) == ("bad", False)
     assert "install Java" in java.hint
+
+
+def test_the_local_engine_needs_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = {one.name: one for one in machine(tmp_path, "local")}
+    assert [found[name].state for name in ("Java", "jars")] == ["ok", "ok"]
+    assert "not needed" in found["Java"].detail

@@ -17,7 +17,6 @@ from instep.project.sections.tables import TableSettings
 from instep.project.text.references import Environment, Reference, read_env_file
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.postgres.connect import PostgresConfig
-from instep.sources.ssh import ssh_of
 
 SECRET = "correct horse"
 PROJECT = """\
@@ -63,7 +62,7 @@ VARIABLES = {"PG_PASSWORD": SECRET, "TOKEN": SECRET, "SALT": SECRET}
 def test_postgres_settings(loads: Loads, tmp_path: Path) -> None:
     settings = loads(PROJECT, VARIABLES).source("pg")
     assert settings.type == "postgres"
-    assert PostgresConfig(**ssh_of(settings.arguments())) == PostgresConfig(
+    assert PostgresConfig(**settings.arguments()) == PostgresConfig(
         "db.local",
         "shop",
         "me",
@@ -81,7 +80,7 @@ def test_mysql_settings(loads: Loads, tmp_path: Path) -> None:
     settings = loads(PROJECT, {}).source("my")
     assert settings.type == "mariadb"
     expected = MySqlConfig("localhost", "d", "u", password=SECRET, ssl="verify_ca", ssl_ca="/etc/ca.pem")
-    assert MySqlConfig(**ssh_of(settings.arguments())) == expected
+    assert MySqlConfig(**settings.arguments()) == expected
 
 
 def test_sqlite_settings(loads: Loads, tmp_path: Path) -> None:
@@ -333,7 +332,6 @@ REPEATED = {
     ("PostgresDestinationSection", "PostgresServerConfig"): FLAT,
     ("PostgresDestinationSection", "ServerConfig"): FLAT,
     ("ServerSection", "ServerConfig"): FLAT,
-    ("SshSection", "Ssh"): FLAT,
     ("DestinationSection", "DeltaConfig"): FLAT,
     ("DestinationSection", "DuckDbConfig"): FLAT,
     ("DestinationSection", "IcebergConfig"): FLAT,

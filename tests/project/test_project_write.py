@@ -52,7 +52,7 @@ def test_any_folder_name(tmp_path: Path, name: str) -> None:
 
 
 def test_a_text_of_ones_own(tmp_path: Path) -> None:
-    text = starter("x", source="pg", connection="pg_to_lake")
+    text = starter("x").replace("shop_to_lake:", "pg_to_lake:")
     assert load(write_project(tmp_path, text), {}).connections == ("pg_to_lake",)
 
 

@@ -13,7 +13,7 @@ from world import ICEBERG, NAMING, PLAIN, World, catalog, column, table
 
 from instep.errors import SchemaError, StalePlan
 from instep.schema.catalog.catalog import Catalog, Column, Table
-from instep.schema.catalog.types import Json, String, parse
+from instep.schema.catalog.types import Json, parse
 from instep.schema.changes.diff import diff
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import assign
@@ -240,11 +240,11 @@ def test_a_removed_key_column_waits_with_its_key() -> None:
 
 def test_keyless_and_keyed_tables_have_their_system_columns() -> None:
     accepted = assign(catalog(table("t", "a:int32"), table("u", "a:int32!")), NAMING)
-    wanted = desired(accepted, NAMING, stored=lambda kind: String() if kind == Json() else kind)
+    wanted = desired(accepted, NAMING)
     names = {t.name: [c.name for c in t.columns] for t in wanted.tables}
     assert names["t"] == ["a", "_instep_synced", "_instep_id", "_instep_meta"]
     assert names["u"] == ["a", "_instep_synced", "_instep_deleted", "_instep_meta"]
-    assert wanted.by_ref["lake", "t"].by_name["_instep_meta"].type == String()
+    assert wanted.by_ref["lake", "t"].by_name["_instep_meta"].type == Json()
     assert all(c.nullable for t in wanted.tables for c in t.columns)
 
 

@@ -15,11 +15,12 @@ import psutil
 import pytest
 
 from instep.errors import ConnectError, ReadError, SetupError
+from instep.project.sections.reach import SshSection
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Source
 from instep.sources.mysql.source import MySqlSource
 from instep.sources.postgres.source import PostgresSource
-from instep.sources.ssh import Ssh, _running, explained
+from instep.sources.ssh import _running, explained
 from mariadb import MariaDatabase
 from postgres_server import Database
 from ssh_server import SshServer, ssh_server
@@ -83,11 +84,11 @@ def test_no_secret_is_on_a_command_line_or_a_disk(postgres: Database, server: Ss
     assert postgres.config.password not in said
 
 
-def known(tmp_path: Path, server: SshServer, key: str) -> Ssh:
+def known(tmp_path: Path, server: SshServer, key: str) -> SshSection:
     file = tmp_path / "100 %h" / "known_hosts"
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"[127.0.0.1]:{server.ssh.port} {key}\n" if key else "")
-    return replace(server.ssh, host_key="", known_hosts=str(file))
+    return server.ssh.model_copy(update={"host_key": "", "known_hosts": str(file)})
 
 
 def test_a_file_of_known_hosts(postgres: Database, server: SshServer, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_wrong_setting_is_named_with_the_next_step(
 ) -> None:
     if change.get("key") == "stranger":
         change = {"key": server.stranger}
-    ssh: Ssh = replace(server.ssh, **change)  # type: ignore[arg-type]
+    ssh = server.ssh.model_copy(update=change)
     with pytest.raises(ConnectError, match=cause) as told:
         PostgresSource(replace(postgres.config, ssh=ssh)).discover()
     assert step in told.value.hint
@@ -186,7 +187,7 @@ def test_without_the_program(postgres: Database, server: SshServer, monkeypatch:
 
 
 def test_what_ssh_says_is_kept_where_it_is_not_known() -> None:
-    error = explained(Ssh("h", "me"), "db:1", "kex_exchange: strange\r\n")
+    error = explained(SshSection(host="h", user="me"), "db:1", "kex_exchange: strange\r\n")
     assert error.message == "me@h:22: ssh failed: kex_exchange: strange"
     assert error.hint
     assert all(child.poll() is not None for child in _running)

@@ -6,8 +6,8 @@ import pytest
 from store_world import START, Clock, finding
 
 from instep.errors import Conflict, InstepError
-from instep.operations.values import ReviewStatus
-from instep.store.catalogs.reviews import EXISTING, DetectedChange
+from instep.operations.values import EXISTING, ReviewStatus
+from instep.store.catalogs.reviews import DetectedChange
 from instep.store.store import Store
 
 

@@ -1,31 +1,102 @@
-"""What both backends offer beside operations: answers to changes (all or none), discarding and erasing, and the impact
-on models."""
+"""Calls that are the same at the project and over a server, made of operations and queries: finding and answering
+changes, detection, discarding and erasing, and the impact on models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import Conflict
+from instep.control.reviews import ChangeFilter, selected, waits
+from instep.errors import Blocked, Conflict, InstepError
 from instep.operations.decide.impact import ImpactRequest
+from instep.operations.everyday.detect import Detected, DetectRequest
 from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest
-from instep.operations.queries.decisions import RunPolicyCases
+from instep.operations.queries.decisions import ListChanges, RunPolicyCases
+from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
 from instep.operations.registry import immediate_for, work_of
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.erase import EraseRequest
+from instep.operations.values import EXISTING
+from instep.schema.catalog.catalog import catalog_from_dict
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
+    from instep.control.queries.history import AppliedPlan
     from instep.lineage.model import Model
-    from instep.model import Review
+    from instep.model import Review, Run
     from instep.operations.spec import ImmediateRequest
     from instep.operations.values import Answer
 
+Ref = tuple[str, str]
 
 _AT_ONCE = 1_000
 """Changes of one request, which are answered with all of their columns, and sample changes of one query."""
+
+
+def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
+    """Detect schema changes; return what was found, and the changes. Raises Blocked if the detector is switched off."""
+    found: Detected = backend.operations.run(connection, DetectRequest(why="asked for"))
+    if found.skipped:
+        raise Blocked(
+            f"connection {connection} was not looked at: {found.skipped}", hint="`instep detector status`, there"
+        )
+    reviews: dict[str, Review] = {}
+    for statuses in (EXISTING, ()):  # what a job has applied meanwhile is not among those that stand
+        if missing := set(found.changes) - reviews.keys():
+            reviews |= {r.id: r for r in backend.items(ListChanges(connection, statuses)) if r.id in missing}
+    return found, [reviews[id] for id in found.changes if id in reviews]
+
+
+def list_changes(backend: Backend, connection: str | None, *, every: bool) -> list[Review]:
+    """Return the changes that wait for a person, or every one, newest first."""
+    name = backend.connection(connection) if connection else None
+    found: list[Review] = backend.items(ListChanges(name, () if every else ("open",)))
+    return found if every else [one for one in found if waits(one, datetime.now(UTC))]
+
+
+def find_change(backend: Backend, id: str) -> Review:
+    """Find a change by its id or a unique prefix of it. Raises InstepError where none or several fit."""
+    wanted = id if id.startswith("c-") else f"c-{id}"
+    like: list[Review] = backend.items(ListChanges(id=wanted), 9)
+    exact = [one for one in like if one.id == wanted]
+    if len(exact or like) == 1:
+        return (exact or like)[0]
+    if like:
+        fits = ", ".join(sorted(one.id for one in like))
+        raise InstepError(f"{id!r} fits several changes: {fits}", hint="give one more character")
+    raise InstepError(f"no change {id!r} is known", hint="see `instep changes list --all`")
+
+
+def choose_changes(backend: Backend, change_filter: ChangeFilter) -> list[Review]:
+    """Return the changes that are meant; InstepError if there are none."""
+    name = change_filter.connection and backend.connection(change_filter.connection)
+    return selected(
+        change_filter,
+        lambda id: find_change(backend, id),
+        lambda _: backend.items(ListChanges(name, ("open",))),
+    )
+
+
+def find_owner(backend: Backend, what: str, connection: str | None) -> tuple[str, str]:
+    """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
+    found: Review | Run | AppliedPlan
+    if what.startswith("r-"):
+        like = backend.items(ListRuns(id=what), 2)
+        if len(like) != 1:
+            raise InstepError(f"no run {what!r} is known", hint="see `instep history`")
+        [found] = like
+    else:
+        found = backend.query(GetPlan(what)) if what.startswith("p-") else find_change(backend, what)
+    return found.id, backend.connection(connection) if connection else found.connection
+
+
+def accepted_tables(backend: Backend, connection: str) -> Mapping[str, Ref]:
+    """Return the accepted tables by what people call them; none before the first schema is accepted."""
+    if not backend.items(ListVersions(connection), 1):
+        return {}
+    return {one.path: one.ref for one in catalog_from_dict(backend.query(GetSchema(connection)).catalog).tables}
 
 
 def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:

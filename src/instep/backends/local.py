@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.calls import raise_refused
-from instep.backends.protocol import ChangeDetails, Detected, Listing, Ref
+from instep.backends.protocol import ChangeDetails, Listing
 from instep.errors import ConnectError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.control.immediate.context import WriteContext
     from instep.control.queries.context import QueryContext
-    from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
     from instep.operations.immediate.decisions import AnswerOutlook
@@ -151,57 +150,18 @@ class LocalBackend:
     def connections(self) -> list[str]:
         return list(self.app.project.selected())
 
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        if connection:
-            return what, self.app.connection(connection)
-        store = self.app.store
-        if what.startswith("r-"):
-            return what, store.runs.get(what).connection
-        if what.startswith("p-"):
-            return what, store.plans.get(what).connection
-        return what, store.reviews.get(what).connection
-
     def has_connection(self, name: str) -> bool:
         return name in self.app.project.connections
 
-    def tables(self, connection: str) -> Mapping[str, Ref]:
-        return {table.path: table.ref for table in self.app.store.accepted.catalog(connection).tables}
-
-    def detect(self, connection: str) -> Detected:
-        from instep.control.selection.unknown_tables import check_named
-        from instep.sync.schema_changes.evolve import preview
-
-        check_named(self.app.project, self.app.store, connection)
-        found = preview(self.app.sync_context(connection), count=True, pauses=True)
-        pending = bool(found.waiting) or any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
-        reviews, counts = tuple(found.reviews.values()), found.detection.counts
-        return Detected(reviews, counts, pending, found.missing, found.others)
-
-    def changes(self, connection: str | None, *, every: bool) -> list[Review]:
-        from instep.control.reviews import waiting
-
-        name = connection and self.app.connection(connection)
-        return self.app.store.reviews.find(name) if every else waiting(self.app.store, name)
-
-    def change(self, id: str, sample: int) -> ChangeDetails:
+    def details(self, review: Review, sample: int) -> ChangeDetails:
         from instep.plans.costs import tried_of
         from instep.plans.planned import key_lines
 
-        review = self.app.store.reviews.get(id)
-        return ChangeDetails(
-            review, key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample)
-        )
-
-    def choose(self, change_filter: ChangeFilter) -> list[Review]:
-        from instep.control.reviews import choose
-
-        if change_filter.connection is not None:
-            self.app.connection(change_filter.connection)
-        return choose(self.app.store, change_filter)
+        return ChangeDetails(key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample))
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         from instep.operations.immediate.decisions import AnswerOutlook
-        from instep.store.catalogs.reviews import EXISTING
+        from instep.operations.values import EXISTING
         from instep.sync.schema_changes.answer import approving, keeping
 
         context = self.app.sync_context(connection)

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from instep.control.reviews import ChangeFilter
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
     from instep.operations.immediate.decisions import AnswerOutlook
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.operations.values import Answer
-    from instep.schema.changes.version import Counts
 
 
 class OperationBackend(Protocol):
@@ -43,30 +41,16 @@ class OperationBackend(Protocol):
         ...
 
 
-Ref = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Detected:
-    """`pending`: something waits for a person, or for the next plan. `missing`: errors of patterns of `include` that no
-    table fits; `others`: there are tables beside them."""
-
-    reviews: tuple[Review, ...]
-    counts: Counts
-    pending: bool
-    missing: Sequence[str] = ()
-    others: bool = True
-
-
 @dataclass(frozen=True)
 class ChangeDetails:
-    """A change with what was looked up about it: what shares a new key, source values that do not fit the accepted
-    type, values of the destination that do not fit the new one."""
+    """Facts about a change that source and destination tell; none where neither is opened."""
 
-    review: Review
     keys: Sequence[str] = ()
+    """Lines on the rows that share a new key."""
     invalid_values: Sequence[Mapping[str, Any]] = ()
+    """Source values that do not fit the accepted type."""
     lossy: Sequence[Mapping[str, Any]] = ()
+    """Values of the destination that do not fit the new type."""
 
 
 @dataclass(frozen=True)
@@ -100,28 +84,14 @@ class Backend(Protocol):
         """Return the names of all connections; ProjectError for a project that has none."""
         ...
 
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
-        ...
-
     def has_connection(self, name: str) -> bool: ...
 
-    def tables(self, connection: str) -> Mapping[str, Ref]:
-        """Return the accepted tables by what people call them."""
+    def details(self, review: Review, sample: int) -> ChangeDetails:
+        """Return what source and destination tell of a change; over a server, which opens neither, nothing."""
         ...
-
-    def detect(self, connection: str) -> Detected: ...
-
-    def changes(self, connection: str | None, *, every: bool) -> list[Review]:
-        """Return the changes that wait, or every one, newest first."""
-        ...
-
-    def change(self, id: str, sample: int) -> ChangeDetails: ...
-
-    def choose(self, change_filter: ChangeFilter) -> list[Review]: ...
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        """Return what an answer leads to. `answer` None: the changes stay open."""
+        """Return what an answer leads to; nothing over a server. `answer` None: the changes stay open."""
         ...
 
     def query(self, query: Query) -> Any:

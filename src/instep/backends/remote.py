@@ -5,22 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from instep.backends.calls import raise_refused
 from instep.backends.decode import record
 from instep.backends.http.client import Client, part
-from instep.backends.protocol import ChangeDetails, Detected, Listing, Ref
+from instep.backends.protocol import ChangeDetails, Listing
 from instep.backends.remote_jobs import Follower, Works
 from instep.backends.rollout_steps import follow_step
-from instep.control.reviews import ChangeFilter, selected
 from instep.control.rollouts.waves import ConnectionGroup, among
-from instep.errors import Blocked, InstepError, NotFound, ProjectError
-from instep.model import Review
-from instep.operations.queries.decisions import GetChange, ListChanges
-from instep.operations.queries.history import GetSchema
+from instep.errors import InstepError, NotFound, ProjectError
 from instep.operations.queries.work import GetConnection, ListConnections
 from instep.operations.registry import beside_of, immediate_for, query_for, result_of, spec_for
 from instep.operations.spec import (
@@ -35,12 +30,11 @@ from instep.operations.spec import (
     check_served,
     served_fields,
 )
-from instep.schema.catalog.catalog import catalog_from_dict
-from instep.schema.changes.version import Count, Counts
 
 if TYPE_CHECKING:
+    from instep.model import Review
     from instep.operations.immediate.decisions import AnswerOutlook
-    from instep.operations.values import Answer, ReviewStatus
+    from instep.operations.values import Answer
 
 
 @dataclass(frozen=True)
@@ -138,14 +132,6 @@ class RemoteBackend:
     def connections(self) -> list[str]:
         return [one.name for one in self.items(ListConnections())]
 
-    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
-        if what.startswith(("r-", "p-")):
-            kind = "runs" if what.startswith("r-") else "plans"
-            found: Any = self._api.get(f"/{kind}/{part(what)}")
-            return str(found["id"]), connection or str(found["connection"])
-        review = self._review(what)
-        return review.id, connection or review.connection
-
     def has_connection(self, name: str) -> bool:
         try:
             self.query(GetConnection(name))
@@ -153,55 +139,8 @@ class RemoteBackend:
             return False
         return True
 
-    def tables(self, connection: str) -> Mapping[str, Ref]:
-        found = self.query(GetSchema(connection))
-        return {table.path: table.ref for table in catalog_from_dict(found.catalog).tables}
-
-    def detect(self, connection: str) -> Detected:
-        result = self._works.done(connection, "detect", {"why": "asked for"}).result
-        if why := result.get("skipped"):
-            raise Blocked(f"connection {connection} was not looked at: {why}", hint="`instep detector status`, there")
-        ids = dict.fromkeys(result.get("changes", ()))
-        found = {r.id: r for r in self._reviews(connection, stop=set(ids))}
-        counts = Counts(**{level: Count(**of) for level, of in result.get("counts", {}).items()})
-        reviews = tuple(found[id] for id in ids if id in found)
-        pending, others = bool(result.get("pending") or result.get("waiting")), bool(result.get("others", True))
-        return Detected(reviews, counts, pending, tuple(result.get("missing", ())), others)
-
-    def changes(self, connection: str | None, *, every: bool) -> list[Review]:
-        found = self._reviews(connection, () if every else ("open",))
-        return list(found) if every else [r for r in found if _waits(r)]
-
-    def _reviews(
-        self, connection: str | None, status: Sequence[ReviewStatus] = (), stop: set[str] | None = None
-    ) -> Iterator[Review]:
-        """Newest first; with `stop` only until all of those have come."""
-        left = None if stop is None else set(stop)
-        if left is not None and not left:
-            return
-        for one in self._each(ListChanges(connection, tuple(status))):
-            yield one
-            if left is not None:
-                left.discard(one.id)
-                if not left:
-                    return
-
-    def change(self, id: str, sample: int) -> ChangeDetails:
-        return ChangeDetails(self._review(id))
-
-    def _review(self, id: str) -> Review:
-        """Find a change by its id or a unique prefix of it."""
-        try:
-            found: Review = self.query(GetChange(id))
-        except NotFound as error:
-            like = [r for r in self._reviews(None) if r.id.startswith(id)]
-            if len(like) != 1:
-                raise error
-            return like[0]
-        return found
-
-    def choose(self, change_filter: ChangeFilter) -> list[Review]:
-        return selected(change_filter, self._review, lambda name: list(self._reviews(name, ("open",))))
+    def details(self, review: Review, sample: int) -> ChangeDetails:
+        return ChangeDetails()
 
     def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
         from instep.operations.immediate.decisions import AnswerOutlook
@@ -249,12 +188,6 @@ class RemoteBackend:
         kind = result_of(spec)
         for one in self._api.pages(path, limit, spec.largest_page, **parameters):
             yield record(kind, one)
-
-
-def _waits(review: Review) -> bool:
-    """Return whether a change waits for a person, as `control.reviews.waiting` decides it."""
-    asleep = review.snoozed_until is not None and review.snoozed_until > datetime.now(UTC)
-    return review.action not in ("apply", "ignore") and not asleep
 
 
 S = TypeVar("S", QuerySpec, ImmediateSpec)

@@ -42,15 +42,13 @@ def source(
     match section.type:
         case "postgres":
             from instep.sources.postgres.source import PostgresConfig, PostgresSource
-            from instep.sources.ssh import ssh_of
 
-            return PostgresSource(PostgresConfig(**ssh_of(section.arguments())))
+            return PostgresSource(PostgresConfig(**section.arguments()))
         case "mysql" | "mariadb":
             from instep.sources.mysql.connect import MySqlConfig
             from instep.sources.mysql.source import MySqlSource
-            from instep.sources.ssh import ssh_of
 
-            return MySqlSource(MySqlConfig(**ssh_of(section.arguments())))
+            return MySqlSource(MySqlConfig(**section.arguments()))
         case "sqlite":
             from instep.sources.sqlite.source import SqliteSource
 

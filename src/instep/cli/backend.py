@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
-    "status", "detect", "undo", "pause", "resume", "history",
+    "status", "undo", "pause", "resume", "history",
     "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
@@ -38,7 +38,7 @@ LOCAL_COMMANDS = frozenset({
     "version", "init", "demo up", "demo down", "demo change", "demo play",
     "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
 })  # fmt: skip
-"""What is about this machine alone, whatever server is named."""
+"""The commands that are about this machine alone, whatever server is named."""
 
 _USE_SERVER = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
 _LOCALLY = "run it without --server and INSTEP_SERVER"
@@ -105,7 +105,9 @@ def open_backend() -> Iterator[Backend]:
 
 def table_ref(backend: Backend, connection: str, path: str) -> tuple[str, str]:
     """Return the accepted table that people call by this path; InstepError if there is none."""
-    known = backend.tables(connection)
+    from instep.backends.calls import accepted_tables
+
+    known = accepted_tables(backend, connection)
     if path not in known:
         from instep.sync.context import unknown_table
 

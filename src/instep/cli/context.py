@@ -1,4 +1,4 @@
-"""What every command shares: the global options, output as text or JSON, questions, and exit codes."""
+"""The frame of every command: the global options, output as text or JSON, questions, and exit codes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ _runner: list[Runner] = []
 
 
 def set_runner(runner: Runner) -> None:
-    """How the demo runs commands in this process: told by the entry point."""
+    """Set the function by which the demo runs commands in this process; the entry point calls this."""
     _runner[:] = [runner]
 
 

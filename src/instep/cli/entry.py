@@ -50,7 +50,7 @@ _HEEDED = frozenset(
 _READ_ONCE = (
     "DUCKDB_", "FSSPEC_", "LD_", "OPENSSL_", "PSYCOPG_", "PYICEBERG_", "PYTHON", "TERMINAL_WIDTH", "TYPER_",
 )  # fmt: skip
-"""How variables begin that are read once in a process, so that a command with one has a process of its own."""
+"""Prefixes of variables that are read once in a process, so that a command with one has a process of its own."""
 _OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")
 """How arguments begin that name open files of this process, as `<(command)` and `--out=>(command)` do."""
 STARTS = (

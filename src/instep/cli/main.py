@@ -177,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _seen_enough() -> int:
-    """Who reads the output has gone, which is no error: nothing more is written to it."""
+    """Write nothing more to an output whose reader has gone, which is no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -185,7 +185,7 @@ def _seen_enough() -> int:
 _VALUED = ("--project", "-p", "--output", "--server")
 _FLAGS = ("--yes", "-y", "--no-input", "--no-color", "--no-engine")
 _ATTACHED = ("-p", *(f"{name}=" for name in _VALUED))
-"""How an option begins that brings its value along."""
+"""Beginnings of options that bring their value along."""
 _JOINED = re.compile(r"-([yh])([a-zA-Z].*)", re.DOTALL)
 """A flag before other short options, as in `-yp`: every command knows it."""
 

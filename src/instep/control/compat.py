@@ -145,8 +145,8 @@ def _shown(found: StoredObject) -> StoredObject:
 
 
 def _secret_places(value: Any, path: Path = (), within: bool = False) -> Iterator[Path]:
-    """Where values stand whose key calls them secret, at any depth, or that hold the password of a URL. What looks
-    like a reference is one, too: no document refers to what it has not sealed."""
+    """Yield the places of values whose key calls them secret, at any depth, or that contain the password of a URL. What
+    looks like a reference is one, too: no document refers to what it has not sealed."""
     if isinstance(value, Mapping | list | tuple):
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             named = isinstance(key, str) and SECRET_NAME.search(key) is not None

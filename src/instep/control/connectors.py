@@ -1,4 +1,4 @@
-"""What a connector's runs leave beside the tables goes with its connection."""
+"""The end of a connector: what its runs leave beside the tables goes with its connection."""
 
 from __future__ import annotations
 

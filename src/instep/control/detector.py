@@ -26,7 +26,7 @@ from instep.suggest import did_you_mean
 
 ON_ERROR_EVERY = timedelta(minutes=10)
 SHARED = timedelta(seconds=60)
-"""For so long a look at a source serves the scheduled detections of all its connections."""
+"""The time that a detection at a source serves the scheduled detections of all its connections."""
 DELETED = ("schema.removed", "table.removed", "column.removed")
 DEFAULT_FREQUENCY = 3600
 State = Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
@@ -48,11 +48,6 @@ class RequestedDetection:
 
     job: Job
     new: bool
-
-    @property
-    def http_status(self) -> int:
-        """An answer that keeps whoever asked from asking again: 202 for a new job, 200 for one that is there."""
-        return 202 if self.new else 200
 
 
 @dataclass(frozen=True)
@@ -127,8 +122,8 @@ def on_error(store: Store, project: Project, connection: str) -> RequestedDetect
 
 
 def idle(store: Store, project: Project, job: Job) -> str:
-    """Why this detection ends without looking, "" if it looks: it was made before the detector was switched off. What
-    a person asks for is always done."""
+    """Return why this detection ends without looking, "" if it looks: it was made before the detector was switched off.
+    What a person asks for is always done."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return ""
     if not enabled(project, job.connection):
@@ -139,7 +134,7 @@ def idle(store: Store, project: Project, job: Job) -> str:
 def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
     """Return what another connection of the same source has seen, if that serves this detection, too: its look began
     after the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look
-    itself: also what a person asks for looks anew."""
+    itself: also what a person asks for looks again."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)
@@ -162,7 +157,7 @@ def share(store: Store, project: Project, connection: str, begun: datetime) -> N
     store.looks.note(Look(source, project.source_hash(source), connection, seen, begun))
 
 
-def settle(store: Store, job: Job, counts: dict[str, dict[str, int]]) -> None:
+def settle(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Disable the detector if its detection found a deletion that no option decides."""
     with store.transaction():
         store.events.add(_ended(job, "done", counts))
@@ -189,7 +184,7 @@ def propagation_failed(store: Store, job: Job, error: str) -> None:
         switch_off(store, job.connection, reason)
 
 
-def _ended(job: Job, status: JobStatus, counts: dict[str, dict[str, int]], error: str = "") -> DetectionEnded:
+def _ended(job: Job, status: JobStatus, counts: Mapping[str, Mapping[str, int]], error: str = "") -> DetectionEnded:
     by_error = bool(job.options.get("triggered_by_error"))
     taken = (datetime.now(UTC) - job.started).total_seconds() if job.started else 0.0
     return DetectionEnded(job.connection, job.id, status, counts, by_error, error, round(max(0.0, taken), 3))

@@ -146,7 +146,7 @@ def _past(store: Store, connection: str) -> _AcceptedHistory:
 def _recorded_changes(
     store: Store, connection: str, reviews: Mapping[str, Review]
 ) -> Mapping[int, Sequence[_RecordedChange]]:
-    """By accepted version."""
+    """Return the recorded changes by accepted version."""
     out: dict[int, list[_RecordedChange]] = {}
     for event in _events(store, connection, "change.applied", "change.undone"):
         if review := reviews.get(event.data["change"]):

@@ -7,13 +7,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from instep.control.times import utc
 from instep.errors import InstepError
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
 from instep.model import Review
 from instep.operations.values import Answer
-from instep.store.store import Store
+
+if TYPE_CHECKING:
+    from instep.store.store import Store
 
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -47,11 +50,11 @@ def _any(patterns: Sequence[str], *texts: str) -> bool:
     return not patterns or any(fnmatchcase(text, p) for p in patterns for text in texts)
 
 
-def waiting(store: Store, connection: str | None = None) -> list[Review]:
-    """Open changes that need a person now; those that policy accepts or has listed as switched off do not, nor do
-    snoozed ones."""
-    found = store.reviews.find(connection, ("open",))
-    return [r for r in found if r.action not in ("apply", "ignore") and not store.reviews.is_asleep(r)]
+def waits(review: Review, now: datetime) -> bool:
+    """Return whether an open change needs a person now; one that policy accepts or has listed as switched off does not,
+    nor does a snoozed one."""
+    asleep = review.snoozed_until is not None and review.snoozed_until > now
+    return review.action not in ("apply", "ignore") and not asleep
 
 
 def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:

@@ -1,4 +1,4 @@
-"""What comes again for each connection: brought in step with its settings, and put into the queue when it is due."""
+"""Scheduled work of each connection: brought in step with its settings, and put into the queue when it is due."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.version import Label, VersionDiff, between
 from instep.store.store import Store
 
-SIDES: tuple[Side, ...] = ("source", "accepted", "destination")
 Moment = datetime | int | Label
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from instep.control.reviews import waiting
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.shards import ShardedColumn, compare
@@ -59,7 +58,7 @@ def _shard(store: Store, connection: str, name: str) -> Shard:
         accepted.version if accepted else 0,
         run.status if run else "",
         run.started if run else None,
-        len(waiting(store, connection)),
+        store.pages.waiting((connection,)).get(connection, 0),
     )
 
 

@@ -107,7 +107,7 @@ class _Judge:
 
 
 def _agreement(a: tuple[str, ...], b: tuple[str, ...]) -> int:
-    """In how many parts two names agree, counted from the last, if one ends as the other does; else 0."""
+    """Return in how many parts two names agree, counted from the last, if one ends as the other does; else 0."""
     count = min(len(a), len(b))
     same = all(x.lower() == y.lower() for x, y in zip(a[-count:], b[-count:], strict=True))
     return count if count and same else 0
@@ -232,7 +232,7 @@ class _Reading:
             self._natural(join, shapes)
 
     def _natural(self, join: exp.Join, shapes: list[RelationShape]) -> None:
-        """What both sides have joins them: a column that comes, goes or changes changes the condition."""
+        """Judge a NATURAL JOIN: a column of both sides that comes, goes or changes is a change of the condition."""
         for at, shape in enumerate(shapes):
             others = {f.name.lower() for i, other in enumerate(shapes) if i != at for f in other.fields}
             for field in shape.fields:

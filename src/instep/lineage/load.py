@@ -107,7 +107,7 @@ class _Manifest:
 
 
 def _relation(part: Part) -> tuple[str, ...]:
-    """From the widest to the narrowest name."""
+    """Return the relation's name, from the widest part to the narrowest."""
     name = part.get("identifier") or part.get("alias") or part["name"]
     return tuple(filter(None, (part.get("database"), part.get("schema"), name)))
 

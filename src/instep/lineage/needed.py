@@ -1,4 +1,4 @@
-"""What to do where the extra `lineage` is missing."""
+"""The error for a missing extra `lineage`."""
 
 from __future__ import annotations
 

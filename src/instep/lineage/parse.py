@@ -82,8 +82,10 @@ _ROW_ID = frozenset(("rowid", "_rowid_", "oid"))
 
 
 def fault(text: str, dialect: str, columns: Collection[str] = ()) -> str:
-    """Why `text` cannot be a filter, "" if it can as far as the text tells. `columns`: the only names that it may
-    have, for a dialect that takes an unknown one for a text."""
+    """Return why `text` cannot be a filter, "" if it can as far as the text tells.
+
+    `columns`: the only names that it may have, for a dialect that takes an unknown one for a text.
+    """
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:
         tokens, found = sqlglot.tokenize(text, dialect), sqlglot.parse(text, dialect=dialect)

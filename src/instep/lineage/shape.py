@@ -1,4 +1,4 @@
-"""What readers know of a table or model: its columns, and what is about to happen to them."""
+"""The shape of a table or model as readers know it: its columns, and what is about to happen to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 Kind = Literal["gone", "renamed", "retyped", "stale", "added", "broken", "shifted", "unclear"]
 Level = Literal["breaks", "unknown", "silent", "safe"]
 LEVELS: tuple[Level, ...] = ("breaks", "unknown", "silent", "safe")
-"""From the worst to the best."""
+"""All levels, from the worst to the best."""
 
 _LEVEL: dict[Kind, Level] = {
     "gone": "breaks",
@@ -38,7 +38,7 @@ class ModelEdit:
 
     @property
     def level(self) -> Level:
-        """What it means to a reader that names the column."""
+        """Return the effect on a reader that names the column."""
         return _LEVEL[self.kind]
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with this machine, this project and its store: each finding with the next step."""
+"""Findings about this machine, this project and its store, each with the next step."""
 
 from __future__ import annotations
 
@@ -50,15 +50,16 @@ def _of(check: Check) -> Finding:
     return Finding(check.name, "ok" if check.ok else "bad" if check.needed else "warn", check.detail, check.hint)
 
 
-def machine(folder: Path) -> Iterator[Finding]:
-    """Python, packages, Java, jars, room on the disk."""
+def machine(folder: Path, engine: str) -> Iterator[Finding]:
+    """Yield Python, packages, what `engine` (spark or local) needs, and room on the disk."""
     python = "ok" if sys.version_info >= (3, 11) else "bad"
     yield Finding("Python", python, sys.version.split()[0], "install Python 3.11 or newer")  # type: ignore[arg-type]
     missing = [extra for extra, package in EXTRAS.items() if not _installed(package)]
     extras = f"without the extras {', '.join(missing)}" if missing else "with all extras"
     yield Finding("packages", "ok", extras, "pip install 'instep[NAME]' installs an extra")
-    yield _tried("Java", _java)
-    yield _tried("jars", _jars)
+    for name, look in (("Java", _java), ("jars", _jars)):
+        unneeded = Finding(name, "ok", "not needed: `engine: local` reads rows without Spark")
+        yield unneeded if engine == "local" else _tried(name, look)
     yield disk("disk", folder)
 
 

@@ -42,7 +42,7 @@ AGAIN = 30.0
 """Seconds after which a receiver that has failed is tried again."""
 PASSING = (408, 425, 429)
 _STATES: dict[str, State] = {"done": "COMPLETE", "failed": "FAIL", "partial": "FAIL"}
-"""By the status of a run; others were stopped, as those whose process died."""
+"""The state of an event by the status of a run; others were stopped, as those whose process died."""
 
 
 class NotTaken(InstepError):

@@ -1,5 +1,5 @@
-"""What an applied change has made of a table at the destination, as OpenLineage tells of it: created, altered, renamed,
-written anew or dropped."""
+"""The effect of an applied change on a table at the destination, as OpenLineage has it: created, altered, renamed,
+rewritten or dropped."""
 
 from __future__ import annotations
 

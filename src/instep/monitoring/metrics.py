@@ -1,7 +1,4 @@
-"""Prometheus' text format, version 0.0.4.
-
-What events count: the totals that `/metrics` shows, and that outlive the events.
-"""
+"""The metrics of `/metrics` in Prometheus' text format, version 0.0.4, and the totals of events, which outlive them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store forgets, by the project's settings: by a worker each day in slices, or at once."""
+"""Retention of the store by the project's settings: by a worker each day in slices, or at once."""
 
 from __future__ import annotations
 

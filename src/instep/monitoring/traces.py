@@ -90,7 +90,7 @@ class TraceExporter:
 
     @contextmanager
     def _open(self, name: str, facts: Mapping[str, Fact]) -> Iterator[None]:
-        """With the ids of the work, which the lines of the logs have as well."""
+        """Open a span with the ids of the work, which the lines of the logs have as well."""
         attributes = _attributes({**context(), **facts})
         with (
             self._tracer.start_as_current_span(

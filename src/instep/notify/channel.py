@@ -1,4 +1,4 @@
-"""What a channel is: something that takes a message, or says why it did not."""
+"""The interface of a channel: it takes a message, or says why it did not."""
 
 from __future__ import annotations
 

@@ -67,14 +67,14 @@ def _count(new: int, deleted: int, updated: int, total: int) -> Count:
 BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 5 * (12 * 3_600.0,)
 """Seconds before each further attempt: 13 of them, over three days."""
 HOOK_BACKOFF = tuple(300.0 * number for number in range(1, 24))
-"""Of webhooks of the compatible API, whose steps grow by five minutes: 23 further attempts, within a day."""
+"""Seconds before each further attempt of a webhook of the compatible API: 23 within a day, growing by five minutes."""
 HOOK_PATIENCE = timedelta(days=1)
 """No webhook of the compatible API is tried later than that after its first try."""
 SILENCE = 1.5 * HOOK_PATIENCE
-"""After so long without a try, as when no worker ran or the hook was off, the next is a first one."""
+"""Seconds without an attempt, as when no worker ran or the hook was off, after which the next is a first one."""
 LONGEST = 24 * 3_600.0
 RETENTION = timedelta(days=90)
-"""For so long deliveries stay in the log."""
+"""The time that deliveries stay in the log."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class Sender:
         return Result(delivery, error.message, again)
 
     def _day(self, delivery: Delivery) -> tuple[datetime, int]:
-        """When the tries of a delivery have begun, of which the present one is the last, and how many these are. Those
-        before somebody had it tried again do not count."""
+        """Return when the attempts of a delivery began, the present one included, and how many these are. Those before
+        somebody had it tried again do not count."""
         begun, tries = self.now(), 1
         for earlier in reversed(self.store.outbox.attempts(delivery.number)):
             if earlier.attempt <= delivery.spent or begun - earlier.at > SILENCE:

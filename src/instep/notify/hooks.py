@@ -27,7 +27,7 @@ from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 
 PREFIX = "v1:"
-"""Before the name of a hook it makes the name of its channel, which no other channel can have."""
+"""The prefix of a hook's name that makes the name of its channel, which no other channel can have."""
 EVENTS = (
     "sync_start", "sync_end", "connection_successful", "connection_failure", "create_connector", "pause_connector",
     "resume_connector", "edit_connector", "delete_connector", "force_update_connector", "resync_connector",

@@ -1,6 +1,5 @@
-"""What a message says, line by line: events with the names, the old and the new of what they are about.
-
-What an event is to those who may be told of it.
+"""The lines of a message: events with the names, the old and the new of what they are about; and the occasions and
+severity that an event has for those who may be told of it.
 """
 
 from __future__ import annotations
@@ -104,14 +103,12 @@ def _line(store: Store, notified: NotifiedEvent) -> MessageLine:
         case events.ActRequested():
             why = f"{event.what}; another person has to request the same"
             return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
-        case events.DetectionEnded() | events.JobDead():
-            # work of the queue that has failed for good
-            if isinstance(event, events.JobDead):
-                what, status = f"{event.kind} given up", f"after {event.attempt} attempts"
-            else:
-                what, status = "detection failed", "set off by an error" if event.triggered_by_error else ""
-            command = f"instep queue show {event.job}"
-            return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
+        case events.JobDead():
+            status = f"after {event.attempt} attempts"
+            return _failed_job(line, event, f"{event.kind} given up", status)
+        case events.DetectionEnded():
+            status = "set off by an error" if event.triggered_by_error else ""
+            return _failed_job(line, event, "detection failed", status)
         case events.DetectorDisabled():
             line = replace(line, tone="stopped", what="detection disabled itself", why=event.reason)
             return replace(line, command=f"instep detector enable {line.connection}")
@@ -119,6 +116,13 @@ def _line(store: Store, notified: NotifiedEvent) -> MessageLine:
             line = replace(line, old=event.old, new=event.new, why=f"mapped by {event.who}", table=event.table)
             return replace(line, tone="renamed", what="column renamed", status="applied", change=event.change)
     return _change(store, line, event)
+
+
+def _failed_job(
+    line: MessageLine, event: events.JobDead | events.DetectionEnded, what: str, status: str
+) -> MessageLine:
+    command = f"instep queue show {event.job}"
+    return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
 
 
 def _severity(notified: NotifiedEvent) -> Severity:
@@ -243,9 +247,9 @@ def _names(value: str | tuple[str, ...] | None) -> str:
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 SCHEMA: frozenset[Occasion] = frozenset({"detected", "review_needed", "breaking", "ignored", "applied"})
-"""Those that are about schema changes."""
+"""The occasions that are about schema changes."""
 ALWAYS: frozenset[Occasion] = frozenset({"paused", "review_needed"})
-"""What every channel is told of connections for which nothing is said."""
+"""The occasions of every channel for connections without a route."""
 DETECTED: frozenset[Occasion] = ALWAYS | {"applied"}
 """The same where a scheduled detector has options: people are told what it has propagated."""
 _GRAVE = (".removed", ".retyped", ".narrowed", ".replaced", "access.lost")

@@ -144,6 +144,6 @@ def as_code(text: str, longest: int = LONGEST) -> str:
     return f"`{safe.replace('`', chr(0x2CB))}`" if safe.strip() else "` `"
 
 
-def as_markdown(text: str, longest: int = LONGEST) -> str:
+def as_markdown(text: str) -> str:
     """Text in which nothing means anything to Markdown, or to HTML within it."""
-    return re.sub(r"([\\`*_{}\[\]()#+\-.!|~<>&:@$^=])", r"\\\1", shown(text, longest))
+    return re.sub(r"([\\`*_{}\[\]()#+\-.!|~<>&:@$^=])", r"\\\1", shown(text, LONGEST))

@@ -1,4 +1,4 @@
-"""Which channels are told of an event: what the project's file says, asked in the transaction of the event."""
+"""Routes from events to channels, as the project file has them; asked in the transaction of the event."""
 
 from __future__ import annotations
 
@@ -72,15 +72,12 @@ class Routes:
             connection = self._project.connection(event.connection)
         except ProjectError:
             return []
-        # channel -> what it has asked for; the gravest word if it has asked for several
-        routes = list(self._routes(event.connection, connection)) or self._default(event.connection)
-        found: dict[str, Occasion] = {}
-        for route in routes:
+        words: dict[str, Occasion] = {}  # by channel: what it has asked for, the gravest word of several
+        for route in list(self._routes(event.connection, connection)) or self._default(event.connection):
             occasions = means.occasions & _occasions(route, connection)
             if occasions and self._fits(route, event, means):
-                found.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
-        channels = found
-        return [self._notice(name, word, event, means, at) for name, word in channels.items()]
+                words.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
+        return [self._notice(name, word, event, means, at) for name, word in words.items()]
 
     def _general_channels(self, word: Occasion, means: Meaning) -> Iterator[str]:
         """Yield the channels of routes for all connections that ask for what is about none of them."""
@@ -95,7 +92,7 @@ class Routes:
         return Notice(name, batch, word, means.severity, means.urgent, when)
 
     def _default(self, connection: str) -> list[Notify]:
-        """For a connection of which nothing is said."""
+        """Return the routes of a connection for which the project has none: to every channel."""
         on = tuple(DETECTED if self._project.detector(connection) else ALWAYS)
         return [Notify(on=on, to=name) for name in self._project.model.channels]
 

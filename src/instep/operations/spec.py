@@ -15,7 +15,7 @@ from instep.errors import InstepError, ProjectError
 from instep.operations.values import OwnUse, ProjectOnly, Reason, check_bounds
 
 Role = Literal["viewer", "operator", "approver", "admin"]
-"""What an API key may do; each role may do what those before it may."""
+"""The role of an API key; each may do what those before it may."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,8 @@ class JobWork:
     """The display of progress, as `sync.progress.Progress`; None where nobody watches."""
     app: Any = None
     """The open project, as `bootstrap.App`, for what is more than one connection's."""
+    job: Any = None
+    """The job, as `model.Job`; None at the project."""
     at_project: bool = False
     """True if the answer stays at the project, so that values of rows may be in it."""
 
@@ -265,7 +267,7 @@ class QuerySpec:
     beside: str = ""
     """The record of what each page has beside its items, as `module:name`; "" for nothing."""
     whole: bool = False
-    """Whether it is about the whole server: a key that is for some groups is refused."""
+    """True if it is about the whole server: a key that is for some groups is refused."""
     page_size: int = 100
     """The items of a page, unless the asker says how many."""
     largest_page: int = 1000
@@ -278,7 +280,7 @@ class QuerySpec:
 
     @property
     def has_body(self) -> bool:
-        """Whether what is asked for stands in a body."""
+        """True if the values stand in a body."""
         return self.route.startswith("POST ")
 
 

@@ -105,7 +105,7 @@ ConsentList = Annotated[tuple[Name, ...], Length(0, 100), LeadsTo("consent")]
 ConsentIds = Annotated[tuple[Name, ...], Length(0, 10_000), LeadsTo("consent")]
 """Whole ids of what may be lost."""
 Consent = Annotated[bool, LeadsTo("consent")]
-"""Whether something may be lost."""
+"""True if something may be lost."""
 Snapshot = Annotated[str, TextPattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
 """The id of a snapshot: a text, because its number is larger than some readers of JSON can hold."""
 _PLAIN = (bool, int, float, datetime)
@@ -185,20 +185,22 @@ RunKind = Literal[
     "sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "repair", "maintain", "delete"
 ]
 EntryStatus = Literal["held", "replayed", "superseded", "discarded"]
-"""What became of a quarantined value."""
+"""The state of a quarantined value."""
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 Answer = Literal["approved", "rejected", "ignored"]
-"""What a person says to a change. An ignored one is rejected, and nobody is told of it again."""
+"""A person's answer to a change. An ignored one is rejected, and no notice of it is sent again."""
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
+EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
+"""The statuses of a change that still differs from what is accepted."""
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 DeliveryStatus = Literal["waiting", "sent", "dead"]
 Side = Literal["source", "accepted", "destination"]
 """Whose schema: the source's, the accepted one, or the destination's."""
 Verb = Literal["on", "off", "hash", "unhash"]
-"""What is done with an object of a selection."""
+"""The action on an object of a selection."""
 RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "done"]
 MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
-"""How far a connection of a rollout is."""
+"""The progress of a connection of a rollout."""
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
-"""What is managed: the sections of a project that have names."""
+"""The kinds of managed objects: the sections of a project that have names."""

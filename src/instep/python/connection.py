@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from instep.backends import calls
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
@@ -127,8 +128,8 @@ class Connection:
 
     def detect(self) -> Detection:
         """Detect schema changes in the source, record them and evaluate them against the policy; nothing is applied."""
-        found = self._backend.detect(self.name)
-        return Detection(Changes(found.reviews), found.pending, found.counts.to_dict(), found.missing)
+        found, reviews = calls.detect(self._backend, self.name)
+        return Detection(Changes(reviews), found.pending, found.counts, found.missing)
 
     def plan(self, *, sample: int | None = None) -> Plan:
         """Return a plan of what applying the open changes does; nothing is applied.
@@ -139,7 +140,7 @@ class Connection:
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""
-        return Changes(self._backend.changes(self.name, every=all))
+        return Changes(calls.list_changes(self._backend, self.name, every=all))
 
     def preview(self, request: Request) -> Preview:
         """Return what an operation would do; nothing is written. `run` carries it out exactly so.
@@ -164,7 +165,7 @@ class Connection:
         `allow`: patterns of what may be dropped at the destination. The source is not touched, and the next sync does
         not apply the change again. Raises Blocked with the reason if it cannot be taken back.
         """
-        whole, _ = self._backend.owner(what, self.name)
+        whole, _ = calls.find_owner(self._backend, what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
     def declare_rename(self, old: str, new: str) -> int:
@@ -184,7 +185,7 @@ class Connection:
 
     def table(self, path: str) -> Table:
         """Return the accepted table of this path (`schema.table`); InstepError if there is none."""
-        found = self._backend.tables(self.name)
+        found = calls.accepted_tables(self._backend, self.name)
         if path not in found:
             from instep.sync.context import unknown_table
 

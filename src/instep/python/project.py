@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from instep.backends.calls import answer_changes, snooze_changes
+from instep.backends.calls import answer_changes, choose_changes, list_changes, snooze_changes
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
 from instep.python.progress import ProgressWatch
@@ -135,7 +135,7 @@ class Project(AbstractContextManager["Project"]):
 
     def changes(self, *, all: bool = False) -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first."""
-        return Changes(self._backend.changes(None, every=all))
+        return Changes(list_changes(self._backend, None, every=all))
 
     def approve(self, *changes: Review | str) -> Changes:
         """Approve changes, given as records or by their ids; the next sync or `apply` carries them out.
@@ -163,7 +163,7 @@ class Project(AbstractContextManager["Project"]):
     def _named(self, changes: tuple[Review | str, ...]) -> list[Review]:
         from instep.control.reviews import ChangeFilter
 
-        return self._backend.choose(ChangeFilter(chosen(changes), None, (), (), ()))
+        return choose_changes(self._backend, ChangeFilter(chosen(changes), None, (), (), ()))
 
     def query(self, sql: str, destination: str | None = None) -> QueryResult:
         """Run one SELECT (`sql`) over the tables of a destination, named as `namespace.table`; only those are read.

@@ -20,7 +20,8 @@ from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.results import BackfillEstimate, Document, QueryResult, Records, SyncResult
 
 if TYPE_CHECKING:
-    from instep.backends.protocol import Backend, Ref
+    from instep.backends.calls import Ref
+    from instep.backends.protocol import Backend
     from instep.control.backfills import Cancelled
     from instep.control.object_history import HistoryEntry
     from instep.destinations.base import Savepoint

@@ -1,6 +1,5 @@
-"""What keeping a table's files in order means: when files are put together, when old snapshots go. Values only.
-
-When an automatic backfill of columns may run: its window and its budget.
+"""Settings of maintenance (when files are put together, when old snapshots go) and of automatic backfills of columns
+(their window and budget). Values only.
 """
 
 from __future__ import annotations

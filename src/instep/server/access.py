@@ -1,8 +1,6 @@
-"""Who calls: an API key as Bearer token or as the password of Basic, its role against what the route needs.
+"""Access to the routes: the caller's API key (a Bearer token, or Basic's password), and the role that each route needs.
 
-Who may do what: the role that each route needs. A route that is missing here does not start.
-
-What all routes declare: the problems that they may answer.
+A route without a role does not start. All routes declare the problems that they may answer.
 """
 
 from __future__ import annotations

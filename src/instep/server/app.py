@@ -98,7 +98,7 @@ def create_app(
     )
     opened.store.events.last_number()  # opens the store before the first request
     check_matrix()
-    for routes in ROUTES:  # as they are: including them builds each anew for every application, at its first request
+    for routes in ROUTES:  # as they are: including them builds each again for every application, at its first request
         app.router.routes.extend(routes.routes)
     health.add_alias(app)
     app.mount(PATH, compatible(opened, rates))

@@ -123,7 +123,7 @@ COMPATIBLE: Mapping[type[BaseModel], Words] = {
     webhooks.WebhookChange: _each(public="url", name="events", setting="active", secret="secret"),
     webhooks.WebhookTest: _each(name="event"),
 }
-"""What each key of a body of `/v1` may lead to, by the body's class."""
+"""The effects that each key of a body of `/v1` may have, by the body's class."""
 OWN: Mapping[type[BaseModel], Words] = {
     **{
         request_model(spec.request): _of_record(spec.request)
@@ -133,4 +133,4 @@ OWN: Mapping[type[BaseModel], Words] = {
     **_immediate(),
     **{body: _of_record(spec.query, body) for spec in query_specs().values() if (body := query_body(spec))},
 }
-"""What each key of a body of `/api/v1` may lead to, by the body's class."""
+"""The effects that each key of a body of `/api/v1` may have, by the body's class."""

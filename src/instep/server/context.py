@@ -1,4 +1,4 @@
-"""What routes work with: the project and its store, the queue, rates, and whose request it is."""
+"""The context of a request: the project and its store, the queue, rates, and the caller."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Caller:
 @dataclass(frozen=True)
 class ServerContext:
     """`poll`: the seconds between two looks at the events for those who listen; `stream`: the longest that one
-    listens before it has to ask again, its key being looked at anew."""
+    listens before it has to ask again, its key being looked at again."""
 
     app: OpenProject
     queue: Enqueues

@@ -1,4 +1,4 @@
-"""What stands before every route: sizes, JSON that has one meaning, texts that can be stored, security headers."""
+"""Checks before every route: sizes, JSON that has one meaning, texts that can be stored; and security headers."""
 
 from __future__ import annotations
 

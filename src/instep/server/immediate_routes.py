@@ -100,7 +100,7 @@ _CHECKS: Mapping[str, Callable[[ServerContext, Caller, Any], None]] = {
     "test_channel": _check_channel,
     "open_channel": _check_channel,
 }
-"""What else a key has to be allowed for a request."""
+"""Further checks of what a key may do, by operation."""
 
 
 def body_of(spec: ImmediateSpec) -> type[Requested] | None:

@@ -1,4 +1,4 @@
-"""What all documents of the API have in common. Times are ISO 8601 with an offset."""
+"""Bases of all documents of the API. Times are ISO 8601 with an offset."""
 
 from __future__ import annotations
 

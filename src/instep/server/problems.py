@@ -1,4 +1,4 @@
-"""What goes wrong, as the API says it: RFC 9457 documents with a code for programs and a hint for people."""
+"""Errors as the API answers them: RFC 9457 documents with a code for programs and a hint for people."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def of_error(error: errors.InstepError) -> ApiProblem:
 
 
 def _places(error: InvalidDocument) -> Iterator[dict[str, str]]:
-    """Where an object's document is wrong, as JSON pointers into the request."""
+    """Return the places where an object's document is wrong, as JSON pointers into the request."""
     for path, message in error.problems:
         yield {"at": f"{error.below}{pointer(path)}", "message": message}
 

@@ -7,9 +7,9 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 IDLE_SECONDS = 5
-"""For the first byte of the next request on a connection."""
+"""Seconds until the first byte of the next request on a connection."""
 HEAD_SECONDS = 10.0
-"""From when a connection is free to the end of a request's headers. Bodies have a limit of their own:
+"""Seconds from when a connection is free to the end of a request's headers. Bodies have a limit of their own:
 `guard.PATIENCE`."""
 
 

@@ -1,4 +1,4 @@
-"""How many requests a key may make. Counted in this process: with several servers each counts its own."""
+"""Limits on the requests of a key. Counted in this process: with several servers each counts its own."""
 
 from __future__ import annotations
 

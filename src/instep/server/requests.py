@@ -122,7 +122,9 @@ def _default(one: Field[Any]) -> Mapping[str, Any]:
 
 def _texts(record: type[Any]) -> Iterator[tuple[str, str]]:
     for cls in reversed(record.__mro__[:-1]):
-        body = _classes(cls.__module__)[cls.__qualname__]
+        body = _classes(cls.__module__).get(cls.__qualname__)
+        if body is None:  # made of its base: it has no fields of its own
+            continue
         for field, text in zip(body.body, body.body[1:], strict=False):
             if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
                 continue

@@ -1,4 +1,4 @@
-"""What every write has: one transaction with its audit entry, a rehearsal that is rolled back (`dry_run`), the same
+"""The frame of every write: one transaction with its audit entry, a rehearsal that is rolled back (`dry_run`), the same
 answer to a request that is sent again (`Idempotency-Key`), a check that nothing has moved since (`If-Match`)."""
 
 from __future__ import annotations

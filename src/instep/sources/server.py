@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from instep.errors import ConnectError, ReadError, quoted
-from instep.sources.ssh import Ssh, carried
+from instep.project.sections.reach import SshSection
+from instep.sources.ssh import carried
 
 T = TypeVar("T")
 _LATE = 2.0
@@ -43,7 +44,7 @@ class ServerConfig:
     connect_timeout: int = 10
     read_timeout: float = 3600
     statement_timeout: float = 0
-    ssh: Ssh | None = None
+    ssh: SshSection | None = None
     max_connections: int = 0
     rows_per_second: float = 0
     application_name: str = "instep"

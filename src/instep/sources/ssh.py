@@ -1,10 +1,9 @@
-"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process.
+"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process;
+and files in memory for secrets that a library or a program takes from files only.
 
 No port stays open: a database driver is let in on a loopback port while it connects, and each connection that it
 makes is handed over to an `ssh` of its own. The host key is always checked, the user's own ssh configuration is not
 read, and keys reach `ssh` as files in memory. Each task opens its own.
-
-Secrets that a library or a program takes from files only, without a file on a disk.
 """
 
 from __future__ import annotations
@@ -15,47 +14,18 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from instep.errors import ConnectError, ProjectError, SetupError
+from instep.errors import ConnectError, SetupError
+from instep.project.sections.reach import SshSection
 from instep.temporary import temporary
 
 _ALIAS = "instep"
 _ENDS = 2.0
 """Seconds that a failing `ssh` has to say why."""
-
-
-@dataclass(frozen=True)
-class Ssh:
-    """A server to go through. `key` is the text of a private key, "" for those of the ssh-agent and of ~/.ssh.
-    `host_key` is the server's public key (`ssh-ed25519 AAAA...`), `known_hosts` a file with it, else the user's."""
-
-    host: str
-    user: str
-    port: int = 22
-    key: str = field(default="", repr=False)
-    known_hosts: str = ""
-    host_key: str = ""
-
-    def __post_init__(self) -> None:
-        for name, text in (("host", self.host), ("user", self.user)):
-            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:@+-]*", text):
-                raise ProjectError(f"ssh.{name}: {text!r} is no {name} name", hint=f"correct the source's ssh.{name}")
-
-    @property
-    def place(self) -> str:
-        """`user@host:port`, for messages."""
-        return f"{self.user}@{self.host}:{self.port}"
-
-
-def ssh_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a source's settings with their `ssh` section, if any, as an Ssh."""
-    given = settings.get("ssh")
-    return {**settings, "ssh": Ssh(**given)} if given else {k: v for k, v in settings.items() if k != "ssh"}
 
 
 class Way:
@@ -68,7 +38,7 @@ class Way:
 
 
 @contextmanager
-def through(ssh: Ssh | None, host: str, port: int, timeout: float) -> Iterator[Way]:
+def through(ssh: SshSection | None, host: str, port: int, timeout: float) -> Iterator[Way]:
     """The way to `host`:`port`, open while the context lasts; connections made within outlive it."""
     if ssh is None:
         yield Way()
@@ -83,7 +53,7 @@ def through(ssh: Ssh | None, host: str, port: int, timeout: float) -> Iterator[W
         yield tunnel
 
 
-def _command(ssh: Ssh, host: str, port: int, timeout: float, key: str, known: str) -> list[str]:
+def _command(ssh: SshSection, host: str, port: int, timeout: float, key: str, known: str) -> list[str]:
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
@@ -129,7 +99,7 @@ _running: list[subprocess.Popen[bytes]] = []
 
 
 class _Tunnel(Way):
-    def __init__(self, ssh: Ssh, command: list[str], listener: socket.socket, target: str) -> None:
+    def __init__(self, ssh: SshSection, command: list[str], listener: socket.socket, target: str) -> None:
         self.ssh, self.command, self.listener, self.target = ssh, command, listener, target
         self.address, self.port = listener.getsockname()[:2]
         self._children: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
@@ -180,7 +150,7 @@ class _Tunnel(Way):
                 raise explained(self.ssh, self.target, text) from None
 
 
-def explained(ssh: Ssh, target: str, text: str) -> ConnectError:
+def explained(ssh: SshSection, target: str, text: str) -> ConnectError:
     """Our error for what `ssh` wrote: its last words, for the first ones may be the server's greeting."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" @\r")][::-1]
     changed = [line for line in lines if _CHANGED in line]

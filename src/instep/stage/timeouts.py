@@ -1,9 +1,7 @@
-"""Servers that are there and say nothing: how long to wait for them.
+"""Timeouts for servers that are there and say nothing.
 
 Keepalives find out that a machine is gone. A process that hangs, or a balancer that has forgotten the connection, still
-acknowledges them: only a clock of our own ends such a wait.
-
-What is said to libpq of every PostgreSQL: the same for sources and destinations.
+acknowledges them: only a clock of our own ends such a wait. libpq gets the same for sources and destinations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A lane: a process of its own that does one job after the other and keeps its Spark session warm between them.
+"""Lanes: processes that do one job after the other and keep their Spark session warm between them.
 
 What kills it (memory, a driver, a person) kills one job, never the process that claims and watches. It ends by itself
 when that process is gone.
@@ -59,7 +59,7 @@ class Lane:
 
     @property
     def signs(self) -> tuple[Connection, int]:
-        """What becomes ready when it has answered or ended."""
+        """Return the handles that become ready when the lane has answered or ended."""
         return self._pipe, self._process.sentinel
 
     def begin(self, job: Job) -> None:
@@ -239,7 +239,7 @@ class NoticeThread:
         self._thread.start()
 
     def close(self, *, wait: bool = True) -> None:
-        """What is due now is sent, for a few seconds; not waited for if that is not wanted."""
+        """Send what is due now, for a few seconds, and end; without waiting for it if that is not wanted."""
         self._ends.set()
         if wait and self._thread.is_alive():
             self._thread.join(AT_END + LOOK)

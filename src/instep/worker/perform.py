@@ -1,4 +1,4 @@
-"""What each kind of job does, by the same functions that the commands call."""
+"""Execution of jobs, by the same functions that the commands call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from instep.bootstrap import App
 from instep.control import detector
@@ -24,10 +24,6 @@ from instep.operations.spec import DirectWork, OperationSpec, Request, Work, che
 from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.context import SyncContext
-
-if TYPE_CHECKING:
-    from instep.sync.detection.detect import DetectionResult
-
 
 TURN = 1.0
 """Seconds between two turns of a rollout."""
@@ -98,10 +94,10 @@ def _perform(app: App, job: Job) -> JobEnd:
     except KeyboardInterrupt:
         ended = JobEnd("interrupted", interrupted=True)
     except RunInProgress as error:  # of a person, or of a lane that dies a moment after its worker
-        return JobEnd(_text(error), again=IN_PROGRESS)
+        return JobEnd(error_text(error), again=IN_PROGRESS)
     except Exception as error:
         again = _transient(error) and not job.options.get("measured")
-        ended = JobEnd(_text(error), again, result=_problem(error))
+        ended = JobEnd(error_text(error), again, result=_problem(error))
         # An error of ours says all there is to say; of any other the place is what helps.
         _log.error("%s", ended.error, exc_info=None if isinstance(error, InstepError) else error)
         _after(app, job, error)
@@ -109,7 +105,8 @@ def _perform(app: App, job: Job) -> JobEnd:
     return replace(ended, run=run if run != before else "")
 
 
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
+    """Return an error as a job and the log have it."""
     return str(error) if isinstance(error, InstepError) else blot(f"{type(error).__name__}: {error}")
 
 
@@ -132,7 +129,8 @@ def _last_run(app: App, job: Job) -> str:
     return found.id if found else ""
 
 
-def _final(job: Job, error: Exception) -> bool:
+def is_final(job: Job, error: Exception) -> bool:
+    """Return whether a job that ended so is not tried again."""
     return not _transient(error) or job.attempt >= job.attempts
 
 
@@ -141,69 +139,17 @@ def _after(app: App, job: Job, error: Exception) -> None:
     by itself switches the detector off as a detection does."""
     detector.check_deleted(app.store, job.connection)
     if job.connection and is_unreachable(error):
-        app.store.setups.seen(job.connection, _text(error))
+        app.store.setups.seen(job.connection, error_text(error))
     if job.kind in _SYNCS and not isinstance(error, Blocked | Conflict | ProjectError):
         detector.on_error(app.store, app.project, job.connection)
-    elif job.kind == "detect" and _final(job, error):
-        detector.failed(app.store, job, _text(error))
-    elif job.kind == "rollout" and _final(job, error):
-        given_up(app, job, _text(error))
+    elif job.kind == "detect" and is_final(job, error):
+        detector.failed(app.store, job, error_text(error))
+    elif job.kind == "rollout" and is_final(job, error):
+        given_up(app, job, error_text(error))
 
 
 def _context(app: App, job: Job) -> SyncContext:
     return replace(app.sync_context(job.connection), who=job.who or job.why or "worker")
-
-
-def detect(app: App, job: Job) -> JobEnd:
-    """Looks, decides, holds, and propagates if its `options` say `apply`."""
-    from instep.sync.detection.detect import record, waiting_ids
-    from instep.sync.detection.pause import hold
-
-    if why := detector.idle(app.store, app.project, job):
-        return JobEnd(result={"skipped": why})
-    context = _context(app, job)
-    begun = app.store.looks.now()
-    with span("detect"):
-        found, theirs = _seen(app, context, job)
-        reviews = record(context, found)
-        tell(changes=tuple(sorted(r.id for r in reviews.values())), shared=theirs)
-    if not theirs:
-        detector.share(app.store, app.project, job.connection, begun)
-    hold(context, found, reviews)
-    counts = {level: dict(of) for level, of in found.counts.to_dict().items()}
-    version = _propagate(context, job) if job.options.get("apply") and found.version and found.applied else 0
-    detector.settle(app.store, job, counts)
-    waiting = list(waiting_ids(context, found, reviews))
-    result = {"counts": counts, "waiting": waiting, "version": version, "shared": theirs}
-    pending = bool(waiting) or any(d.applied or d.effect == "waiting" for d in found.decisions)
-    missing = {"missing": [*found.missing.values()], "others": found.others}
-    return JobEnd(result={**result, **missing, "changes": [r.id for r in reviews.values()], "pending": pending})
-
-
-def _seen(app: App, context: SyncContext, job: Job) -> tuple[DetectionResult, bool]:
-    """(the detection, whether another connection of the source had looked for it)."""
-    from instep.sync.detection import detect as detection
-
-    if job.kind != "detect":
-        return detection.detect(context, context.source.discover()), False
-    if known := detector.shared(app.store, app.project, job):
-        return detection.look_at(context, known), True
-    return detection.look(context), False
-
-
-def _propagate(context: SyncContext, job: Job) -> int:
-    """What policy accepts, unless something of it has paused the connection; answers the accepted version."""
-    from instep.sync.schema_changes.evolve import evolve, preview
-
-    if context.store.pauses.connection(context.name):
-        return 0
-    try:
-        made = preview(context)
-        return evolve(context, made.plan, id=made.id)
-    except Exception as error:
-        if _final(job, error) and not isinstance(error, Conflict):
-            detector.propagation_failed(context.store, job, _text(error))
-        raise
 
 
 def test_connection(app: App, job: Job) -> JobEnd:
@@ -242,7 +188,7 @@ def _reached(app: App, destination: str) -> list[Check]:
     try:
         return list(app.destination(destination).lifecycle.test())
     except Exception as error:
-        app.store.setups.reached(destination, _text(error))
+        app.store.setups.reached(destination, error_text(error))
         raise
 
 
@@ -274,7 +220,7 @@ def _carried_out(app: App, job: Job) -> JobEnd:
 
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) -> JobEnd | Mapping[str, Any]:
     """Do what a request asks for, or show what it does."""
-    context, work.app = _context(app, job), app
+    context, work.app, work.job = _context(app, job), app, job
     if work.moves_rows:
         work.engine = app.engine(job.connection)
     if isinstance(work, DirectWork):

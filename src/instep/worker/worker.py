@@ -29,7 +29,7 @@ SCHEDULE = 5.0
 INTERRUPTED = 10.0
 """Seconds that an interrupted job has to end by itself."""
 WEIGHED = 10
-"""After so many jobs of a lane its memory is looked at."""
+"""Jobs of a lane after which its memory is checked."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Review
-    from instep.schema.changes.version import Counts
 
 
 def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
@@ -18,11 +17,11 @@ def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]
     return ((name, list(group)) for name, group in groupby(ordered, lambda r: r.connection))
 
 
-def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:
+def show_detection(out: Screen, found: list[Review], counts: Mapping[str, Mapping[str, int]]) -> None:
     """Show the changes that a detection has found, and the counts of each level."""
     show_changes(out, found)
-    for line in counts.lines():
-        out.write(line, "dim")
+    for level, numbers in counts.items():
+        out.write(f"{level}: {', '.join(f'{n} {word}' for word, n in numbers.items())}", "dim")
 
 
 def show_changes(out: Screen, found: list[Review]) -> None:

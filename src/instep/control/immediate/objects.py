@@ -25,7 +25,7 @@ from instep.project.sections.policies import is_word
 from instep.project.text.problems import near
 
 _TIED = ("source", "destination", "namespace", "tags", "shard", "notify", "log")
-"""What ties a connection to others: a key that is for some groups may not change it."""
+"""The keys that tie a connection to others: an API key that is for some groups may not change them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MadeObject(WrittenObject):
     """An object that was written as a whole."""
 
     created: bool = False
-    """Whether there was none before."""
+    """True if there was none before."""
 
 
 @dataclass(frozen=True)

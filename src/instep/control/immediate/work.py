@@ -1,4 +1,4 @@
-"""What is done to waiting work in the store alone: jobs, backfills, pauses and scheduled detection."""
+"""Immediate operations on waiting work, in the store alone: jobs, backfills, pauses and scheduled detection."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Resuming(ImmediateWork):
     """Resume a connection or a table."""
 
     def prepare(self, context: WriteContext, request: ResumeRequest) -> None:
-        """Decide anew where an open change holds it up: the policy of today may let the change in."""
+        """Decide again where an open change holds it up: the policy of today may let the change in."""
         if context.decide_anew is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What a connection's policy says: shown, explained for one change, tested on sample changes. Writes nothing."""
+"""The policy of a connection: shown, explained for one change, tested on sample changes. Writes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from instep.control.policy.sample_changes import PolicyQuestion as Sample
 from instep.control.policy.simulation import DecisionOutcome, SimulatedDecision, Simulation
 from instep.errors import SchemaError
 from instep.model import Review
-from instep.operations.values import ReviewStatus
+from instep.operations.values import EXISTING, ReviewStatus
 from instep.project.files.imported import imported
 from instep.project.files.policy_files import SampleCase, read_config
 from instep.project.project import Project
@@ -45,7 +45,6 @@ from instep.schema.policy.policy import (
 )
 from instep.schema.policy.presets import KINDS, choice, effect_of
 from instep.schema.selection.selection import column_is_on, is_on
-from instep.store.catalogs.reviews import EXISTING
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 
@@ -364,19 +363,19 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OutcomeCount:
-    """How often changes had an outcome."""
+    """The number of changes with an outcome."""
 
     outcome: str
-    """What was or would be done."""
+    """The action that was or would be taken."""
     then: int
-    """As it was decided."""
+    """The number of changes as they were decided."""
     now: int
-    """By the other policy."""
+    """The number of changes under the other policy."""
 
 
 @dataclass(frozen=True)
 class OutcomeSummary:
-    """What was or would be done with one change."""
+    """The action that was or would be taken on one change."""
 
     outcome: str
     """The action with what matters of its modifiers."""
@@ -411,7 +410,7 @@ class DifferentDecision:
 
 @dataclass(frozen=True)
 class PolicySimulation:
-    """What another policy would have decided on the recorded changes of a connection."""
+    """Decisions of another policy on the recorded changes of a connection."""
 
     connection: str
     policy: str

@@ -1,4 +1,4 @@
-"""What a policy would have decided on every recorded change, beside what was decided then. Writes nothing.
+"""Simulation of a policy on every recorded change, beside what was decided then. Writes nothing.
 
 The changes that stood together when the source looked the same are decided together, as a detection does it.
 What a safeguard held back then (removals that were not confirmed, a mass removal, privacy, a name in use) it
@@ -25,7 +25,7 @@ from instep.store.store import Store
 
 REMOVALS = ("schema.removed", "table.removed", "column.removed")
 DOUBT = "possible rename"
-"""How the reason begins where a preset wants suspected renames reviewed."""
+"""The beginning of the reason where a preset wants suspected renames reviewed."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class ChangeList(QueryWork):
         self, context: QueryContext, query: ListChanges, after: Sequence[Any] | None, limit: int
     ) -> Sequence[Review]:
         """Return changes, newest first."""
-        only = Only(context.only(query.connection), query.status, query.kind)
+        only = Only(context.only(query.connection), query.status, query.kind, query.id or "")
         return context.store.pages.reviews(only, (after[0], after[1]) if after else None, limit)
 
     def place(self, item: Review) -> Sequence[Any]:
@@ -109,7 +109,7 @@ class SelectionDetails(QueryWork):
 
 @dataclass(frozen=True)
 class TestedPolicy:
-    """How sample changes were decided."""
+    """Decisions on sample changes."""
 
     results: tuple[Mapping[str, Any], ...]
     """Parallel to the cases; `problem` of one says why it can be no such change."""
@@ -128,7 +128,7 @@ class PolicySimulated(QueryWork):
     """The recorded changes of one connection under another policy."""
 
     def find(self, context: QueryContext, query: SimulatePolicy) -> PolicySimulation:
-        """Decide the changes anew. Raises InvalidObject for a document that is no policy."""
+        """Decide the changes again. Raises InvalidObject for a document that is no policy."""
         name = context.connection(query.connection)
         check_storable("policy", query.name, query.policy)
         section = section_of("policy", query.name, query.policy)

@@ -96,13 +96,13 @@ class DeliveryDetails(QueryWork):
 
 @dataclass(frozen=True)
 class ChannelState:
-    """What waits for a channel."""
+    """The state of a channel: its waiting notices, and whether it is closed."""
 
     channel: str
     waiting: int
     """Notices that are not delivered yet."""
     closed: str
-    """Why nothing is sent; "" if it is."""
+    """The reason for which nothing is sent, "" if it is."""
 
 
 class ChannelLookup(QueryWork):

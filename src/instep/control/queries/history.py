@@ -124,7 +124,7 @@ class RunList(QueryWork):
 
     def items(self, context: QueryContext, query: ListRuns, after: Sequence[Any] | None, limit: int) -> Sequence[Run]:
         """Return runs, newest first."""
-        only = Only(context.only(query.connection), query.status, query.kind)
+        only = Only(context.only(query.connection), query.status, query.kind, query.id or "")
         return context.store.pages.runs(only, (after[0], after[1]) if after else None, limit)
 
     def place(self, item: Run) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""What objects say of one another: which they use, and whether these are there."""
+"""Links between objects: which they use, and whether these are there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_links(
 
 
 def _required(document: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
-    """What the server keeps names both ends: a second source would leave open which one was meant."""
+    """Yield the problem of an end that is not named: a second source would leave open which one was meant."""
     for field in ("source", "destination"):
         if not document.get(field):
             yield "is required", (field,)

@@ -73,6 +73,6 @@ def _logs(project: Project, store: Store, names: Collection[str]) -> dict[str, M
 
 
 def _called(project: Project, name: str, log: Mapping[str, Any], field: str, own: str) -> set[str]:
-    """What a connection's slot or publication is called, or may be: its own name depends on when it was made."""
+    """Return the names that a connection's slot or publication may have: its own name depends on when it was made."""
     log_name = str(log.get(field) or "")
     return {log_name} if log_name else {project.own_log_name(name), project.own_log_name(name, own)}

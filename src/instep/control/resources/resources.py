@@ -1,4 +1,4 @@
-"""What is managed: the sections of the project file, which the file alone changes, and what the server keeps.
+"""Managed resources: the sections of the project file, which the file alone changes, and the objects of the server.
 
 Secrets come in as plain values, are sealed, and never go out again: whoever reads an object sees stars, and whoever
 sends the stars back keeps what is there.
@@ -312,7 +312,7 @@ def _to_seal(kind: ObjectKind, name: str, plain: dict[str, Any], origins: Mappin
 def _no_others(
     kind: ObjectKind, name: str, plain: Mapping[str, Any], sealed: Collection[Path], before: StoredObject | None
 ) -> None:
-    """What the server keeps refers to nothing beside its own secrets: neither to its environment nor its files."""
+    """Refuse references of an object of the server to anything but its own secrets, as environment or files."""
     known = secrets_in(before.spec) if before else {}
     mine = {path for path, id in secrets_in(plain).items() if known.get(path) == id}.union(sealed)
     wrong = [path for path, text in texts(plain) if is_reference(text) and path not in mine]

@@ -11,8 +11,8 @@ from instep.control.reviews import answer
 from instep.control.rollouts.patch import CompatibilityLine
 from instep.errors import ChangeNotFound, InstepError
 from instep.model import Review
+from instep.operations.values import EXISTING
 from instep.schema.changes.kinds import KINDS
-from instep.store.catalogs.reviews import EXISTING
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 
@@ -71,7 +71,7 @@ class ChangePatch:
         return [r for r in found if r.kind == self.kind and path_of(r) == self.path]
 
     def _exists(self, connection: str, applied: Sequence[Review]) -> bool:
-        """By what is accepted for what comes and goes; by what was applied last for everything else."""
+        """Tell by the accepted schema for what comes and goes; by what was applied last for everything else."""
         what = self.kind.partition(".")[2]
         if self.verdict == "rejected":
             return False

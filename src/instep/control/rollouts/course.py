@@ -1,4 +1,4 @@
-"""What is asked of a rollout, settled when it is asked: a process that carries it out, or the one after it, needs to
+"""The course of a rollout, settled when it is requested: a process that carries it out, or the one after it, needs to
 know no more, and may begin again at any time."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def to_advance(store: Store, id: str, *, every: bool = False) -> Course:
 
 
 def to_resume(store: Store, id: str, who: str, *, every: bool = False, accept: str = "") -> Course:
-    """What failed or did not fit in the waves that have begun waits again, and the rollout is ready. `accept`: the
+    """Let what failed or did not fit in the waves that have begun wait again, and the rollout be ready. `accept`: the
     reason for which what the gates have found may pass; without one Blocked is raised, and nothing is touched."""
     with store.transaction():
         rollout = store.rollouts.check_allowed(id, _AGAIN)

@@ -100,7 +100,7 @@ def _nulls(path: str, before: Measure, after: Measure, limit: float) -> Iterator
 
 
 def halts(members: Sequence[Member], limits: Gates) -> tuple[str, ...]:
-    """Why a wave of these connections does not go on: nothing if it may."""
+    """Return why a wave of these connections does not go on: nothing if it may."""
     out = [f"{m.connection}: {text}" for m in members if not m.accepted for text in m.findings]
     failed = [m for m in members if m.status == "failed"]
     if failed and limits.failed is not None and len(failed) > _allowed(limits.failed, len(members)):

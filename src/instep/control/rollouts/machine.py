@@ -1,4 +1,4 @@
-"""What a rollout does next: a function of where its connections stand. Pure."""
+"""The next step of a rollout: a pure function of the status of its connections."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MOVES: Mapping[MemberStatus, frozenset[MemberStatus]] = {
     "skipped": frozenset(),
     "rolled_back": frozenset(),
 }
-"""Which status may follow which. A connection that is done, or was there already, is never begun again."""
+"""The statuses that may follow each status. A connection that is done, or was there already, is never begun again."""
 
 UNDONE: tuple[MemberStatus, ...] = ("failed", "blocked")
-"""What a resume tries again."""
+"""The statuses of members that a resume tries again."""
 
 
 def before(status: MemberStatus) -> tuple[MemberStatus, ...]:

@@ -1,4 +1,4 @@
-"""What can be rolled out: one interface for changes, selections and policies."""
+"""The interface of a patch, which a rollout carries: changes, selections and policies."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Later(Exception):
 class RunsConnections(Protocol):
     """Runs one connection: in this process, or by a queue. The same call with the same `key` is the same run: it is
     begun once, and asked again it answers what became of it, None while it is under way. A run that a dead process has
-    left unfinished is carried out anew. No InstepError comes out of them: that is an outcome."""
+    left unfinished is carried out again. No InstepError comes out of them: that is an outcome."""
 
     @property
     def lanes(self) -> int:
-        """How many runs may be under way at a time."""
+        """Return the most runs that may be under way at a time."""
         ...
 
     def detect(self, connection: str, key: str) -> RunOutcome | None:

@@ -16,7 +16,7 @@ from instep.store.store import Store
 from instep.store.work.jobs import REQUESTED, WAITED_FOR
 
 ATTEMPTS = 3
-"""A run whose worker dies is carried out anew; one that fails has failed."""
+"""A run whose worker dies is carried out again; one that fails has failed."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def under_way(store: Store, id: str) -> Job | None:
 
 def withdraw(store: Store, id: str, who: str) -> None:
     """No worker is there, and this process carries the rollout on: what waits for one does so no more. A run that it
-    has begun is begun anew."""
+    has begun is begun again."""
     with store.transaction():
         running = under_way(store, id)
         members = store.rollouts.members(id, statuses=("running",))

@@ -80,8 +80,8 @@ class SelectionPatch:
         return ""
 
     def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
-        """What was switched before the patch is switched so again, and what was not read is not read; nothing that was
-        loaded goes. By now it is accepted: without a switch it would be read on."""
+        """Switch back what the patch has switched, and switch off what was not read before: it is accepted by now, and
+        would be read on. Nothing that was loaded goes."""
         place = place_of(self.project, self.store, connection)
         for verb, path, was, existed in reversed(before["switches"]):
             self._put_back(connection, path, was, off=verb == "on" and not existed, who=who)

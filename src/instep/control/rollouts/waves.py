@@ -1,4 +1,4 @@
-"""Which connections a rollout is about, and in which wave each has its turn."""
+"""The connections of a rollout, and the wave of each."""
 
 from __future__ import annotations
 

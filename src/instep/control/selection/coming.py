@@ -16,9 +16,9 @@ from instep.store.first_look import first_look
 
 Addition = SchemaAdded | TableAdded | ColumnAdded
 _POLICY = ("preset ", "rule ", "override ", OPTION)
-"""How `Review.rule` begins where the policy decided, which may say something else by now."""
+"""Beginnings of `Review.rule` where the policy decided, which may decide otherwise by now."""
 _WAITS = "is not accepted"
-"""How the reason ends where an addition waits for its schema."""
+"""The end of the reason where an addition waits for its schema."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Coming:
         return "" if decision.applied else decision.why
 
     def _is_undecided(self, place: Object) -> bool:
-        """What nobody reads is decided when it is read: a column in a new table comes with it."""
+        """Return whether an object is decided only when it is read: a column in a new table comes with it."""
         schema, name, column = place
         if not name:
             return True

@@ -141,7 +141,7 @@ class _Listing:
         return Coming.of(self.place, self.switches, self.reviews)
 
     def _one(self, place: Object, on: bool, why: str, hidden: bool | None, addition: Addition | None = None) -> Listed:
-        """With the last word: a switch, else whether the next sync lets the object in."""
+        """Return the entry of one object, by its switch, else by whether the next sync lets it in."""
         switch, review = self.switches.get(place), self.reviews.get(place)
         flag = bool(hidden) if place[2] else None
         out = self.coming.left_out(place, addition) if on and addition is not None else ""

@@ -1,4 +1,4 @@
-"""What instep.yml or a command has chosen otherwise since the last load, for `status`: from the store alone."""
+"""Selections that instep.yml or a command has changed since the last load, for `status`: from the store alone."""
 
 from __future__ import annotations
 

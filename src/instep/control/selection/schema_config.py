@@ -199,8 +199,8 @@ class Named:
 
 
 def named(place: SwitchedConnection, naming: Naming, detailed: Set[Ref] | None = None) -> Named:
-    """What is accepted keeps its name; the rest is shown the one that it would be given today. Columns are named in
-    the `detailed` tables only (None: in all)."""
+    """Return the names at the destination: of what is accepted its own, of the rest the one of today. Columns are named
+    in the `detailed` tables only (None: in all)."""
     wrong = unusable(place.known, place.accepted)
     fit = Catalog.of(_fitting(place, wrong, detailed))
     try:

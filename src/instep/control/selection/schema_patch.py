@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from instep.control.selection.listing import Listed, listed
 from instep.control.selection.schema_config import SchemaConfig, SyncMode, TableConfig
@@ -14,8 +14,6 @@ from instep.operations.values import Verb
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.overrides import Handling, Switch, handling
 from instep.suggest import did_you_mean
-
-ExcludeMode = Literal["PRESERVE", "INCLUDE", "EXCLUDE"]
 
 
 class NotListed(InstepError):

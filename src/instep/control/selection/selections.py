@@ -1,4 +1,4 @@
-"""What is switched on, off and hashed by command: which objects are meant, what speaks against it, what follows."""
+"""Switches by command (on, off, hashed): the objects that are meant, what speaks against it, and its effect."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def _of_table(place: SwitchedConnection, verb: Verb, table: Table, accepted: Tab
 def _of_column(
     place: SwitchedConnection, verb: Verb, table: Table, column: Column
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], str] | None]:
-    """For a column that is loaded already."""
+    """Return the effect on a column that is loaded already."""
     if verb == "off":
         return ("it is not read any more; its values stay, new rows have NULL",), None
     if verb == "on":

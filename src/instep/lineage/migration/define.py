@@ -122,7 +122,7 @@ _ALONE = {
 
 
 def _aside(words: SqlWords) -> None:
-    """What says nothing that a catalog records."""
+    """Skip the words of an action that changes nothing that a catalog records."""
     if words.any(_WITH_GROUP):
         words.brackets()
         words.take("NO", "INHERIT")
@@ -209,8 +209,7 @@ _ASIDE = {
     "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "TABLESPACE", "WITH",
     "WITHOUT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "CHECKSUM", "DELAY_KEY_WRITE", "COMPRESSION",
 }  # fmt: skip
-"""How actions begin that change nothing that a catalog records."""
-_NO_ACTION = {"INHERIT", "ATTACH", "DETACH", "EXCHANGE", "IMPORT", "DISCARD", "TRUNCATE"}
+"""First words of actions that change nothing that a catalog records."""
 _DROPPED_ASIDE = {"INDEX", "KEY", "CHECK", "PARTITION", "PERIOD", "SYSTEM"}
 _COLUMN_ASIDE = {
     "STATISTICS",

@@ -237,7 +237,7 @@ def _line(error: Exception) -> int:
 
 
 def _blank(text: str) -> str:
-    """As many lines of nothing, so that places stay."""
+    """Blank out the text but keep its newlines, so that line numbers stay valid."""
     return re.sub(r"[^\n]", " ", text)
 
 
@@ -265,7 +265,7 @@ def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
 
 
 def _without_delimiters(text: str, problems: list[ScriptProblem]) -> str:
-    """What stands between `DELIMITER //` and `DELIMITER ;` are bodies of routines, which are not read."""
+    """Blank out what stands between `DELIMITER //` and `DELIMITER ;`: bodies of routines, which are not read."""
     marks = [*_DELIMITER.finditer(text)]
     for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(text)], strict=False):
         if mark[1] != ";":

@@ -9,7 +9,7 @@ from instep.operations.spec import JobPolicy, OperationSpec, Request
 from instep.operations.values import Consent, LeadsTo, Length, NameList, OwnUse
 
 DroppedColumns = Annotated[tuple[Annotated[str, Length(1, 1000)], ...], Length(0, 100_000), LeadsTo("consent")]
-"""What a person has dropped through the compatible API: as many columns as its tables have."""
+"""Columns that a person has dropped through the compatible API: as many as its tables have."""
 
 
 @dataclass(frozen=True)

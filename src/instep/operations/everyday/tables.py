@@ -102,7 +102,7 @@ class TableColumn:
     key: int
     """Position in the key, from 1; 0: not in the key."""
     status: ColumnHandling
-    """How it is handled: see `ColumnHandling`."""
+    """The handling of the column: see `ColumnHandling`."""
     since: datetime | None
     """Time when it was first seen; None: not recorded."""
 

@@ -43,9 +43,9 @@ class SnoozeChangeRequest(ImmediateRequest):
     change: Name
     """The change's id, c-..."""
     duration: Annotated[str, Length(0, 10), LeadsTo("setting")] | None = None
-    """For this long: `90m`, `4h`, `3d`, `2w`."""
+    """The length of the snooze: `90m`, `4h`, `3d`, `2w`."""
     until: Annotated[str, Length(0, 40), LeadsTo("setting")] | None = None
-    """Until this time: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
+    """The end of the snooze: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class AnswerChangesRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class AnswerOutlook:
-    """What an answer leads to."""
+    """The effect of an answer."""
 
     lines: tuple[str, ...] = ()
     """The plan's lines about these changes."""
     steps: tuple[str, ...] = ()
-    """What is done at the destination because of the answer."""
+    """The steps at the destination because of the answer."""
 
 
 Path = Annotated[str, Length(1, 1000), LeadsTo("name")]

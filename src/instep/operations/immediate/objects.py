@@ -6,6 +6,7 @@ changed there: such a write is refused, with the YAML to paste.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +19,7 @@ Tags = Annotated[tuple[Name, ...], Length(0, 100), LeadsTo("name")]
 
 @dataclass(frozen=True)
 class CreateObjectRequest(ImmediateRequest):
-    """Make an object; refused if the name is in use."""
+    """Make a {kind}; refused if the name is in use."""
 
     kind: ClassVar[ObjectKind]
     name: Annotated[Name, Length(1, 63)]
@@ -31,7 +32,7 @@ class CreateObjectRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class PutObjectRequest(ImmediateRequest):
-    """Write the whole document of an object; it is made if there is none."""
+    """Write the whole document of a {kind}; it is made if there is none."""
 
     kind: ClassVar[ObjectKind]
     name: Name
@@ -44,7 +45,7 @@ class PutObjectRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class PatchObjectRequest(ImmediateRequest):
-    """Change some keys of an object."""
+    """Change some keys of a {kind}."""
 
     kind: ClassVar[ObjectKind]
     name: Name
@@ -57,113 +58,11 @@ class PatchObjectRequest(ImmediateRequest):
 
 @dataclass(frozen=True)
 class DeleteObjectRequest(ImmediateRequest):
-    """Delete an object; refused while others use it."""
+    """Delete a {kind}; refused while others use it."""
 
     kind: ClassVar[ObjectKind]
     name: Name
     """The object."""
-
-
-class CreateSourceRequest(CreateObjectRequest):
-    """Make a source; refused if the name is in use."""
-
-    kind = "source"
-
-
-class PutSourceRequest(PutObjectRequest):
-    """Write the whole document of a source; it is made if there is none."""
-
-    kind = "source"
-
-
-class PatchSourceRequest(PatchObjectRequest):
-    """Change some keys of a source."""
-
-    kind = "source"
-
-
-class DeleteSourceRequest(DeleteObjectRequest):
-    """Delete a source; refused while others use it."""
-
-    kind = "source"
-
-
-class CreateDestinationRequest(CreateObjectRequest):
-    """Make a destination; refused if the name is in use."""
-
-    kind = "destination"
-
-
-class PutDestinationRequest(PutObjectRequest):
-    """Write the whole document of a destination; it is made if there is none."""
-
-    kind = "destination"
-
-
-class PatchDestinationRequest(PatchObjectRequest):
-    """Change some keys of a destination."""
-
-    kind = "destination"
-
-
-class DeleteDestinationRequest(DeleteObjectRequest):
-    """Delete a destination; refused while others use it."""
-
-    kind = "destination"
-
-
-class CreatePolicyRequest(CreateObjectRequest):
-    """Make a policy; refused if the name is in use."""
-
-    kind = "policy"
-
-
-class PutPolicyRequest(PutObjectRequest):
-    """Write the whole document of a policy; it is made if there is none."""
-
-    kind = "policy"
-
-
-class PatchPolicyRequest(PatchObjectRequest):
-    """Change some keys of a policy."""
-
-    kind = "policy"
-
-
-class DeletePolicyRequest(DeleteObjectRequest):
-    """Delete a policy; refused while others use it."""
-
-    kind = "policy"
-
-
-class CreateChannelRequest(CreateObjectRequest):
-    """Make a channel; refused if the name is in use."""
-
-    kind = "channel"
-
-
-class PutChannelRequest(PutObjectRequest):
-    """Write the whole document of a channel; it is made if there is none."""
-
-    kind = "channel"
-
-
-class PatchChannelRequest(PatchObjectRequest):
-    """Change some keys of a channel."""
-
-    kind = "channel"
-
-
-class DeleteChannelRequest(DeleteObjectRequest):
-    """Delete a channel; refused while others use it."""
-
-    kind = "channel"
-
-
-class CreateConnectionRequest(CreateObjectRequest):
-    """Make a connection; refused if the name is in use."""
-
-    kind = "connection"
 
 
 @dataclass(frozen=True)
@@ -194,86 +93,45 @@ _WRITTEN = "instep.control.immediate.objects:WrittenObject"
 _MADE = "instep.control.immediate.objects:MadeObject"
 
 
-def _create(plural: str, role: Role, request: type[CreateObjectRequest]) -> ImmediateSpec:
+_WORKS: Mapping[str, tuple[type[ImmediateRequest], str, dict[str, Any]]] = {
+    "create": (CreateObjectRequest, "ObjectCreation", {"result": _WRITTEN, "status": 201}),
+    "put": (PutObjectRequest, "ObjectReplacement", {"result": _MADE, "status": 201, "fresh": "created"}),
+    "patch": (PatchObjectRequest, "ObjectChanging", {"result": _WRITTEN}),
+    "delete": (DeleteObjectRequest, "ObjectDeletion", {"result": "instep.control.immediate.objects:DeletedObject"}),
+}
+"""By verb: the request of any kind of object, the work, and the rest of the specification."""
+_METHODS = {"create": "POST", "put": "PUT", "patch": "PATCH", "delete": "DELETE"}
+_AUDIT = {"create": "create", "put": "replace", "patch": "change", "delete": "delete"}
+
+
+def _spec(verb: str, kind: ObjectKind, plural: str, role: Role) -> ImmediateSpec:
+    """Return the specification of what is done with the objects of a kind, with a request class of its own."""
+    base, work, more = _WORKS[verb]
+    members = {"kind": kind, "__doc__": (base.__doc__ or "").format(kind=kind), "__module__": __name__}
     return ImmediateSpec(
-        f"create_{request.kind}",
+        f"{verb}_{kind}",
         role=role,
-        route=f"POST /{plural}",
-        request=request,
-        result=_WRITTEN,
-        work="instep.control.immediate.objects:ObjectCreation",
-        audit=f"{request.kind}.create",
+        route=f"{_METHODS[verb]} /{plural}{'' if verb == 'create' else '/{name}'}",
+        request=type(f"{verb.title()}{kind.title()}Request", (base,), members),
+        work=f"instep.control.immediate.objects:{work}",
+        audit=f"{kind}.{_AUDIT[verb]}",
         target="name",
-        status=201,
+        match="" if verb == "create" else kind,
         whole=True,
+        **more,
     )
 
 
-def _put(plural: str, role: Role, request: type[PutObjectRequest]) -> ImmediateSpec:
-    return ImmediateSpec(
-        f"put_{request.kind}",
-        role=role,
-        route=f"PUT /{plural}/{{name}}",
-        request=request,
-        result=_MADE,
-        work="instep.control.immediate.objects:ObjectReplacement",
-        audit=f"{request.kind}.replace",
-        target="name",
-        match=request.kind,
-        status=201,
-        fresh="created",
-        whole=True,
-    )
-
-
-def _patch(plural: str, role: Role, request: type[PatchObjectRequest]) -> ImmediateSpec:
-    return ImmediateSpec(
-        f"patch_{request.kind}",
-        role=role,
-        route=f"PATCH /{plural}/{{name}}",
-        request=request,
-        result=_WRITTEN,
-        work="instep.control.immediate.objects:ObjectChanging",
-        audit=f"{request.kind}.change",
-        target="name",
-        match=request.kind,
-        whole=True,
-    )
-
-
-def _delete(plural: str, role: Role, request: type[DeleteObjectRequest]) -> ImmediateSpec:
-    return ImmediateSpec(
-        f"delete_{request.kind}",
-        role=role,
-        route=f"DELETE /{plural}/{{name}}",
-        request=request,
-        result="instep.control.immediate.objects:DeletedObject",
-        work="instep.control.immediate.objects:ObjectDeletion",
-        audit=f"{request.kind}.delete",
-        target="name",
-        match=request.kind,
-        whole=True,
-    )
-
+_KINDS: tuple[tuple[ObjectKind, str, Role], ...] = (
+    ("source", "sources", "admin"),
+    ("destination", "destinations", "admin"),
+    ("policy", "policies", "approver"),
+    ("channel", "channels", "admin"),
+)
 
 SPECS = (
-    _create("sources", "admin", CreateSourceRequest),
-    _put("sources", "admin", PutSourceRequest),
-    _patch("sources", "admin", PatchSourceRequest),
-    _delete("sources", "admin", DeleteSourceRequest),
-    _create("destinations", "admin", CreateDestinationRequest),
-    _put("destinations", "admin", PutDestinationRequest),
-    _patch("destinations", "admin", PatchDestinationRequest),
-    _delete("destinations", "admin", DeleteDestinationRequest),
-    _create("policies", "approver", CreatePolicyRequest),
-    _put("policies", "approver", PutPolicyRequest),
-    _patch("policies", "approver", PatchPolicyRequest),
-    _delete("policies", "approver", DeletePolicyRequest),
-    _create("channels", "admin", CreateChannelRequest),
-    _put("channels", "admin", PutChannelRequest),
-    _patch("channels", "admin", PatchChannelRequest),
-    _delete("channels", "admin", DeleteChannelRequest),
-    _create("connections", "admin", CreateConnectionRequest),
+    *(_spec(verb, *kind) for kind in _KINDS for verb in _WORKS),
+    _spec("create", "connection", "connections", "admin"),
     ImmediateSpec(
         "put_settings",
         role="approver",

@@ -20,6 +20,8 @@ class ListChanges(Query):
     """Only items with one of these statuses."""
     kind: Annotated[tuple[Name, ...], Length(0, 20)] = ()
     """Only changes of one of these kinds, such as column.added."""
+    id: Name | None = None
+    """Only changes whose ids begin with this."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,15 @@ class RunPolicyCases(Query):
 
 @dataclass(frozen=True)
 class SimulatePolicy(Query):
-    """What another policy would have decided on every recorded change, beside what was decided then. Nothing is
+    """Compare what another policy would have decided on every recorded change with what was decided then. Nothing is
     written."""
 
     connection: Name
     """The connection."""
     name: Name
-    """What the policy is called."""
+    """The policy's name."""
     policy: Annotated[dict[str, Any], LeadsTo("spec")]
-    """What stands under one name of `policies:` in instep.yml."""
+    """The policy, as a section of `policies:` in instep.yml."""
     since: datetime | None = None
     """Only changes first seen at this time or later, in UTC where it does not say otherwise."""
 

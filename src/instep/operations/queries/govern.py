@@ -42,7 +42,7 @@ class GetDelivery(Query):
 
 @dataclass(frozen=True)
 class GetChannelState(Query):
-    """What waits for a channel, and whether it is closed because its receiver is gone for good."""
+    """Return what waits for a channel, and whether it is closed because its receiver is gone for good."""
 
     name: Name
     """The channel."""

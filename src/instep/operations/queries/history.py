@@ -1,7 +1,4 @@
-"""What happened: events, runs and applied plans.
-
-Schemas: what they are, what they were, and the history of one table or column.
-"""
+"""Queries for events, runs, applied plans, versions of schemas, and the history of one table or column."""
 
 from __future__ import annotations
 
@@ -32,6 +29,8 @@ class ListRuns(Query):
     """Only items with one of these statuses."""
     kind: Annotated[tuple[RunKind, ...], Length(0, 20)] = ()
     """Only runs of one of these kinds."""
+    id: Name | None = None
+    """Only runs whose ids begin with this."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class QuarantineItem:
 
     id: str
     table: str
-    """What the table is called now."""
+    """The name of the table now."""
     key: Any = field(repr=False)
     column: str
     """The column; empty for a whole row."""
@@ -69,7 +69,7 @@ class UnreadableFiles:
 
 @dataclass(frozen=True)
 class QuarantineMatches:
-    """What is held of one row."""
+    """The quarantined entries of one row."""
 
     ids: tuple[str, ...]
     """The entries' ids."""

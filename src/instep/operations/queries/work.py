@@ -36,7 +36,7 @@ class GetConnection(Query):
 
 @dataclass(frozen=True)
 class ListStatus(Query):
-    """How every connection stands, by name."""
+    """List the status of every connection, by name."""
 
 
 @dataclass(frozen=True)

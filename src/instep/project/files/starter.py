@@ -18,7 +18,7 @@ project: {name}
 # Values may be ${{env:NAME}}, ${{env:NAME:-default}} or ${{file:/path}}; secrets must be. A .env file beside this
 # one is read.
 sources:
-  {source}:
+  shop:
     type: postgres              # postgres, mysql, mariadb or sqlite
     host: ${{env:PG_HOST:-localhost}}
     database: shop
@@ -41,8 +41,8 @@ policies:
       - {{on: [column.removed, column.narrowed], decide: review}}
 
 connections:
-  {connection}:
-    source: {source}
+  shop_to_lake:
+    source: shop
     destination: lake
     policy: careful
     # exclude: {{tables: ["public.tmp_*"], columns: ["*.ssn"]}}
@@ -51,10 +51,10 @@ connections:
 """
 
 
-def starter(name: str, *, source: str = "shop", connection: str = "shop_to_lake") -> str:
+def starter(name: str) -> str:
     """Return the text of a project file that validates."""
     quoted = json.dumps(name, ensure_ascii=False)
-    return _STARTER.format(schema=SCHEMA_FILE.as_posix(), name=quoted, source=source, connection=connection)
+    return _STARTER.format(schema=SCHEMA_FILE.as_posix(), name=quoted)
 
 
 def schema_json() -> str:

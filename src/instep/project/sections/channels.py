@@ -1,6 +1,5 @@
-"""Who is told what: channels, routes to them, and where the product may connect to on a user's word.
-
-Where traces and lineage go, for those who collect them.
+"""Notifications (channels and the routes to them), the addresses that users may let the product connect to, and the
+receivers of traces and lineage.
 """
 
 from __future__ import annotations

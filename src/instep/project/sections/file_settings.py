@@ -25,7 +25,7 @@ CONNECTORS, DRIVERS = "connectors", "drivers"
 _PRIVATE = (".instep", ".env", "instep.yml", CONNECTORS, DRIVERS)
 _SQLITE = "sqlite:///"
 _ESCAPES = frozenset("%?#")
-"""What a library that takes paths as addresses reads as something else."""
+"""Characters that a library that takes paths as addresses reads as something else."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _LOGIN = _words("user username uid userid user_name password passwd pwd pass acc
 _CREDENTIALS = re.compile(r"//[^/?;]*@|:(?:thin|oci8?):(?!/?@)[^@]*@")
 _ELSEWHERE = re.compile(r"(?:^|[:/@=,(])\s*(?:ldaps?|rmi|iiop|dns|corbaname|jndi|config-[a-z]+):", re.IGNORECASE)
 _OPTIONS_WITHIN = re.compile(r"[%()]|\[(?![0-9A-Fa-f:.]+\])")
-"""What makes options, or another address, of an authority: drivers split it before they decode it, or after."""
+"""Text that makes options, or another address, of an authority: drivers split it before they decode it, or after."""
 _DANGEROUS = re.compile(
     r"class|factor|plugin|interceptor|listener|handler|hook|callback|script|init|exec|serializ|infile|jndi|ldap"
     r"|log(ger|file|dir|path|level|writer|config)|trace|tracing|extension|provider|verifier|localsocketaddress"

@@ -178,7 +178,7 @@ class Exclude(Section):
 
 
 class Detect(Section):
-    """When syncs detect schema changes, and how long (in seconds) they rely on the last detection."""
+    """The times at which syncs detect schema changes, and how long (in seconds) they rely on the last detection."""
 
     before_sync: bool = True
     min_interval: Seconds = 0

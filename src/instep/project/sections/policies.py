@@ -109,7 +109,7 @@ API_WORDS = ("propagate_columns", "propagate_fully", "ignore", "disable", "disab
 CHOOSERS = ("policy", "schema_change_handling", "detect_and_propagate_schema_changes")
 """The keys of a connection that say what happens to changes; one of them at most."""
 DAY = 86_400.0
-"""How long a detection is fresh where the four words are used: their product looks once a day."""
+"""Seconds that a detection is fresh where the four words are used: their product looks once a day."""
 _PRESETS = ("propagate_columns", "propagate_all", "approve", "stop")
 
 

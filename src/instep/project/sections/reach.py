@@ -1,7 +1,8 @@
-"""How a database server is reached: TLS, an SSH server in between, replicas, and what may be asked of it."""
+"""Access to a database server: TLS, an SSH server in between, replicas, and limits on what is asked of it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -44,16 +45,33 @@ class Tls(Section):
         return self
 
 
+def _no_option(value: str | Reference) -> str | Reference:
+    """Refuse what the program `ssh` could take for an option."""
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:@+-]*", value):
+        raise _wrong(f"{value!r} is no name of a host or a user")
+    return value
+
+
+SshName = Annotated[Text, AfterValidator(_no_option)]
+
+
 class SshSection(Section):
-    """`key` is a private key's text; without it the ssh-agent and the keys in ~/.ssh are tried."""
+    """An SSH server to go through. `key` is a private key's text; without it the ssh-agent and the keys in ~/.ssh are
+    tried. `host_key` is the server's public key (`ssh-ed25519 AAAA...`), `known_hosts` a file with it, else the user's.
+    """
 
     files: ClassVar[tuple[str, ...]] = ("known_hosts",)
-    host: Text
+    host: SshName
     port: Port = 22
-    user: Text
+    user: SshName
     key: Secret = ""
     known_hosts: Text = ""
     host_key: Text = ""
+
+    @property
+    def place(self) -> str:
+        """`user@host:port`, for messages."""
+        return f"{self.user}@{self.host}:{self.port}"
 
     @model_validator(mode="after")
     def _one_place(self) -> SshSection:
@@ -102,10 +120,6 @@ class ServerSection(Section):
     max_connections: MaxConnections = 0
     rows_per_second: RowsPerSecond = 0
     application_name: ApplicationName = "instep"
-
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        return {**out, "ssh": self.ssh.arguments() if self.ssh else None}
 
 
 def former(data: Any, keys: Mapping[str, str], modes: Mapping[str, str]) -> Any:

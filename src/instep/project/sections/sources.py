@@ -19,7 +19,7 @@ _MYSQL_MODES = {"verify-ca": "verify_ca", "verify-full": "verify_identity"}
 
 
 class SourceSection(Section):
-    """What every source may say beside how it is reached: the options of a scheduled detector."""
+    """Settings of every source beside its address: the options of a scheduled detector."""
 
     app_options: AppOptions | None = None
     table_options: TableOptions = Field(default_factory=dict)

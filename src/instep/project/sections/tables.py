@@ -54,7 +54,7 @@ class _Written:
 
 
 class TableSettings(OverrideSection):
-    """How a table is loaded, which policy settings of its own it has, and how it lies at its destination.
+    """Settings of a table: its load, its own policy settings, and its layout at the destination.
 
     `mode` auto: chosen by key and cursor. `lookback`: seconds for a time cursor, units for a number. `key`: columns to
     use where the source has no primary key. `keep_old_names`: for how many seconds readers can use what the table and

@@ -164,11 +164,11 @@ def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
-def check_property(name: str, value: Any, *, secret: bool = False) -> None:
+def check_property(name: str, value: Any) -> None:
     """Properties whose name or form tells of a secret must be references."""
     if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
         return
-    if secret or SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
+    if SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
         raise PydanticCustomError("property_secret", "{name}", {"name": name})
 
 
@@ -187,7 +187,7 @@ Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 
 
 def _unresolved_checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-    """What looks like a secret has to be a reference."""
+    """Refuse a value that looks like a secret and is no reference."""
     if not (info.context and info.context.get("resolved")):
         for name, text in value.items():
             check_property(name, text)

@@ -1,6 +1,6 @@
-"""How a destination table is kept beside its columns: properties of its format, the order of its rows, partitions.
+"""The layout of a destination table beside its columns: properties of its format, the order of its rows, partitions.
 
-The terms of a table's partition spec as the settings say them: a column, or a transform of one.
+A term of a partition spec is a column, or a transform of one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What lies between two catalogs: pair tables and columns by identity, then by name, then compare what is paired.
-
-What somebody has changed at a destination table manually: against how it was left, column by column.
+"""The difference of two catalogs: tables and columns are paired by identity, then by name, and pairs are compared; and
+manual changes of a destination table, against how it was left, column by column.
 """
 
 from __future__ import annotations
@@ -207,14 +206,15 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
     """Yield the changes of a table that is on both sides, its rename aside."""
     ref, pairs = after.ref, pair_columns(before, after)
     names = {a.name: b.name for a, b in pairs.same}
-    # (the old key under the new names, whether it was removed: gone, or without one of its columns)
-    removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
-    key, key_removed = (() if removed else tuple(names[n] for n in before.key)), removed
-    cursor, cursor_removed = _unchanged_cursor(before, after, names)
+    key_removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
     if key_removed:
         yield KeyRemoved(ref, before.key)
+    cursor_removed = before.cursor is not None and (after.cursor is None or before.cursor not in names)
     if before.cursor is not None and cursor_removed:
         yield CursorRemoved(ref, before.cursor)
+    # as they were, under the new names
+    key = () if key_removed else tuple(names[name] for name in before.key)
+    cursor = None if before.cursor is None or cursor_removed else names[before.cursor]
     yield from _dropped(ref, before, pairs.removed)
     yield from (ColumnRenamed(ref, a, replace(a, name=b.name)) for a, b in pairs.same if a.name != b.name)
     for a, b in pairs.same:
@@ -243,13 +243,6 @@ def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:
     if cursor is None or before.cursor is None:
         return False
     return not same_order(before.by_name[before.cursor].type, after.by_name[cursor].type)
-
-
-def _unchanged_cursor(before: Table, after: Table, names: Mapping[str, str]) -> tuple[str | None, bool]:
-    if before.cursor is None:
-        return None, False
-    removed = after.cursor is None or before.cursor not in names
-    return (None if removed else names[before.cursor]), removed
 
 
 def _dropped(ref: Ref, before: Table, removed: Sequence[Column]) -> Iterator[Change]:

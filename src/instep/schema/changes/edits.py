@@ -1,4 +1,4 @@
-"""What SQL statements do to a schema: one frozen record per edit, as parsed, before it meets a catalog.
+"""Effects of SQL statements on a schema: one frozen record per edit, as parsed, before it meets a catalog.
 
 A table's name is as written: (name,) or (schema, name), folded as the dialect folds names without quotes. Types are
 texts of the dialect: the source says what they map to.
@@ -48,7 +48,7 @@ class DropTable:
 
 @dataclass(frozen=True)
 class RenameTable:
-    """To another name, schema, or both; "" stays."""
+    """Rename a table to another name, schema, or both; "" stays."""
 
     table: Name
     name: str = ""

@@ -1,4 +1,4 @@
-"""What can happen to a catalog: one frozen record per kind, with what it was and what it is.
+"""The kinds of changes of a catalog: one frozen record per kind, with what was before and what is after.
 
 A list of changes is a sequence: each record describes the step from the catalog that the ones before it
 lead to. Renames that stand together are simultaneous, so a swap of two names is two records. The `table` of

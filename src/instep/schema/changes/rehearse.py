@@ -20,7 +20,7 @@ Ref = tuple[str, str]
 _NO_KEY = re.compile(
     r"(_key|_fkey|fk|check|chk|ck|uniq|unique|uq|uk|excl|not_null|nn)(_?\d*)$|^(fk|chk|ck|uq|uk|uniq)_", re.I
 )
-"""How constraints are called that are no primary key."""
+"""The names of constraints that are no primary key."""
 Declared = Callable[[str], tuple[DataType, str, str]]
 """The type, the native text and the note of a type as SQL declares it."""
 

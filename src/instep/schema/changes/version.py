@@ -1,4 +1,4 @@
-"""What lies between two versions of one catalog, and the `major.minor` numbers that follow from it.
+"""The difference of two versions of one catalog, and the `major.minor` numbers that follow from it.
 
 Major grows with what breaks a reader of the destination: something is removed, renamed, replaced, narrowed or
 retyped, a key changes, or what was kept after its removal is let go. Everything else makes a minor version.

@@ -1,4 +1,4 @@
-"""Whether a catalog is within a data contract."""
+"""The comparison of a catalog with a data contract."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) 
 
 
 def type_mismatch(wanted: ContractColumn, kind: DataType) -> str:
-    """Why values of a type are not all within what the contract says of a column; "" if they are."""
+    """Return why values of a type are not all within what the contract says of a column; "" if they are."""
     if wanted.type is not None:
         return "" if fits(kind, wanted.type) else f"is {kind}, the contract says {wanted.type}"
     if not wanted.logical:

@@ -217,7 +217,7 @@ def _remove_table(draft: CatalogDraft, change: TableRemoved, decision: Decision)
 
 def _take_over(table: TableDraft, new: Table, *, same: bool, replaced: bool) -> None:
     """The columns of `new` in the place of those of `table`. Unless it is the `same` table, its old ids say nothing.
-    All rows of a `replaced` one load anew, so that its columns take whatever type the new ones have."""
+    All rows of a `replaced` one load again, so that its columns take whatever type the new ones have."""
     live = {c.column.name: c for c in table.columns if replaced and not c.column.retained}
     for c in table.columns:
         c.column, c.now = replace(c.column, retained=True, key=0, id=c.column.id if same else None), None

@@ -18,7 +18,7 @@ from instep.schema.planning.plan import StepGroup
 from instep.schema.planning.step import Step
 
 SUFFIX = "__compat"
-"""What the name of a table's view ends with."""
+"""The end of the name of a table's view."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _followed(name: OldName, tables: Mapping[Ref, Ref], columns: Mapping[tuple[R
 
 
 def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str], str]) -> str:
-    """Why an old name has come to its end; "" if it has not."""
+    """Return why an old name has come to its end; "" if it has not."""
     table = there.get(name.table)
     if table is None or not is_present(name, there):
         return "what it stood for is gone"

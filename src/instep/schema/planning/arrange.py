@@ -1,10 +1,7 @@
-"""Which destination table becomes which wanted one, and the steps over all of them.
+"""The steps that take destination tables from what they are to what is wanted, in an order that works.
 
-Drops of tables, renames (a cycle parked under a temporary name), the columns of each table, new tables.
-
-The steps that take one destination table from what it is to what is wanted, in an order that works.
-
-Drops, then renames (a cycle parked under a temporary name), then alterations, then additions.
+Over all tables: drops, renames (a cycle parked under a temporary name), the columns of each table, new tables. Within a
+table: drops, renames (likewise), alterations, additions.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def collide(
 
 
 def _entering(decision: Decision, known: Collection[tuple[Ref, str]]) -> Decision:
-    """As if what waits had come in."""
+    """Return the decision as if what waits had come in."""
     change = decision.change
     is_known = isinstance(change, ColumnAdded) and (change.table, change.after.name) in known
     waits = isinstance(change, NEW) and (decision.needs_review or (is_known and not decision.by_person))

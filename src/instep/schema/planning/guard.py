@@ -88,7 +88,7 @@ def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[
 
 
 def offences(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
-    """Why steps of a plan cannot be carried out, by destination table under the name that it gets; new types of columns
+    """Return why steps of a plan cannot be carried out, by destination table under its new name; new types of columns
     aside (see `column_offences`). `guards` are by today's names."""
     today = _today(made)
     found: dict[Ref, str] = {}

@@ -1,4 +1,4 @@
-"""What is dangerous about a change: facts with stable codes, apart from any choice about them."""
+"""The hazards of a change: facts with stable codes, apart from any choice about them."""
 
 from __future__ import annotations
 

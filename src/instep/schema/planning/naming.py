@@ -34,7 +34,7 @@ class CustomNames:
 NO_NAMES = CustomNames()
 NamesOf = Callable[[Ref], CustomNames]
 Legal = Callable[[str, str, str], str]
-"""What the destination makes of a name: (`table` or `column`, the name, the original that a hash is made of)."""
+"""The function that makes a name legal: (`table` or `column`, the name, the original that a hash is made of)."""
 
 
 def no_custom_names(ref: Ref) -> CustomNames:
@@ -86,7 +86,7 @@ def follow_custom_names(
 def _custom_table_name(
     table: Table, before: Catalog, origins: Mapping[Ref, Ref], given: NamesOf, legal: Legal
 ) -> _CustomName:
-    """What has no alias yet gets its name as every new table does."""
+    """Return the name of a table by its alias; without one it gets its name as every new table does."""
     name = given(table.ref).table
     if table.alias and name and not table.retained:
         return _CustomName(table.alias, legal("table", name, f"{table.schema}\0{table.name}"))
@@ -147,7 +147,7 @@ LONGEST = 65_536
 """Characters of a name at the source: questions of a survey and keys of documents have hundreds or thousands."""
 _SHOWN = 200
 ROW_ID = "_instep_id"
-"""What the row id is called at a source whose tables have it as their key."""
+"""The name of the row id at a source whose tables have it as their key."""
 _ROW_ID = "row id"
 
 Style = Literal["ansi", "mysql", "spark"]
@@ -202,7 +202,7 @@ def is_row_id(column: Column) -> bool:
 
 
 def _lower(character: str) -> str:
-    """As engines that ignore case compare: by the upper case's lower case, where that is one character."""
+    """Fold a name as engines that ignore case compare: by the upper case's lower case, where that is one character."""
     upper = character.upper()
     return (upper if len(upper) == 1 else character).lower()
 

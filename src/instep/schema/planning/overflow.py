@@ -1,4 +1,4 @@
-"""Which source columns are kept as JSON beside a table, because they wait and more came than are accepted at once."""
+"""Overflow: source columns that are loaded as JSON, because they wait and more came than are accepted at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What is done to a destination so that it holds what was accepted: one object that is explained, then executed."""
+"""The plan that brings a destination to what was accepted: one object that is explained, then executed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -10,7 +10,7 @@ from typing import Any
 
 from instep.errors import SchemaError, StalePlan
 from instep.schema.catalog.catalog import Catalog, Column, Table, catalog_from_dict, catalog_to_dict, fingerprint
-from instep.schema.catalog.types import Boolean, DataType, Json, String, TimestampTz
+from instep.schema.catalog.types import Boolean, Json, String, TimestampTz
 from instep.schema.changes.describe import (
     Change,
     ColumnRemoved,
@@ -90,27 +90,22 @@ def _alone(one: Step) -> bool:
     return isinstance(one.change, TableRemoved | TableRenamed)
 
 
-def desired(
-    accepted: Catalog, naming: Naming, *, stored: Callable[[DataType], DataType] = lambda kind: kind
-) -> Catalog:
+def desired(accepted: Catalog, naming: Naming) -> Catalog:
     """Return the destination's tables for an accepted catalog with names assigned.
 
     A column has its destination name, `id` the source id and `alias` the source name; all are nullable. System
-    columns come last and have neither id nor alias. `stored` is the type that the destination keeps for a type.
+    columns come last and have neither id nor alias.
     """
-    return Catalog.of(_desired(t, naming, stored) for t in accepted.tables)
+    return Catalog.of(_desired(t, naming) for t in accepted.tables)
 
 
-def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType]) -> Table:
+def _desired(table: Table, naming: Naming) -> Table:
     namespace, name = destination_ref(table, naming)
     columns = tuple(
-        replace(c, name=c.alias or c.name, alias=c.name, type=stored(c.type), nullable=True, default=None)
-        for c in table.columns
+        replace(c, name=c.alias or c.name, alias=c.name, nullable=True, default=None) for c in table.columns
     )
-    system = tuple(replace(c, type=stored(c.type)) for c in _system(table, naming.prefix))
-    return replace(
-        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, columns=(*columns, *system)
-    )
+    columns += _system(table, naming.prefix)
+    return replace(table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, columns=columns)
 
 
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:

@@ -1,6 +1,5 @@
-"""What a sync reads of each accepted table while changes may be held (always accepted ∩ selection).
-
-What was switched on, hashed, shown or given another type since a table was loaded last.
+"""The columns that a sync reads of each accepted table while changes may wait (always accepted ∩ selection), and those
+that were switched on, hashed, shown or given another type since the last load.
 """
 
 from __future__ import annotations
@@ -218,13 +217,13 @@ def _is_plain_text(native: str) -> bool:
 
 
 def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | None:
-    """By name, which holds on another server too; a name that is new is known by its id."""
+    """Find a column by name, which holds on another server too, and by its id where the name is new."""
     named = next((c for c in before if c.name == column.name), None)
     return named or next((c for c in before if c.id and c.id == column.id), None)
 
 
 def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: tuple[str, ...] = ()) -> bool:
-    """Return whether the whole table is read for it: always to hash, show or spell anew what is loaded already; for a
+    """Return whether the whole table is read for it: always to hash, show or respell what is loaded already; for a
     column that is on again unless policy backfills nothing."""
     if what != "on":
         return what != "waiting"

@@ -156,7 +156,7 @@ class _ShardedPlan:
             raise IllegalChange(_clash(self.after, wanted, there, others, kind))
 
     def drop(self) -> None:
-        """What this shard has no more, and no other one has, goes."""
+        """Drop what neither this shard nor another one has any more."""
         mine = self.scene.mine.columns if self.scene.mine else ()
         wanted = self.after.by_name
         for column in (c for c in mine if c.name in self.columns and c.name not in wanted):

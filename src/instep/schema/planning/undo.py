@@ -142,7 +142,7 @@ def _made(ordered: Mapping[str, _Back], now: Catalog, naming: Naming) -> UndoPre
 
 
 def _finished(catalog: Catalog, back: _Back) -> Catalog:
-    """With the earlier name at the destination where it is free, and what was dropped marked as retained."""
+    """Return the catalog with earlier names at the destination where they are free, and dropped objects as retained."""
     ref, name = _place(back.change)
     table = catalog.get(ref)
     if table is None or not (back.alias or back.undrops or back.mapped):
@@ -182,7 +182,7 @@ Refs = Mapping[Ref, Ref]
 
 
 def _moves(applied: Sequence[Applied], now: Catalog) -> tuple[Refs, Names]:
-    """What tables and columns are called once the renames among `applied` are taken back, by their names today."""
+    """Return the names of tables and columns once the renames among `applied` are taken back, by their names today."""
     tables: dict[Ref, Ref] = {}
     columns: dict[tuple[Ref, str], str] = {}
     for one in applied:

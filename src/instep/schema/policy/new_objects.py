@@ -1,4 +1,4 @@
-"""What is new at a source since it was seen before, and what of it stays left out until a person accepts it.
+"""New objects at a source since it was seen before, and those of them that stay left out until a person accepts them.
 
 An object is decided when it is born: by the policy of that moment. What policy leaves out then is listed as switched
 off and stays so under any later policy.

@@ -1,4 +1,4 @@
-"""What to do about a change: ordered rules over a preset, per-table overrides, and what a person has said.
+"""The decision about a change: ordered rules over a preset, per-table overrides, and the answer of a person.
 
 Precedence: an explicit choice of a person, then the table's override, then the first rule that matches, then
 the preset. A decision carries the rule that made it and why, in words.
@@ -47,7 +47,7 @@ Explicit = Literal["on", "off", "hashed", "mapped", "typed", "approved", "reject
 TYPES = "types"
 """`Decision.rule` where the project file chooses the column's type."""
 OPTION = "option "
-"""How `Decision.rule` begins where a setting decided that was translated to a rule."""
+"""The beginning of `Decision.rule` where a setting decided that was translated to a rule."""
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "backfill": get_args(Backfill),
@@ -133,7 +133,7 @@ class Rule:
         return [tag for tag in self.tags if tag not in tags]
 
     def __str__(self) -> str:
-        """As the project file says it."""
+        """Return the rule as the project file has it."""
         match = f", match: [{', '.join(map(_quoted, self.match))}]" if self.match else ""
         tags = f", tags: [{', '.join(map(_quoted, self.tags))}]" if self.tags else ""
         more = "".join(f", {name}: {_quoted(value)}" for name, value in self.modifiers.items())
@@ -260,7 +260,7 @@ def _decision(change: Change, pick: PresetCell, rule: str, policy: Policy) -> De
 
 
 def _layers(change: Change, policy: Policy, pick: PresetCell, rule: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Who sets which modifiers, each over those before: the preset, the policy, the override, what was picked."""
+    """Return the modifiers by layer, each over those before: preset, policy, override, what was picked."""
     override = override_of(change, policy)
     preset = (override and override.preset) or policy.preset
     yield f"preset {preset}", choice(_row(change), preset).modifiers
@@ -288,7 +288,7 @@ _MEANS: Mapping[Effect, str] = {
 }
 
 LISTED_OFF = f"{_WHY['ignore']}: listed as switched off"
-"""How `Decision.why` begins for an addition that is left out."""
+"""The beginning of `Decision.why` for an addition that is left out."""
 
 
 def is_listed_off(why: str) -> bool:
@@ -302,7 +302,8 @@ def is_by_policy(why: str) -> bool:
 
 
 def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, str] | None:
-    """On and hashed answer additions, hashed and typed a new type, mapped answers renames, the others every change."""
+    """Return what a person has chosen: on and hashed answer additions, hashed and typed a new type, mapped renames, the
+    others every change."""
     retyped = change.kind in ("column.widened", "column.narrowed", "column.retyped")
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
     match explicit:
@@ -405,7 +406,7 @@ def _named_by(change: Change) -> str:
 
 
 def _quoted(text: str | float) -> str:
-    """As YAML wants it within brackets."""
+    """Return the text as YAML wants it within brackets."""
     if not isinstance(text, str):
         return str(text)
     plain = re.fullmatch(r"[A-Za-z_][\w.-]*", text) and text.casefold() not in ("null", "true", "false")

@@ -1,4 +1,4 @@
-"""When a removal is believed, and what is decided where a removal and an addition look like one rename.
+"""Confirmation of removals, and the decision where a removal and an addition look like one rename.
 
 Missing is not removed: applying a removal waits for N detections, and never follows a mass disappearance.
 Pauses, reviews and notices act on the first detection.

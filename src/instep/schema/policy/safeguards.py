@@ -1,6 +1,5 @@
-"""What one detection accepts at most, whatever policy says: floods of new columns, and types that go back and forth.
-
-Types that a person chooses for columns in the place of the one that their source type maps to.
+"""Safeguards of a detection under any policy: floods of new columns, and types that go back and forth; and types that a
+person chooses for columns in place of the one that their source type maps to.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ Types = Mapping[str, DataType]
 _NUMBER = re.compile(r"(numeric|decimal|number|money)\b", re.IGNORECASE)
 SUGGESTED = "decimal(38,9)"
 CHOSEN = "type chosen by types: "
-"""How the note of a column with a chosen type begins; the key of the choice follows, so that a rename keeps it."""
+"""The beginning of a chosen type's note; the key of the choice follows, so that a rename keeps it."""
 
 
 def chosen_type(

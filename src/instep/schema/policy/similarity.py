@@ -1,4 +1,4 @@
-"""How much a removed and an added column (or table) without ids look like one that was renamed, and why.
+"""The similarity of a removed and an added column (or table) without ids, as evidence of a rename, with its reasons.
 
 A score is a number from 0 to 1 that is made of the schema (type, place, name) and, where rows could be compared, of
 the data, which then counts most. It is shown with its parts, never with values, and it asks: it decides only
@@ -86,7 +86,7 @@ def _add(
 
 
 PROPOSAL = "rename proposal"
-"""Who asks, where a review is about a suspected rename."""
+"""The rule of a review about a suspected rename."""
 SAMPLE = 1_000
 ENOUGH = 10
 """Rows with a value that must have been compared before data may decide anything."""
@@ -126,7 +126,7 @@ class Sample:
 
     @property
     def profile(self) -> float:
-        """How alike the two columns are as a whole: shares of NULL, distinct values, range."""
+        """Return how alike the two columns are as a whole: shares of NULL, distinct values, range."""
         parts = [1 - abs(self.nulls[0] - self.nulls[1]) / max(self.sampled, 1)]
         if max(self.distinct):
             parts.append(min(self.distinct) / max(self.distinct))
@@ -171,9 +171,8 @@ class RenameInference:
         return key(self.removed), key(self.added)
 
 
-Pair = tuple[ColumnRemoved, ColumnAdded] | tuple[TableRemoved, TableAdded]
 Samples = Mapping[str, Sample]
-"""By the content key of the rename."""
+"""Samples by the content key of the rename."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +257,7 @@ def _column_pair(gone: ColumnRemoved, new: ColumnAdded, same_place: bool, same_g
 
 
 def _tables(changes: Sequence[Change]) -> Iterator[Candidate]:
-    """Where there are many, only tables of equal columns are compared, so that this stays linear."""
+    """Yield the pairs of tables to compare: where there are many, those of equal columns, so that this stays linear."""
     added = [c for c in changes if isinstance(c, TableAdded) and c.after.id is None]
     gone = [c for c in changes if isinstance(c, TableRemoved) and c.before.id is None]
     by_shape: dict[object, list[TableAdded]] = defaultdict(list)

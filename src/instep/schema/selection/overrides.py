@@ -1,4 +1,4 @@
-"""What people have switched by command: explicit choices about objects, which follow them by id."""
+"""Switches by command: explicit choices about objects, which follow them by id."""
 
 from __future__ import annotations
 

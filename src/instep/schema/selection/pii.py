@@ -1,4 +1,4 @@
-"""What looks like personal data: names of columns by their words, values by their form. Patterns and scores only."""
+"""Signs of personal data: names of columns by their words, values by their form. Patterns and scores only."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Protect:
         return self.mode == "off" or any(p.matches(path) for p in self.allow)
 
     def name(self, path: str, column: str) -> str:
-        """Why a column is held for its name, in words; "" if it is not. `path` is schema.table.column."""
+        """Return why a column is held for its name, in words; "" if it is not. `path` is schema.table.column."""
         if self.allows(path):
             return ""
         if own := next((p for p in self.names if p.matches(path)), None):
@@ -201,7 +201,7 @@ class Protect:
         return f"its name looks like personal data ({kind})" if kind else ""
 
     def looks(self, sampled: Iterable[str | None]) -> str:
-        """Why a column is held for these values, in words that tell none of them; "" if it is not."""
+        """Return why a column is held for these values, in words that tell none of them; "" if it is not."""
         values = [v.strip() for v in sampled if v is not None and v.strip()]
         for form in self._forms:
             fits = sum(map(form.test, values))

@@ -1,4 +1,4 @@
-"""What the user switched on, off, excluded or hashed: patterns, and explicit choices that outrank them."""
+"""The selection: what is on, off, excluded or hashed, by patterns and by explicit choices that outrank them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Selection:
 
     @property
     def covers_columns(self) -> bool:
-        """Whether any column may be off or hashed."""
+        """True if any column may be off or hashed."""
         return bool(self.hashed or self.masked or self.exclude_columns or self.off)
 
 

@@ -95,7 +95,7 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
         metadata,
         empty_lists,
     ):
-        app.router.routes.extend(room.router.routes)  # as they are, not built anew at the first request
+        app.router.routes.extend(room.router.routes)  # as they are, not built again at the first request
     check_matrix(app)
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
@@ -162,7 +162,7 @@ class SharedRates:
 
 POLL = 0.05
 WAITING = 20
-"""How many requests may wait for jobs at a time: others are told to come again, so that the rest of the server is
+"""The most requests that may wait for jobs at a time: others are told to come again, so that the rest of the server is
 never out of threads."""
 
 

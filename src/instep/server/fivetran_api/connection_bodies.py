@@ -1,4 +1,4 @@
-"""What is said of a connection when it is made or changed, what of it is refused, and what is only told back."""
+"""Bodies of requests that make or change a connection: what is read, what is refused, what is only answered again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ECHOED = (
     "destination_configuration",
     "connect_card_config",
 )
-"""What has no effect here, and is kept because clients read it back."""
+"""Keys without an effect here, which are stored because clients read them back."""
 AGENTS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
 WAYS = (*AGENTS, "external_secrets_manager_id")
 """Ways to a source, or to its secrets, that there are none of here."""
@@ -131,7 +131,7 @@ def check_permanent(body: ConnectionChange, group: str, service: str, namespace:
 
 
 def left_out(service: str, body: NewConnection | ConnectionChange, config: Mapping[str, Any] | None) -> list[str]:
-    """What was sent and means nothing here, by name; of a service that is not read here everything is kept."""
+    """Return the names of what was sent and means nothing here; none for a service that is not read here."""
     if service not in TYPES:
         return []
     daily = "daily_sync_time" in body.model_fields_set and body.sync_frequency not in (None, 1440)

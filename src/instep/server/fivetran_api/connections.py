@@ -44,7 +44,7 @@ DIRECTLY = "Directly"
 WAITS = "make it with `paused`, edit its schemas, then resume it"
 LISTED = "Connections list retrieved successfully"
 _OURS = {"id", "failed_at", "tasks"}
-"""What is noted of a connection that has no source."""
+"""Keys that are noted of a connection without a source."""
 _TIED = {"group_id", "service"}
 
 
@@ -159,7 +159,7 @@ def connect_card(id: Name, context: RequestContextDep, body: Body) -> JSONRespon
 
 
 def _answer(message: str, view: dict[str, Any], strange: list[str], status: int) -> JSONResponse:
-    """With a warning that names what was left out."""
+    """Return the answer, with a warning that names what was left out."""
     if not strange:
         return success(message, view, status=status)
     keys = ", ".join(strange[:MAX_NAMED])
@@ -196,7 +196,7 @@ def _create_foreign(context: RequestContext, name: str, fields: NewConnection, b
 
 
 def _free_name(context: RequestContext, service: str, config: Mapping[str, Any]) -> str:
-    """From the name at the destination, made different from all names in use."""
+    """Return a name that is not in use, made from the name at the destination."""
     text = next((str(config[key]) for key in NAMES if config.get(key)), service)
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:50] or "connection"
     plain = plain if plain[0].isalpha() else f"c_{plain}"

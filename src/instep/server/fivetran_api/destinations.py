@@ -83,7 +83,7 @@ def understood(service: str, config: Mapping[str, Any]) -> Understood:
 router = APIRouter()
 _OFFSET = r"^[+-]?(\d|1[0-2])$"
 _NOTED = {"region", "time_zone_offset", "daylight_saving_time_enabled"}
-"""What has no meaning here, and is told back."""
+"""Keys that have no meaning here, and are answered as they were sent."""
 
 
 class DestinationChange(Wire):

@@ -17,7 +17,7 @@ from instep.server.fivetran_api.users import user_id
 
 router = APIRouter()
 EMPTY = ("proxy", "external-logging", "transformations/package-metadata", "connector-sdk/packages", "dbt/projects")
-"""Those that do not look like lists, or stand below something."""
+"""Paths of lists that do not look like lists, or stand below something."""
 
 
 class Plural(Convertor[str]):

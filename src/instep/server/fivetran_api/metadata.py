@@ -1,4 +1,4 @@
-"""What clients ask before they make connections, and what schemas hold: types of connectors, tables, columns."""
+"""Metadata for clients: types of connectors before they make connections, and the tables and columns of schemas."""
 
 from __future__ import annotations
 

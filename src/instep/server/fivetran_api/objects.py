@@ -23,7 +23,7 @@ from instep.store.server.resources import Link, StoredObject
 from instep.store.store import Store
 
 _BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
-"""When the sections of a file were made is not known."""
+"""The creation time of the sections of a file, which is not known."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _is_managed(kind: str) -> TypeGuard[ObjectKind]:
 
 
 def _made(item: Item | None) -> tuple[datetime, str] | None:
-    """When and by whom an item was made, in whose place another one comes."""
+    """Return when and by whom the item was made that another one replaces."""
     return (item.created, item.created_by) if item else None
 
 

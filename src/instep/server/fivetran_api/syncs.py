@@ -1,7 +1,4 @@
-"""What makes rows move: sync, resync, and the test of a connection.
-
-Setup tests, as a worker makes them: of a connection with both of its ends, or of a destination alone.
-"""
+"""Routes that move rows (sync, resync), and setup tests of a connection with both ends, or of a destination alone."""
 
 from __future__ import annotations
 
@@ -166,7 +163,7 @@ def at_once(
 
 
 def _found(job: ApiJob) -> list[dict[str, Any]]:
-    """What only is worth knowing is a warning."""
+    """Return the checks of a setup test; one that need not pass is a warning."""
     return [
         {
             "title": check["name"],

@@ -180,7 +180,7 @@ def user(caller: ApiCaller) -> dict[str, Any]:
 
 
 def _all(context: RequestContext, after: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """By id, from behind `after` on."""
+    """Return the users by id, from behind `after` on."""
     found = [user(context.caller)] if user_id(context.caller) > after else []
     if context.caller.role == "admin" and not context.caller.groups:
         found += [_invited(context, item) for item in _stored_users(context, after, limit)]
@@ -220,7 +220,7 @@ def _groups(context: RequestContext, one: Mapping[str, Any]) -> Mapping[str, str
 
 
 def _member(context: RequestContext, one: dict[str, Any], group: str) -> dict[str, Any]:
-    """With the role in the group."""
+    """Return the document of a user with the role in the group."""
     return {**one, "role": _groups(context, one).get(group, one["role"])}
 
 

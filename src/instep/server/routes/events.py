@@ -1,4 +1,4 @@
-"""What happened: as pages, and as a stream for those who listen."""
+"""Events: as pages, and as a stream for those who listen."""
 
 from __future__ import annotations
 

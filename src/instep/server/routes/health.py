@@ -1,7 +1,4 @@
-"""Whether the server lives, and whether it can work; the API's own description.
-
-The API's documentation as one page, made from its description: no script, nothing from elsewhere.
-"""
+"""Liveness and readiness of the server, and the API's description: as a document, and as one page without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does for a connection on request: a plan, its application, an undo, backfills, the connection's end.
+"""Jobs of a connection on request: a plan, its application, an undo, backfills, the connection's end.
 Every request answers 202 with the job, or 200 with the same job that waits already; `Location` is its address."""
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
 
 
 def _job(the: ServerContext, who: Caller, job: str) -> Job | None:
-    """By its whole id."""
+    """Find a job by its whole id."""
     try:
         found = the.store.jobs.get(job, the.names(who))
     except InstepError:

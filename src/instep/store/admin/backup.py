@@ -182,17 +182,21 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
         end = reader.tables(given)
         if reader.counts != end["end"]["rows"]:
             raise ProjectError("the backup is damaged: rows are missing", hint=_AGAIN)
-        for table, number in (end["end"]["numbers"]).items():
-            if table not in _numbered():
-                continue
-            if connection.dialect.name != "sqlite":
-                connection.execute(select(func.setval(func.pg_get_serial_sequence(table, "number"), number)))
-                continue
-            connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), {"table": table})
-            values = {"table": table, "number": number}
-            connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :number)"), values)
+        for table, number in end["end"]["numbers"].items():
+            if table in _numbered():
+                _set_number(connection, table, number)
         migrate.run(connection, migrate.HEAD)
     return reader.counts
+
+
+def _set_number(connection: Connection, table: str, number: int) -> None:
+    """Set the last number that was given to a row of a table."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(select(func.setval(func.pg_get_serial_sequence(table, "number"), number)))
+        return
+    values = {"table": table, "number": number}
+    connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :table"), values)
+    connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:table, :number)"), values)
 
 
 def _check_free(database: Database, connection: Connection, replace: bool) -> None:

@@ -17,12 +17,10 @@ from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, upd
 
 from instep.errors import Conflict, InstepError
 from instep.model import Review
-from instep.operations.values import ReviewStatus
+from instep.operations.values import EXISTING, ReviewStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import reviews
-
-EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from instep.sqlite_wal import use_wal
 
 MODE = 0o600
 _BESIDE = ("", "-wal", "-shm")
-"""What SQLite makes beside a database's file, with the modes of that file."""
+"""Suffixes of the files that SQLite makes beside a database's file, with its modes."""
 
 
 def write_private(file: Path, text: str) -> None:

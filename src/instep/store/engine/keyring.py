@@ -110,7 +110,7 @@ def found_keys(root: Path, variables: Mapping[str, str]) -> Keyring | None:
 
 
 def at_first_use(keys: Keys) -> Callable[[], Keyring | None]:
-    """What answers the keys, and reads them once at most; a failure is raised at each use."""
+    """Return a function that answers the keys, and reads them once at most; a failure is raised at each use."""
     return cache(keys) if callable(keys) else lambda: keys
 
 

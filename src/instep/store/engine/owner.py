@@ -1,4 +1,4 @@
-"""Who runs: the identity of a process on its host, and whether it still lives."""
+"""The owner of a run: the identity of a process on its host, and whether it still lives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Owner:
 
     @property
     def gone(self) -> bool:
-        """Whether the process has certainly ended; False when it runs on another host."""
+        """True if the process has certainly ended; False when it runs on another host."""
         if self.host != _host():
             return False
         try:

@@ -22,15 +22,19 @@ Place = tuple[datetime, str]
 
 @dataclass(frozen=True)
 class Only:
-    """Filter of rows: of these connections (None: all), with one of these statuses and kinds (none: any)."""
+    """Filter of rows: of these connections (None: all), with one of these statuses and kinds (none: any), and with an
+    id that begins so."""
 
     connections: Collection[str] | None = None
     statuses: Sequence[str] = ()
     kinds: Sequence[str] = ()
+    id: str = ""
 
     def where(self, table: Table) -> list[ColumnElement[bool]]:
         columns = {"status": self.statuses, "kind": self.kinds}
         found = [_among(table.c[name], values) for name, values in columns.items() if values]
+        if self.id:
+            found.append(table.c.id.startswith(self.id, autoescape=True))
         return found if self.connections is None else [*found, _among(table.c.connection, self.connections)]
 
 

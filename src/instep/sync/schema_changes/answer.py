@@ -8,13 +8,12 @@ from dataclasses import replace
 from instep.errors import Conflict, StalePlan
 from instep.model import Review
 from instep.operations.immediate.decisions import AnswerOutlook
-from instep.operations.values import ReviewStatus
+from instep.operations.values import EXISTING, ReviewStatus
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.describe import describe, key
 from instep.schema.planning.explain import explain
 from instep.schema.planning.plan import Plan
 from instep.schema.policy.policy import Decision
-from instep.store.catalogs.reviews import EXISTING
 from instep.sync.context import SyncContext
 from instep.sync.detection.approval_fingerprint import moved
 from instep.sync.detection.detect import DetectionResult, detect, look, recall, record

@@ -35,18 +35,22 @@ def scripts(given: Sequence[Path], base: str = "") -> list[tuple[str, str]]:
     and without the ones that take a migration back; `-` is standard input. With `base`: only what git has new or
     changed since. InstepError for what cannot be read."""
     if base:
-        # the scripts that git finds added or modified between where `base` was left and the files as they are
-        if base.startswith("-"):
-            raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
-        start = _git("merge-base", base, "HEAD").strip()
-        names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
-        found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
-        return [(name, _text(Path(name))) for name in [p.as_posix() for p in sorted(found, key=_order)]]
+        return [(path.as_posix(), _text(path)) for path in _changed_since(base, given)]
     if not given:
         raise InstepError(
             "no migration is named", hint="name its files or folders, - for standard input, or pass --git-diff main"
         )
     return [script for path in given for script in _scripts(path)]
+
+
+def _changed_since(base: str, given: Sequence[Path]) -> list[Path]:
+    """Return the scripts that git finds added or modified between where `base` was left and the files as they are."""
+    if base.startswith("-"):
+        raise InstepError(f"{base!r} is not a commit", hint="write --git-diff origin/main")
+    start = _git("merge-base", base, "HEAD").strip()
+    names = _git("diff", "--name-only", "--diff-filter=AMR", "--relative", "-z", start, "--", *map(str, given))
+    found = [Path(n) for n in names.split("\0") if n.endswith(".sql") and not _UNDO.search(Path(n).name)]
+    return sorted(found, key=_order)
 
 
 def _scripts(path: Path) -> Iterator[tuple[str, str]]:
@@ -252,7 +256,7 @@ def _one(app: App, name: str, read: Migration) -> Checked:
 
 
 def _judged(context: SyncContext, found: MigrationOutlook, where: Downstream) -> tuple[ImpactReport | None, str]:
-    """What is wrong with the settings is said and stops nothing."""
+    """Judge the models; what is wrong with the settings is reported and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream
 

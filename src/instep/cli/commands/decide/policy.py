@@ -128,6 +128,10 @@ def take_over(
 
 
 def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
     name = f"policy {p['policy']}" if p["policy"] else "no policy of its own"
     out.write(f"{p['connection']}: {name}, preset {p['preset']}", "bold")
     for title, value in (("tags", ", ".join(p["tags"])), ("modifiers", _pairs(p["modifiers"]))):
@@ -141,10 +145,6 @@ def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
         out.write(f"  override {override['match']}{': ' if differs else ''}{differs}")
         for rule in override["rules"]:
             _show_rule(out, rule, "    ")
-    from rich.table import Table as Grid
-
-    from instep.cli.screen import cell
-
     grid = Grid("change", f"preset {p['preset']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for kind in p["kinds"]:
         decision = ", ".join(filter(None, (kind["action"], kind["effect"], _pairs(kind["modifiers"]))))

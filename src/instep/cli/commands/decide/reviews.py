@@ -142,9 +142,11 @@ def map_columns(
     Old rows keep their values. Two tables (SCHEMA.TABLE) declare a renamed table: its rows stay under the new name. The
     id of a suspected rename in `changes list` stands for both of its columns or tables.
     """
+    from instep.backends.calls import find_change
+
     with open_backend() as backend:
         if new is None:
-            data = _map_proposal(backend, backend.change(old, 0).review)
+            data = _map_proposal(backend, find_change(backend, old))
         else:
             data = _map(backend, backend.connection(connection), old, new)
     emit(data, lambda out: out.write(_mapped(data)))
@@ -178,12 +180,13 @@ def _chosen(
     table: list[str] | None,
     connection: str | None,
 ) -> list[Review]:
+    from instep.backends.calls import choose_changes
     from instep.control.reviews import ChangeFilter
 
     change_filter = ChangeFilter(
         tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ())
     )
-    return backend.choose(change_filter)
+    return choose_changes(backend, change_filter)
 
 
 def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:

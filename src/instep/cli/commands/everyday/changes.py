@@ -58,12 +58,14 @@ def register(app: typer.Typer) -> None:
 
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     """Detect schema changes in the source and evaluate them against the policy."""
+    from instep.backends import calls
+
     with open_backend() as backend:
-        found = backend.detect(backend.connection(connection))
-    document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
+        found, reviews = calls.detect(backend, backend.connection(connection))
+    document = {"changes": [asdict(r) for r in reviews], "counts": found.counts}
     if found.missing:
         document["missing"] = list(found.missing)
-    emit(document, lambda out: show_detection(out, list(found.reviews), found.counts))
+    emit(document, lambda out: show_detection(out, reviews, found.counts))
     _fail_missing(found.missing, others=found.others)
     if exit_code and found.pending:
         raise fail(CHANGES)
@@ -138,7 +140,7 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
 
 
 def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
-    """From a file, or made now and shown."""
+    """Return the plan to apply: from a file, or made now and shown."""
     from instep.plans.planned import Planned
     from instep.schema.planning.plan import plan_from_dict
 
@@ -173,8 +175,10 @@ def list_changes(
     every: Annotated[bool, typer.Option("--all", help="Also list applied, rejected and deselected changes.")] = False,
 ) -> None:
     """List changes that wait for a decision."""
+    from instep.backends.calls import list_changes as found_changes
+
     with open_backend() as backend:
-        found = backend.changes(connection, every=every)
+        found = found_changes(backend, connection, every=every)
     emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
 
@@ -190,17 +194,20 @@ def show(
     For a changed key: how many rows share the new one, at source and destination. For a type under review: how many
     sampled source values do not fit the accepted type.
     """
+    from instep.backends.calls import find_change
+
     with open_backend() as backend:
-        seen = backend.change(id, sample)
+        review = find_change(backend, id)
+        seen = backend.details(review, sample)
     lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.invalid_values))]
     document = {
-        **asdict(seen.review),
+        **asdict(review),
         "keys": list(seen.keys),
         "held": list(seen.invalid_values),
         "lossy": list(seen.lossy),
     }
-    document["meanwhile"] = meanwhile_of(seen.review)
-    emit(document, lambda out: show_one(out, seen.review, lines))
+    document["meanwhile"] = meanwhile_of(review)
+    emit(document, lambda out: show_one(out, review, lines))
 
 
 def pause(

@@ -118,7 +118,7 @@ def create(
 
 @contextmanager
 def _advice(*, detected: bool) -> Iterator[None]:
-    """For a change that no connection has, add that their sources were checked just now, or how to check them first."""
+    """Add to the error about an unknown change that the sources were checked just now, or how to check them first."""
     try:
         yield
     except ChangeNotFound as error:
@@ -136,13 +136,13 @@ def _turns(on: Names, off: Names, hashed: Names) -> tuple[RolloutSwitch, ...]:
 
 def _answer(backend: Backend, approve: str | None, reject: str | None) -> RolloutAnswer | None:
     """Return the answer to a change; the beginning of an id stands for the change that has it."""
-    from instep.control.reviews import ChangeFilter
+    from instep.backends.calls import find_change
     from instep.operations.immediate.rollouts import RolloutAnswer
 
     change = approve or reject
     if not change:
         return None
-    whole = change if ":" in change else backend.choose(ChangeFilter((change,)))[0].id
+    whole = change if ":" in change else find_change(backend, change).id
     return RolloutAnswer(whole, "approved" if approve else "rejected")
 
 

@@ -36,8 +36,10 @@ def undo(
 
     Only the destination changes; the source is not touched.
     """
+    from instep.backends.calls import find_owner
+
     with open_backend() as backend:
-        whole, owner = backend.owner(what, connection)
+        whole, owner = find_owner(backend, what, connection)
         made = backend.operations.prepare(owner, UndoRequest(what=whole))
         if dry_run:
             emit(_data(made, None), lambda out: _show(out, made.document))

@@ -50,6 +50,7 @@ def delete(
     """
     from instep.control.connectors import forget_operations
     from instep.crash import crashpoint
+    from instep.project.load import load_beside
     from instep.sync.operations.delete import belongings, leave
 
     with _app(name) as app:
@@ -58,8 +59,6 @@ def delete(
         left = leave(context, "drop" if drop_tables else "keep", named=given, abandon=abandon)
         forget_operations(app.project, app.store, name)
         crashpoint("leave.object.before")
-        from instep.project.load import load_beside
-
         if name not in set(load_beside(app.project.root).model.connections):
             app.objects.delete("connection", name)
         else:
@@ -70,7 +69,7 @@ def delete(
 
 
 def _app(name: str) -> App:
-    """Of the file if it has the connection: then no master keys are needed."""
+    """Open the project of the file if it has the connection, which needs no master keys; else the server's."""
     from instep.bootstrap import open_server
     from instep.project.load import load_beside
 

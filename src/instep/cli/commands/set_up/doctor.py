@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -45,19 +46,23 @@ def doctor(
 def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
     from instep.errors import InstepError
     from instep.monitoring import doctor as look
+    from instep.monitoring.doctor import Finding
+    from instep.project.project import ENGINE
 
-    yield from look.machine(Path.cwd())
+    engine, found = os.environ.get(ENGINE, ""), list[Finding]()
     try:
         with open_app(looks_only=True) as app:
-            found = list(look.project(app))
-            yield from found
+            engine = app.project.engine
+            found += look.project(app)
             if all(f.ok for f in found if f.name == "store"):
-                yield look.clock(app.store)
-                yield from _logs(app)
+                found.append(look.clock(app.store))
+                found += _logs(app)
             if connect or connection:
-                yield from look.reached(app, connection)
+                found += look.reached(app, connection)
     except InstepError as error:
-        yield look.Finding("project", "bad", error.message, error.hint)
+        found.append(look.Finding("project", "bad", error.message, error.hint))
+    yield from look.machine(Path.cwd(), engine)
+    yield from found
 
 
 def _logs(app: App) -> Iterator[Finding]:

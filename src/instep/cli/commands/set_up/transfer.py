@@ -47,7 +47,7 @@ def write(
 
 
 def _print(text: str) -> None:
-    """As it is: it may go to a file or into another program."""
+    """Print the text as it is: it may go to a file or into another program."""
     sys.stdout.write(text)
 
 

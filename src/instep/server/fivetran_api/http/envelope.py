@@ -1,4 +1,4 @@
-"""What every answer looks like: `code`, `message`, `data`; a body even for errors and deletions.
+"""The form of every answer: `code`, `message`, `data`; a body even for errors and deletions.
 
 Pages of lists: `limit` from 1 to 1000 and an opaque `cursor` that names the last item of the page before.
 """

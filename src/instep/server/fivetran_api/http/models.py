@@ -1,4 +1,4 @@
-"""What the compatible API answers, for its description; every answer is held against it by the tests."""
+"""Models of the answers of the compatible API, for its description; the tests check every answer against them."""
 
 from __future__ import annotations
 

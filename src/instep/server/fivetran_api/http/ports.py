@@ -1,4 +1,4 @@
-"""What the router needs of the rest of the server. Nothing here opens a source: what touches one is a job."""
+"""The interface of the router to the rest of the server. Nothing here opens a source: what touches one is a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT = 50.0
 
 
 def nothing() -> None:
-    """What is done along with what stands alone."""
+    """Do nothing more: for a write that stands alone."""
 
 
 @dataclass(frozen=True)

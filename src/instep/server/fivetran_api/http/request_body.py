@@ -14,9 +14,9 @@ from instep.server.fivetran_api.http.envelope import Refusal
 MAX_BODY = 1 << 20
 MAX_DEPTH = 24
 MAX_NAMED, MAX_NAME = 10, 100
-"""How many keys, and how much of each, an answer names."""
+"""The most keys, and the most characters of each, that an answer names."""
 DEPTH, MAX_FIELDS = 2, 100
-"""How many levels of a body, and how many fields, the audit log names."""
+"""The most levels of a body, and the most fields, that the audit log names."""
 M = TypeVar("M", bound=BaseModel)
 
 TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
@@ -33,7 +33,7 @@ class Wire(BaseModel):
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """What was sent and is not known, by name."""
+        """Return the names of what was sent and is not known."""
         return self._unread
 
     def remark(self, message: str) -> str:

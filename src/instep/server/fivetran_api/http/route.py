@@ -1,6 +1,6 @@
-"""What all routes take: the context of the request, its body, and names out of the path.
+"""Dependencies of all routes: the context of the request, its body, names from the path, and the role that a key needs.
 
-What each route of `/v1` takes of a key: what the same deed takes over `/api/v1`, whose matrix says it for both.
+A route of `/v1` needs the role of the same act over `/api/v1`, whose matrix names it for both.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ NEEDS: Mapping[str, Need] = {route: need(*same) for route, same in SAME.items()}
 _WORK = TEST_ONLY | {"paused", "is_historical_sync"}
 """Fields of a connection that start and stop it; the others are its settings."""
 _PERMANENT = frozenset(("group_id", "service"))
-"""What may be said again."""
+"""Keys that may be sent again."""
 
 
 def of_change(fields: Collection[str]) -> Need:

@@ -20,9 +20,9 @@ TYPES: Mapping[str, str] = {
 """Service to the type of a source; a service that is not here has no source."""
 _KEYS = ("host", "port", "user", "password", "database", "path")
 _MORE: Mapping[str, tuple[str, ...]] = {"jdbc": ("url", "subprotocol")}
-"""What the sources of a type have beside these."""
+"""Further keys of the sources of a type."""
 NAMES = ("schema_prefix", "schema")
-"""Where a config says how its schema is called at the destination."""
+"""Keys of a config that name its schema at the destination."""
 _EARLY = frozenset(
     (
         "table",
@@ -36,7 +36,7 @@ _EARLY = frozenset(
     )
 )
 _EARLY_PREFIXES = ("tunnel_", "client_")
-"""What clients say of a database beside where it is, often before that: it is kept, and has no effect."""
+"""Prefixes of keys that clients send of a database, often before its address: stored, without effect."""
 
 
 def service_of(source: Item | None, kind: str = "") -> str:
@@ -67,7 +67,7 @@ def unknown(service: str, config: Mapping[str, Any]) -> list[str]:
 
 
 def early(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a config is kept, has no effect and is told back, whether its connection has a source or not."""
+    """Return the keys of a config that are stored and answered without effect, with a source or without one."""
     return {key: value for key, value in config.items() if _is_early(key)}
 
 
@@ -81,7 +81,7 @@ def is_set_up(service: str, config: Mapping[str, Any]) -> bool:
 
 
 def no_source(name: str, service: str) -> str:
-    """Why a connection has none, for people."""
+    """Return the reason for which a connection has no source, for people."""
     if service in TYPES:
         return f"Connection '{name}' has no settings of its source yet: PATCH it with its config."
     return f"Connection '{name}' has no source: nothing here reads the service {service}."
