@@ -8,6 +8,7 @@ from decimal import Decimal
 from struct import pack
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import LogPass, Upon
 from instep.sources.mysql.binlog.ddl import TableEffect, edits
 from instep.sources.mysql.binlog.log import GtidSet, Position, numbered
+from instep.sources.mysql.binlog.payload import payload_events
 from instep.sources.mysql.binlog.tables import ForeignKey, cascades, parsed
 from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of
 from instep.sources.mysql.binlog.wire import BinlogBegin, BinlogStatement, End, Event, Rotate, checked, decode
@@ -190,6 +192,15 @@ def test_a_damaged_event() -> None:
 def test_any_bytes_are_read_or_refused(data: bytes, kind: int) -> None:
     with suppress(ReadError):
         decode(pack("<IBIIIH", 1, kind, 1, 1, 1, 0) + data)
+
+
+@given(st.binary(max_size=80))
+def test_any_payload_is_read_or_refused(data: bytes) -> None:
+    with suppress(ReadError):
+        list(payload_events(pack("<IBIIIH", 1, 40, 1, 1, 1, 0) + data))
+    packed = zstandard.compress(data)
+    with suppress(ReadError):
+        list(payload_events(bytes(19) + b"\x02\x01\x00\x00" + packed))
 
 
 def test_a_rotation_with_and_without_a_checksum() -> None:

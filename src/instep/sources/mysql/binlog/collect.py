@@ -85,9 +85,6 @@ class BinlogKeys:
 
     def changed(self, cut: Images, rows: RowImages) -> int:
         """Return how many images there were."""
-        if rows.partial:
-            self.all("it has partial updates of json: set binlog_row_value_options to ''")
-            return 0
         try:
             found = cut.keys(rows)
         except (Unfit, IndexError, ValueError) as error:

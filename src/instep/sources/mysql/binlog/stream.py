@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import BEYOND, Spot
+from instep.sources.mysql.binlog.payload import PAYLOAD, payload_events
 from instep.sources.mysql.binlog.wire import (
     FORMAT,
     HEADER,
@@ -62,7 +63,9 @@ class BinlogStream:
         for data in self._packets():
             about = header(data)
             known = about.kind in (ROTATE, FORMAT)
-            event = self._event(data if known else checked(data, summed))
+            body = data if known else checked(data, summed)
+            packed = about.kind == PAYLOAD
+            event = None if packed else self._event(body)
             at = about.end if about.when or not known else 0
             if isinstance(event, Format):
                 summed, self.birth = event.summed, about.when
@@ -74,6 +77,8 @@ class BinlogStream:
             elif at:
                 last = at = BEYOND if at < last else at
                 self.when = about.when
+            for inner in payload_events(body) if packed else ():
+                yield self._event(inner), at
             yield event, at
             if upto is not None and file == upto[0] and at >= upto[1]:
                 return
