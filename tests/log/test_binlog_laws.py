@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import LogPass, Upon
 from instep.sources.mysql.binlog.ddl import TableEffect, edits
-from instep.sources.mysql.binlog.log import GtidSet, Position, numbered
+from instep.sources.mysql.binlog.gtids import GtidSet
+from instep.sources.mysql.binlog.log import Position, numbered
 from instep.sources.mysql.binlog.payload import payload_events
 from instep.sources.mysql.binlog.tables import ForeignKey, cascades, parsed
 from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of

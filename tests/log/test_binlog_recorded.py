@@ -15,7 +15,8 @@ import pytest
 from instep.errors import ReadError
 from instep.sources.mysql.binlog import stream
 from instep.sources.mysql.binlog.collect import BinlogKeys, LogPass
-from instep.sources.mysql.binlog.log import GtidSet, numbered
+from instep.sources.mysql.binlog.gtids import GtidSet
+from instep.sources.mysql.binlog.log import numbered
 from instep.sources.mysql.binlog.payload import payload_events
 from instep.sources.mysql.binlog.stream import BinlogStream
 from instep.sources.mysql.binlog.values import KeyColumn

@@ -165,6 +165,20 @@ class ChangeLog(Protocol):
     def order(self, position: str) -> int: ...
 
 
+@runtime_checkable
+class FindsPlace(Protocol):
+    """A log whose transactions have the same names on all servers that replicate from each other."""
+
+    def covered(self) -> str:
+        """Return the transactions that rows read until now may show, "" if that cannot be told."""
+        ...
+
+    def place_of(self, position: str, covered: str) -> str:
+        """Return the place in this server's log from which on it has all that is behind a position in another server's
+        log; "" if that cannot be told, or if this server lacks one of the transactions that are `covered`."""
+        ...
+
+
 def source_key(read: TableRead) -> Key:
     """Return the accepted key by its names at the source; empty if a column of it has no source."""
     names = {c.column.name: c.source.name for c in read.columns if c.source is not None}
