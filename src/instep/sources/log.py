@@ -7,7 +7,7 @@ log holds of it: values that were not logged, versions in between, columns that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -97,7 +97,7 @@ class ChangedKeys:
     and the table has to be read as a whole."""
 
     columns: tuple[str, ...]
-    keys: tuple[Key, ...] = field(default=(), repr=False)
+    keys: Collection[Key] = field(default=(), repr=False)
     whole: str = ""
 
 

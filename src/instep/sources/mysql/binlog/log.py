@@ -9,7 +9,7 @@ are done. Neither is the end of the log, where transactions stand that nobody se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +24,7 @@ from instep.sources.mysql.binlog.stream import DENIED, MAGIC, NOTHING, BinlogSer
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
 from instep.sources.mysql.binlog.wire import BinlogBegin
 from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
-from instep.sources.mysql.types import literal, probing, quoted, quoted_table, selected
+from instep.sources.mysql.types import literal, locking, probing, quoted, quoted_table, selected
 from instep.sources.server import nearest
 from instep.stage.spec import Chunk
 
@@ -37,17 +37,25 @@ LENGTH = 1 << 20
 """Keys, and letters of them, that one query asks for."""
 
 
-def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
+def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: int = 1) -> list[Chunk]:
     """Return the rows of these keys that are there, all accepted columns that have a source; all of one view."""
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quoted, changed.columns))
     where = f" AND {read.condition}" if read.where else ""
     select = f"SELECT {what} FROM {quoted_table(*read.source.ref)} WHERE ({key}) IN"  # noqa: S608
-    probe = probing(read.source.ref)
-    return [
-        Chunk(name, number, f"{select} ({', '.join(map(_line, keys))}){where}", len(keys), lane=name, probe=probe)
+    chunks = [
+        Chunk(
+            name,
+            number,
+            f"{select} ({', '.join(map(_line, keys))}){where}",
+            len(keys),
+            lane=name,
+            probe=probing(read.source.ref),
+            lock=locking(read.source.ref),
+        )
         for number, keys in enumerate(_parts(changed.keys))
     ]
+    return [replace(chunk, connections=connections) for chunk in chunks] if len(chunks) >= _SEVERAL else chunks
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
@@ -68,7 +76,7 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: boo
     ]
 
 
-def _parts(keys: tuple[Key, ...]) -> Iterator[list[Key]]:
+def _parts(keys: Iterable[Key]) -> Iterator[list[Key]]:
     part: list[Key] = []
     length = 0
     for key in keys:
@@ -93,7 +101,11 @@ def _line(key: Key) -> str:
 EVENTS = 1_000_000
 """Events of the log that one read looks at, to the end of the transaction that goes beyond."""
 KEYS = 1_000_000
-"""Changed rows of one table that are looked for by key; with more of them the whole table is read."""
+"""Changed rows of one table that are looked for by key; with more of them the whole table is read, unless they are
+less than a part of it."""
+_PART = 4
+_SEVERAL = 20
+"""Queries for the rows of one table from which on several connections are worth it."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +298,7 @@ class MySqlLog:
             columns,
             table.places(key),
             len(table.columns),
-            self.limit,
+            max(self.limit, table.rows // _PART),
             numbered(since),
             upon,
             set(key) == table.unique,
@@ -336,7 +348,9 @@ class MySqlLog:
             return bool(first(session, f"SELECT GTID_SUBSET({literal(gtids)}, @@global.gtid_executed)")[0])
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
-        return row_chunks(read, key, changed)
+        bounded, engine = self.config.max_connections, self._known.tables[read.source.ref].engine
+        several = engine == "innodb" and not bounded
+        return row_chunks(read, key, changed, self.config.table_connections if several else 1)
 
     def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return key_chunks(read, key, changed, mariadb=self._server.mariadb)
