@@ -185,6 +185,7 @@ _VARIABLES = (
     "binlog_format",
     "binlog_row_image",
     "gtid_mode",
+    "gtid_strict_mode",
     "server_id",
     "server_uid",
     "server_uuid",
