@@ -46,7 +46,7 @@ def staged(source: Source, name: str) -> tuple[list[dict[str, Any]], dict[tuple[
     """(the rows that land, the originals of invalid values by key and column)."""
     read = accept(find(source, name))
     with source.snapshot() as snapshot:
-        spec = _spec(read, snapshot)
+        spec = spec_of(read, snapshot)
         parts = [conform(b, spec) for b in batches(snapshot, snapshot.chunks(read, name, EVERYTHING))]
     return [row for part in parts for row in part.batch.to_pylist()], _originals(parts)
 
@@ -55,14 +55,14 @@ def _originals(parts: Sequence[Conformed]) -> dict[tuple[str, str], str | None]:
     return {(held.key, held.column): held.original for part in parts for held in part.quarantined}
 
 
-def _spec(read: TableRead, snapshot: Snapshot) -> StageSpec:
+def spec_of(read: TableRead, snapshot: Snapshot, location: str = "") -> StageSpec:
     given = snapshot.yields(read)
     columns = tuple(
         StageColumn(c.column.name, c.column.type, given[c.column.name], c.column.name, key=c.column.key)
         for c in read.columns
     )
     schema = pa.schema([pa.field(c.name, _arrow(c.type)) for c in columns])
-    return StageSpec(read.table.path, columns, SystemColumns(), schema, "", "", "run", 0)
+    return StageSpec(read.table.path, columns, SystemColumns(), schema, location, "", "run", 0)
 
 
 def _arrow(kind: DataType) -> pa.DataType:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from binlog_world import BinlogWorld, admin
 
+from instep.sources.log import LogRead
+from instep.sources.mysql.binlog.log import MySqlLog
 from mariadb import MariaDatabase, MariaServer, launch, open_as
 from sync_world import counts
 
@@ -64,43 +66,128 @@ def test_an_encrypted_log_and_one_that_leaves_databases_out(folder: Path, tmp_pa
         server.kill()
 
 
-def test_the_log_of_a_replica(folder: Path, tmp_path: Path) -> None:
-    """Rows are read from it, so its log is: what it does not have yet comes later."""
-    primary = launch(folder / "primary", "--server-id=1")
-    replica = launch(folder / "replica", "--server-id=2", "--log-slave-updates")
+@pytest.fixture
+def servers(folder: Path) -> Iterator[tuple[MariaServer, MariaServer]]:
+    """A primary and its replica, with a database `shop`."""
+    primary = launch(folder / "primary", "--server-id=1", "--gtid-strict-mode=ON")
+    replica = launch(folder / "replica", "--server-id=2", "--gtid-strict-mode=ON", "--log-slave-updates")
     try:
-        world = world_on(primary, tmp_path, read_replica=(f"127.0.0.1:{replica.admin.port}",))
-        begin = admin(world, "SELECT @@gtid_binlog_pos")[0][0]
-        with open_as(replica.admin) as connection, connection.cursor() as cursor:
-            cursor.execute("CREATE DATABASE IF NOT EXISTS shop")
-            cursor.execute("SET GLOBAL gtid_slave_pos = %s", (begin,))
-            cursor.execute(
-                "CHANGE MASTER TO master_host = '127.0.0.1', master_port = %s, master_user = 'admin',"
-                " master_password = %s, master_use_gtid = slave_pos", (primary.admin.port, primary.admin.password),
-            )  # fmt: skip
-            cursor.execute("START SLAVE")
-        world.run(*TABLE)
-        reached(world, replica)
-        assert world.sync().status == "done"
-        with open_as(replica.admin) as connection, connection.cursor() as cursor:
-            cursor.execute("STOP SLAVE")
-            world.run("UPDATE t SET v = 9 WHERE id = 2")
-            assert counts(world.sync(), "t")[0] == 0
-            cursor.execute("START SLAVE")
-        reached(world, replica)
-        assert counts(world.sync(), "t")[0] == 1
-        assert world.rows("t", "v") == [(1,), (9,)]
-        replica.kill()
-        world.run("UPDATE t SET v = 10 WHERE id = 2")
-        error = world.sync().tables[0].error
-        assert "another server" in error
-        assert "another replica" in error
-        world.sync(full=True)
-        assert world.rows("t", "v") == [(1,), (10,)]
-        world.close()
+        with open_as(primary.admin) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT @@gtid_binlog_pos")
+            ((begin,),) = cursor.fetchall()
+            cursor.execute("CREATE DATABASE shop")
+        execute(replica, "SET GLOBAL gtid_slave_pos = %s", (begin,))
+        replicate(replica, primary)
+        yield primary, replica
     finally:
         primary.kill()
         replica.kill()
+
+
+def execute(server: MariaServer, statement: str, given: tuple[Any, ...] = ()) -> None:
+    with open_as(server.admin) as connection, connection.cursor() as cursor:
+        cursor.execute(statement, given)
+
+
+def replicate(replica: MariaServer, primary: MariaServer) -> None:
+    execute(
+        replica, "CHANGE MASTER TO master_host = '127.0.0.1', master_port = %s, master_user = 'admin',"
+        " master_password = %s, master_use_gtid = slave_pos", (primary.admin.port, primary.admin.password),
+    )  # fmt: skip
+    execute(replica, "START SLAVE")
+
+
+def test_the_log_of_a_replica(servers: tuple[MariaServer, MariaServer], tmp_path: Path) -> None:
+    """Rows are read from it, so its log is: what it does not have yet comes later."""
+    primary, replica = servers
+    world = world_on(primary, tmp_path, read_replica=(f"127.0.0.1:{replica.admin.port}",))
+    world.run(*TABLE)
+    reached(world, replica)
+    assert world.sync().status == "done"
+    execute(replica, "STOP SLAVE")
+    world.run("UPDATE t SET v = 9 WHERE id = 2")
+    assert counts(world.sync(), "t")[0] == 0
+    execute(replica, "START SLAVE")
+    reached(world, replica)
+    assert counts(world.sync(), "t")[0] == 1
+    assert world.rows("t", "v") == [(1,), (9,)]
+    replica.kill()
+    world.run("UPDATE t SET v = 10 WHERE id = 2")
+    assert counts(world.sync(), "t")[0] == 1, "its place in the log of the primary is found by GTID"
+    assert world.rows("t", "v") == [(1,), (10,)]
+    world.close()
+
+
+def failing_over(primary: MariaServer, replica: MariaServer, folder: Path) -> BinlogWorld:
+    """Rows are read from the primary as long as it answers, then from its replica."""
+    config = replace(replica.admin, database="shop", read_replica=(f"127.0.0.1:{primary.admin.port}",))
+    return BinlogWorld.of(MariaDatabase(primary.admin, config, config), folder)
+
+
+def test_a_failover_reads_what_is_behind_by_gtid(servers: tuple[MariaServer, MariaServer], tmp_path: Path) -> None:
+    """The new primary's log has other files and places. Tables in which nothing changed know their place, too."""
+    primary, replica = servers
+    world = failing_over(primary, replica, tmp_path)
+    world.run(*TABLE, "CREATE TABLE u (id int PRIMARY KEY, v int)", "INSERT INTO u SELECT * FROM t")
+    assert world.sync().status == "done"
+    world.run("INSERT INTO t VALUES (3, 3)")
+    assert counts(world.sync(), "t")[0] == 1
+    reached(world, replica)
+    execute(replica, "FLUSH BINARY LOGS")
+    world.run("UPDATE t SET v = 8 WHERE id = 1")
+    reached(world, replica)
+    primary.kill()
+    execute(replica, "STOP SLAVE")
+    execute(replica, "UPDATE shop.t SET v = 9 WHERE id = 2")
+    report = world.sync()
+    assert (counts(report, "t")[0], counts(report, "u")[0]) == (2, 0), report
+    for number in range(2):
+        execute(replica, f"UPDATE shop.u SET v = v + 1 WHERE id > {number}")  # noqa: S608
+        report = world.sync()
+        assert (report.status, counts(report, "t")[0], counts(report, "u")[0]) == ("done", 0, 2 - number)
+    assert (world.rows("t", "v"), world.rows("u", "v")) == ([(3,), (8,), (9,)], [(2,), (4,)])
+    world.close()
+
+
+@pytest.mark.parametrize("lost", ["in the log", "in rows", "not known"])
+def test_a_new_primary_that_lacks_transactions_is_refused(
+    servers: tuple[MariaServer, MariaServer], tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The destination has rows of them: also of such that came behind the place that the log was read to. A replica
+    that is not strict may have own ones in their place."""
+    primary, replica = servers
+    world = failing_over(primary, replica, tmp_path)
+    world.run(*TABLE)
+    assert world.sync().status == "done"
+    world.run("UPDATE t SET v = 3 WHERE id = 1")
+    reached(world, replica)
+    execute(replica, "STOP SLAVE")
+    if lost == "not known":
+        execute(replica, "SET GLOBAL gtid_strict_mode = OFF")
+    if lost != "in rows":
+        world.run("UPDATE t SET v = 7 WHERE id = 1")
+    else:
+        read = MySqlLog.read
+
+        def late(log: MySqlLog, *given: Any) -> LogRead:
+            found = read(log, *given)
+            world.run("UPDATE t SET v = 7 WHERE id = 1")
+            return found
+
+        monkeypatch.setattr(MySqlLog, "read", late)
+    assert world.sync().status == "done"
+    monkeypatch.undo()
+    assert world.rows("t", "v") == [(2,), (7,)]
+    if lost == "not known":
+        execute(replica, "START SLAVE")
+        reached(world, replica)
+        execute(replica, "STOP SLAVE")
+    primary.kill()
+    execute(replica, "UPDATE shop.t SET v = 9 WHERE id = 2")
+    assert "another server" in (world.sync().tables[0].error or "")
+    world.sync(full=True)
+    assert world.rows("t", "v") == ([(7,), (9,)] if lost == "not known" else [(3,), (9,)])
+    world.close()
 
 
 def reached(world: BinlogWorld, replica: MariaServer) -> None:

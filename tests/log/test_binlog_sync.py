@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from binlog_world import BinlogWorld
-from followed import FollowCase, check_cases, same_cases
+from followed import FollowCase, check_cases, notes, same_cases
 
+from instep.sources.mysql.binlog import keyset, log
 from sync_world import counts
 
 pytestmark = pytest.mark.server
@@ -126,3 +127,28 @@ def test_a_statement_in_place_of_its_rows(binlog_world: BinlogWorld) -> None:
     assert "binlog_format was not ROW" in " ".join(report.notes)
     assert world.differing() == {}
     assert counts(report, "doc")[:3] == (5, 0, 1)
+
+
+def test_a_large_transaction_of_a_larger_table_is_read_by_key(
+    binlog_world: BinlogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys beyond what is in memory are on disk, and several connections read their rows."""
+    monkeypatch.setattr(keyset, "IN_MEMORY", 100)
+    monkeypatch.setattr(log, "SQL_KEYS", 20)
+    world = binlog_world
+    world.log["limit"] = 10
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v int) ENGINE=InnoDB",
+        "INSERT INTO t SELECT seq, 0 FROM seq_1_to_4000",
+        "ANALYZE TABLE t",
+    )
+    assert world.sync().status == "done"
+    world.run("UPDATE t SET v = id WHERE id % 5 = 0", "DELETE FROM t WHERE id = 5")
+    report = world.sync()
+    assert counts(report, "t")[:4] == (799, 0, 799, 1)
+    assert "read by 4 connections that show one state" in notes(report)
+    assert world.differing() == {}
+    world.run("UPDATE t SET v = 7")
+    report = world.sync()
+    assert "of its rows changed" in notes(report)
+    assert world.differing() == {}

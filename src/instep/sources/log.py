@@ -7,7 +7,7 @@ log holds of it: values that were not logged, versions in between, columns that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -97,7 +97,7 @@ class ChangedKeys:
     and the table has to be read as a whole."""
 
     columns: tuple[str, ...]
-    keys: tuple[Key, ...] = field(default=(), repr=False)
+    keys: Collection[Key] = field(default=(), repr=False)
     whole: str = ""
 
 
@@ -163,6 +163,20 @@ class ChangeLog(Protocol):
         ...
 
     def order(self, position: str) -> int: ...
+
+
+@runtime_checkable
+class FindsPlace(Protocol):
+    """A log whose transactions have the same names on all servers that replicate from each other."""
+
+    def covered(self) -> str:
+        """Return the transactions that rows read until now may show, "" if that cannot be told."""
+        ...
+
+    def place_of(self, position: str, covered: str) -> str:
+        """Return the place in this server's log from which on it has all that is behind a position in another server's
+        log; "" if that cannot be told, or if this server lacks one of the transactions that are `covered`."""
+        ...
 
 
 def source_key(read: TableRead) -> Key:

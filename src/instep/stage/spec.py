@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -32,7 +32,8 @@ class Chunk:
     same `lane` are read in order on one connection (a consistent view that cannot be shared). `largest`: a query for
     the key and size of the largest row, for errors. `pieces`: queries that together yield what `query` does, each short
     and small enough for memory; a chunk without a query is read by them. `probe`: a query that needs the same locks and
-    reads nothing.
+    reads nothing. `connections`: how many may read the lane's chunks at a time, if they show one state; `lock`: a
+    statement that keeps writers of the table away while they begin.
     """
 
     table: str
@@ -44,6 +45,8 @@ class Chunk:
     largest: str = field(default="", repr=False)
     pieces: tuple[str, ...] = field(default=(), repr=False)
     probe: str = field(default="", repr=False)
+    connections: int = 1
+    lock: str = field(default="", repr=False)
 
 
 class ReadSession(Protocol):
@@ -67,6 +70,24 @@ class Reader(Protocol):
     """Opens a source in a task; picklable, made by `Source.snapshot()`. One that has Limits calls them `limits`."""
 
     def open(self) -> AbstractContextManager[ReadSession]: ...
+
+
+@dataclass(frozen=True)
+class SharedView:
+    """Sessions that show one state of the tables of a lane. `basis` tells people what that rests on, or why there is
+    one session only."""
+
+    sessions: tuple[ReadSession, ...]
+    basis: str
+
+
+@runtime_checkable
+class SharesView(Protocol):
+    """A reader that can read one lane by several connections."""
+
+    def open_shared(self, chunk: Chunk, count: int) -> AbstractContextManager[SharedView]:
+        """Open at most `count` sessions for the lane of this chunk."""
+        ...
 
 
 def limits_of(reader: Reader) -> SourceLimits:
@@ -173,7 +194,8 @@ class ChunkResult:
     `casts` counts lossy conversions by column and reason, `invalid_values` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there
     because their key is NULL, `unkeyed` of them because a value of it does not fit. `error` is set when the chunk could
-    not be read: the other tables go on. `again`: only because others wanted the table.
+    not be read: the other tables go on. `again`: only because others wanted the table. `basis`: what
+    it rests on that several connections have read one state, or why there was only one.
     """
 
     table: str
@@ -187,6 +209,7 @@ class ChunkResult:
     error: str = ""
     unkeyed: int = 0
     again: bool = False
+    basis: str = ""
 
 
 _CHUNK_COST = 50_000  # bytes: a chunk costs a query and a file even when it is empty
@@ -203,7 +226,7 @@ def pack(chunks: Iterable[Chunk], tasks: int) -> list[list[Chunk]]:
 
     Chunks of one lane stay together and in order; within a list the largest come first.
     """
-    units = sorted(_units(chunks), key=lambda unit: -sum(map(weight, unit)))
+    units = sorted(lane_units(chunks), key=lambda unit: -sum(map(weight, unit)))
     loads = [(0, at) for at in range(min(tasks, len(units)))]
     packed: list[list[Chunk]] = [[] for _ in loads]
     for unit in units:
@@ -213,7 +236,8 @@ def pack(chunks: Iterable[Chunk], tasks: int) -> list[list[Chunk]]:
     return sorted(packed, key=lambda part: -sum(map(weight, part)))
 
 
-def _units(chunks: Iterable[Chunk]) -> list[Sequence[Chunk]]:
+def lane_units(chunks: Iterable[Chunk]) -> list[Sequence[Chunk]]:
+    """Return the chunks of each lane together, and those without a lane by themselves."""
     lanes: dict[str, list[Chunk]] = {}
     units: list[Sequence[Chunk]] = []
     for chunk in chunks:

@@ -17,8 +17,18 @@ import pyarrow as pa
 from instep.errors import AccessDenied, ConnectError, InstepError, LockYielded, ReadError, StageError
 from instep.stage.conform import TEXT, Conformer, QuarantinedValue, compact_json, refused
 from instep.stage.files.partitioned import writer_for
+from instep.stage.lanes import read_lane
 from instep.stage.quarantine import QuarantineFile
-from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, SourceLimits, StageSpec
+from instep.stage.spec import (
+    Chunk,
+    ChunkResult,
+    Reader,
+    ReadSession,
+    SharesView,
+    SourceLimits,
+    StageSpec,
+    lane_units,
+)
 
 
 @dataclass(frozen=True)
@@ -57,16 +67,18 @@ def run_chunks(
     rows_per_second: float = 0,
 ) -> Iterator[ChunkResult]:
     """Read `chunks` in order over one connection, at no more than `rows_per_second` (0: no bound), and yields what
-    became of each.
+    became of each. A lane whose chunks say so is read by several connections, where the reader can share a view.
 
     A chunk that fails yields a result with its `error`; the rest of its table is skipped, other tables go on.
     A chunk without a lane is read once more on a new connection first, if its error may pass.
     """
     with _Task(reader, specs, attempt, progress, Pace(rows_per_second)) as task:
-        for chunk in chunks:
-            result = task.run(chunk)
-            if result is not None:
-                yield result
+        for unit in lane_units(chunks):
+            count = min(len(unit), max(chunk.connections for chunk in unit))
+            if count > 1 and isinstance(reader, SharesView):
+                yield from task.shared(reader, unit, count, rows_per_second)
+            else:
+                yield from task.each(iter(unit))
 
 
 class _Task(AbstractContextManager["_Task"]):
@@ -85,6 +97,36 @@ class _Task(AbstractContextManager["_Task"]):
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):  # everything was read; a lost connection need not be reported again
             self._stack.close()
+
+    def each(self, chunks: Iterator[Chunk]) -> Iterator[ChunkResult]:
+        for chunk in chunks:
+            result = self.run(chunk)
+            if result is not None:
+                yield result
+
+    def shared(
+        self, reader: SharesView, unit: Sequence[Chunk], count: int, rows_per_second: float
+    ) -> Iterator[ChunkResult]:
+        """Read one lane by several sessions that show one state. A session that is lost cannot be had again, for a new
+        one shows another state."""
+        self._reopen()  # its connection is not needed meanwhile
+        try:
+            with reader.open_shared(unit[0], count) as view:
+                share = rows_per_second / len(view.sessions)
+
+                def work(
+                    session: ReadSession, take: Callable[[], Chunk | None], progress: Report
+                ) -> Iterator[ChunkResult]:
+                    with _Task(self.reader, self.specs, self.attempt, progress, Pace(share)) as one:
+                        one._session, one._broken, one._lanes = session, self._broken, {unit[0].lane}
+                        for result in one.each(iter(take, None)):
+                            yield replace(result, basis=view.basis)
+
+                yield from read_lane(view.sessions, unit, work, self.progress)
+        except InstepError as error:
+            for table in dict.fromkeys(chunk.table for chunk in unit):
+                if table not in self._broken:
+                    yield self._failed(next(chunk for chunk in unit if chunk.table == table), error)
 
     def run(self, chunk: Chunk) -> ChunkResult | None:
         if chunk.table in self._broken:

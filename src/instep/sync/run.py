@@ -88,6 +88,8 @@ def sync(
                 work.run_passes()
             if not streams:
                 Filling(work.context, run, engine, work.progress, work.outcome, scope).all()
+                if isinstance(follow, Following) and outcome.filled:
+                    follow.cover_again()
             promote_rest(work.context, run, work.outcome)
         finally:
             tables = work.record()
@@ -195,7 +197,7 @@ class _Sync:
         self.check_not_fenced(loading.open)
         self.progress.step("committing")
         loading.commit()
-        for text in (text for one in loading.done for text in one.changed):
+        for text in (text for one in loading.done for text in one.notes):
             self.outcome.note(text)
         return (
             self.discard_moved(loading.moved)
@@ -349,7 +351,8 @@ class _Sync:
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         with context.transaction():
             context.store.runs.record_tables(*tables)
-            context.store.runs.describe(run, engine=asdict(self.engine.use))
+            basis = {d.load.table.path: list(d.basis) for d in self.outcome.loaded if d.basis}
+            context.store.runs.describe(run, engine=asdict(self.engine.use), **({"basis": basis} if basis else {}))
             context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence)

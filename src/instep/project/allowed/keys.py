@@ -114,6 +114,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
     sources.PostgresSourceSection: {
         "options": KeyReach("settings of the source's own session, which libpq hands to the server"),
     },
+    sources.MySqlSourceSection: {"table_connections": SETTING},
     sources.SqliteSourceSection: {"path": FILE, "timeout": SETTING},
     sources.FilesSourceSection: {
         "path": PLACE, "tables": NAMES, "options": PARTS, "metadata": SETTING, "properties": STORE, "settle": SETTING,

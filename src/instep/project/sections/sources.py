@@ -66,8 +66,11 @@ class PostgresSourceSection(DatabaseSection):
 
 
 class MySqlSourceSection(DatabaseSection):
+    """`table_connections` bounds the connections that read one large table."""
+
     type: Literal["mysql", "mariadb"]
     port: Port = 3306
+    table_connections: Annotated[int, Field(ge=1, le=64)] = 4
 
     @model_validator(mode="before")
     @classmethod

@@ -172,6 +172,14 @@ def table_statistics(connection: pymysql.Connection[Any], ref: Ref) -> TableStat
     return _statistics(connection, f"table_schema = {schema} AND table_name = {table}").get(ref, TableStats())
 
 
+def has_snapshots(connection: pymysql.Connection[Any], ref: Ref) -> bool:
+    """Return whether a transaction sees the table's rows as they were when it began."""
+    schema, table = map(literal, ref)
+    of_table = f"table_schema = {schema} AND table_name = {table}"
+    engines = run(connection, f"SELECT engine FROM information_schema.tables WHERE {of_table}")  # noqa: S608
+    return [str(engine).lower() for (engine,) in engines] == ["innodb"]
+
+
 def _denied(ref: Ref, rows: Sequence[Row]) -> dict[tuple[str, ...], str]:
     """A view without columns is broken; a column without the right to select is listed and cannot be read."""
     if not rows:

@@ -34,12 +34,14 @@ class MySqlConfig(ServerConfig):
 
     `include` and `exclude` are patterns for `schema.table` (a schema is a MySQL database) or, in `database`,
     for `table`: the exact text, a glob, or `re:` and a regular expression. An empty `include` means every table
-    of `database`. `ssl_key` is the text of the client's private key.
+    of `database`. `table_connections` bounds the connections that read one table.
+    `ssl_key` is the text of the client's private key.
     """
 
     CERTIFICATES: ClassVar[tuple[str, ...]] = ("ssl_ca", "ssl_cert")
 
     port: int = 3306
+    table_connections: int = 4
     ssl: SslMode = "prefer"
     ssl_ca: str = ""
     ssl_cert: str = ""
@@ -321,6 +323,7 @@ _CONNECT = {
     ),
     1049: ("the database does not exist", "check the source's database ({c.database})"),
     1040: ("the server has no free connection", "raise max_connections or lower parallelism"),
+    1226: ("the user has no free connection", "raise max_user_connections or lower parallelism"),
     1203: ("the user has no free connection", "raise max_user_connections or lower parallelism"),
     1129: ("the server blocks this host", "run FLUSH HOSTS on the server"),
     1130: ("the server does not let this host in", "create the user for this host, or for %"),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import InstepError, LockYielded
+from instep.errors import ConnectError, InstepError, LockYielded
 from instep.schema.catalog.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
 from instep.sources.mysql.connect import BEGIN, MySqlConfig, connect, driver, is_mariadb, run, transaction, translated
+from instep.sources.mysql.shared_view import NotShared, begin_shared
 from instep.sources.mysql.wire import RowStream
-from instep.stage.spec import Chunk, SourceLimits
+from instep.stage.spec import Chunk, SharedView, SourceLimits
 
 if TYPE_CHECKING:
     import pymysql
@@ -32,12 +33,12 @@ LOCKED = 1205
 
 
 class LockWatch:
-    """Watches over one session. `probe` is a query that needs what the session has locked, "" while that is nothing;
-    `ended` tells that the session had to go."""
+    """Watches over sessions that read one table. `probe` is a query that needs what they have locked, "" while that is
+    nothing; `ended` tells that they had to go."""
 
-    def __init__(self, config: MySqlConfig, session: pymysql.Connection[Any]) -> None:
+    def __init__(self, config: MySqlConfig, *sessions: pymysql.Connection[Any]) -> None:
         self.probe, self.ended = "", False
-        self._config, self._id = config, int(cast(Any, session).thread_id())
+        self._config, self._ids = config, [int(cast(Any, session).thread_id()) for session in sessions]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="locks", daemon=True)
 
@@ -66,7 +67,9 @@ class LockWatch:
                 before = probe
                 if seen == END and probe == self.probe:
                     self.ended = True
-                    run(connection, f"KILL {self._id}")
+                    for session in self._ids:
+                        with suppress(driver().MySQLError):  # it has ended
+                            run(connection, f"KILL {session}")
                     return
 
     def _is_waited_for(self, connection: pymysql.Connection[Any], probe: str) -> bool:
@@ -82,15 +85,18 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True)
 class MySqlReader:
-    """Opens a connection with a consistent snapshot of its own, not older than the driver's."""
+    """Opens a connection with a consistent snapshot of its own, not older than the driver's, or `together` such
+    connections that show one state."""
 
     config: MySqlConfig
+    together: int = 1
 
     @property
     def limits(self) -> SourceLimits:
-        """Each session that reads has another one beside it that watches for who waits, if three are allowed."""
+        """The sessions that read a table have another one beside them that watches for who waits, if three are
+        allowed."""
         most = self.config.max_connections
-        return SourceLimits(1 + (most - 1) // 2 if most > 2 else most, self.config.rows_per_second)
+        return SourceLimits(1 + (most - 1) // (1 + self.together) if most > 2 else most, self.config.rows_per_second)
 
     @contextmanager
     def open(self) -> Iterator[MySqlSession]:
@@ -98,6 +104,35 @@ class MySqlReader:
             watch = LockWatch(self.config, connection)
             with watch.begun():
                 yield MySqlSession(self.config, connection, watch)
+
+    @contextmanager
+    def open_shared(self, chunk: Chunk, count: int) -> Iterator[SharedView]:
+        """As many as the server gives, and one if they cannot show one state."""
+        with ExitStack() as stack:
+            connections = [stack.enter_context(connect(self.config))]
+            why = ""
+            try:
+                while len(connections) < count:
+                    connections.append(stack.enter_context(connect(self.config)))
+            except ConnectError as error:
+                why = error.message
+            with translated(self.config, f"{self.config.place}, reading {chunk.table}"):
+                try:
+                    if len(connections) == 1:
+                        raise NotShared(why)
+                    basis = begin_shared(self.config, connections, chunk)
+                except NotShared as error:
+                    for spare in connections[1:]:
+                        cast(Any, spare)._force_close()
+                    del connections[1:]
+                    run(connections[0], BEGIN)
+                    basis = f"read by one connection, because several may show different states: {error}"
+                else:
+                    basis = f"read by {len(connections)} connections that show one state: {basis}"
+            watch = LockWatch(self.config, *connections)
+            with watch.begun():
+                sessions = [MySqlSession(self.config, one, watch, chunk.lane) for one in connections]
+                yield SharedView(tuple(sessions), basis)
 
 
 @dataclass

@@ -4,10 +4,10 @@ Identity: columns have no ids. InnoDB's table id is shown to users with the PROC
 `~`: an equal id under a new name proves a rename, but TRUNCATE, OPTIMIZE and many ALTERs give a table a new id, so
 a new id under the old name proves nothing.
 
-One consistent read: a consistent snapshot belongs to one connection and cannot be shared, so all chunks of a table
-have one lane and are read in order on one connection: each table is one consistent view, not older than what it was
-planned by, and two tables may be of different moments. As a lane is read in order, chunks need not be even: their
-bounds divide the range of an integer key.
+One consistent read: a consistent snapshot belongs to one connection, so all chunks of a table have one lane. It is read
+by several connections whose snapshots show one state (shared_view.py), else by one: each table is one consistent view,
+not older than what it was planned by, and two tables may be of different moments. Whoever is free reads the next chunk,
+so chunks need not be even: their bounds divide the range of an integer key.
 
 `source test` for MySQL and MariaDB: each line says what was tried and, if it failed, what to run.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal as Number
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,10 @@ from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog
-from instep.sources.mysql.catalog import read_catalog, read_fingerprint, table_statistics
+from instep.sources.mysql.catalog import has_snapshots, read_catalog, read_fingerprint, table_statistics
 from instep.sources.mysql.connect import MySqlConfig, connect, first, run, translated
 from instep.sources.mysql.read import MySqlReader
-from instep.sources.mysql.types import literal, probing, query_type, quoted, quoted_table, selected
+from instep.sources.mysql.types import literal, locking, probing, query_type, quoted, quoted_table, selected
 from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, source_columns
 from instep.sources.server import nearest
 from instep.stage.spec import Chunk
@@ -110,6 +111,8 @@ class MySqlSnapshot:
             )
         parts, within = ranges(_leading_key(read), ends), [*_within(read, rows), *filters(read)]
         share = len(parts)
+        together = self._together(read, share)
+        self.reader = replace(self.reader, together=max(self.reader.together, together))
         return [
             Chunk(
                 key,
@@ -119,9 +122,18 @@ class MySqlSnapshot:
                 stats.bytes // share,
                 lane=key,
                 probe=probing(read.source.ref),
+                connections=together,
+                lock=locking(read.source.ref),
             )
             for number, part in enumerate(parts)
         ]
+
+    def _together(self, read: TableRead, chunks: int) -> int:
+        """Return how many connections may read the table. Rows without a key are numbered in the order in which they
+        are read; other engines than InnoDB have no snapshots."""
+        most = self.config.max_connections
+        bound = min(self.config.table_connections, most - 2 if most else chunks, chunks)
+        return bound if bound > 1 and read.table.key and has_snapshots(self._connection, read.source.ref) else 1
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float

@@ -204,3 +204,8 @@ def _matches(text: str, pattern: str) -> str:
 def probing(ref: tuple[str, str]) -> str:
     """Return a query that needs the table's lock and reads nothing."""
     return f"SELECT 1 FROM {quoted_table(*ref)} LIMIT 0"  # noqa: S608
+
+
+def locking(ref: tuple[str, str]) -> str:
+    """Return a statement that keeps writers of the table away until UNLOCK TABLES."""
+    return f"LOCK TABLES {quoted_table(*ref)} READ"

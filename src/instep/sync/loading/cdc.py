@@ -21,7 +21,7 @@ from instep.model import Run
 from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import ChangeLog, FollowedTable, LogRead, Logs, LogState, LogUnreadable
+from instep.sources.log import ChangeLog, FindsPlace, FollowedTable, LogRead, Logs, LogState, LogUnreadable
 from instep.sync.context import Ref, SyncContext
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.table_load import Load
@@ -47,6 +47,7 @@ class Following:
     _state: LogState | None = None
     _trouble: InstepError | None = None
     _records: dict[Ref, str] = field(default_factory=dict)
+    _fences: dict[Ref, int] = field(default_factory=dict)
     _reads: dict[Ref, TableRead] = field(default_factory=dict)
     _followed: dict[Ref, FollowedTable] = field(default_factory=dict)
     _found: LogRead | None = None
@@ -55,6 +56,7 @@ class Following:
     _idle: set[Ref] = field(default_factory=set)
     _left: set[Ref] = field(default_factory=set)
     _lost: dict[Ref, Blocked] = field(default_factory=dict)
+    _found_places: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @cached_property
     def log(self) -> ChangeLog | None:
@@ -69,7 +71,9 @@ class Following:
         waits, self.pending, self.goes_on, self._found = bool(self.pending), frozenset(), False, None
         self._idle, self._reads, self._trouble = set(), {}, None
         self.__dict__.pop("_looked", None)
-        self._records = {ref: r.cursor for ref, r in self.context.store.cursors.of(self.context.name).items()}
+        records = self.context.store.cursors.of(self.context.name)
+        self._records = {ref: r.cursor for ref, r in records.items()}
+        self._fences = {ref: r.fence for ref, r in records.items()}
         try:
             self._state = self._ready(self.log)
             self.log.begin(wait=waits)
@@ -148,10 +152,20 @@ class Following:
         for ref, read in self._reads.items():
             last = _log(self._records.get(ref, "")) or {}
             at = self._at.get(ref) or self._mirrored(ref)
-            same = not self.anew and ref not in self._left and last.get("server") == self._state.server
-            if at and same and not self.log.fault(at):
+            if last.get("server") != self._state.server and not self._at.get(ref):
+                at = self._place_here(last)
+            if at and not self.anew and ref not in self._left and not self.log.fault(at):
                 found[read.source.ref] = at
         return found
+
+    def _place_here(self, record: Mapping[str, Any]) -> str:
+        """Return the place in this server's log of what a record says of another server's; "" if it cannot be told."""
+        known = str(record.get("seen") or record.get("at") or ""), str(record.get("covered", ""))
+        if not all(known) or not isinstance(self.log, FindsPlace):
+            return ""
+        if known not in self._found_places:
+            self._found_places[known] = self.log.place_of(*known)
+        return self._found_places[known]
 
     def planned(self, load: Load, state: LoadState | None, *, whole: bool) -> Load:
         """Return the load of a table that follows the log: the rows that changed, or all. Raises InstepError if the log
@@ -207,13 +221,20 @@ class Following:
         last = _log(state.cursor) if state else None
         if last is None or state is None:
             return None, ""
-        if last["server"] != self._state.server and not (whole or self.anew):
+        record = _log(self._records.get(ref, "")) or {}
+        looked = record.get("base") == state.cursor
+        server = record["server"] if looked else last["server"]
+        found = ""
+        recorded = (looked or record.get("at") == last["at"]) and state.fence <= self._fences[ref]
+        if server != self._state.server and recorded:  # else rows were written that nothing is known of
+            found = self._at.get(ref) or self._place_here(record)
+        if server != self._state.server and not (found or whole or self.anew):
             raise Blocked(
                 "the source is another server than the one whose log was followed "
                 "(a failover, a restored copy, or another replica)",
                 hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
             )
-        if last["server"] != self._state.server:
+        if server != self._state.server and not found:
             return None, ""
         if not followed.holds(last["shape"]):
             place = ", a column's type or its place in the publication" if self._state.ours else " or a column's type"
@@ -224,8 +245,8 @@ class Following:
             return None, "ALTER TABLE has rewritten its rows, which no log records"
         # how far the log was looked through without a change since the commit that recorded `base`
         seen = self._looked.get(state.cursor, "")
-        at = max(last["at"], seen, key=self.log.order)
-        return self._checked(ref, at, whole=whole)
+        own = last["at"] if last["server"] == self._state.server else ""
+        return self._checked(ref, found or max(own, seen, key=self.log.order), whole=whole)
 
     def _checked(self, ref: Ref, at: str, *, whole: bool) -> tuple[str | None, str]:
         """Return the position, if the log was read from there on."""
@@ -246,7 +267,7 @@ class Following:
         )
         if self.log.order(at) < self.log.order(since):
             what = "the server keeps its log" if self._state.ours else "the log was read"
-            return None, f"{what} from {since} only, and it was at {at.partition('@')[0] if self._state.ours else at}"
+            return None, f"{what} from {since} only, and it was at {at.partition('@' if self._state.ours else '#')[0]}"
         return at, ""
 
     def _cursor(self, followed: FollowedTable) -> str:
@@ -271,15 +292,15 @@ class Following:
         read. Return the tables that another pass has to read."""
         if self.log is None or self._found is None:
             return self.pending
-        reached = self._found.reached
+        assert self._state is not None
+        reached, more = self._found.reached, self._covered()
         for one in done:
-            if one.error is None and one.load.log is not None and _log(one.load.cursor):
-                self.saved[one.load.table.ref] = one.load.cursor
+            if one.error is None and one.load.log is not None and (own := _log(one.load.cursor)):
+                self.saved[one.load.table.ref] = json.dumps({"log": {**own, **more}})
                 self._at[one.load.table.ref] = reached
         for ref in self._idle:
-            self.saved[ref] = json.dumps(
-                {"log": {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}}
-            )
+            own = {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}
+            self.saved[ref] = json.dumps({"log": {**own, "server": self._state.server, **more}})
             self._at[ref] = reached
         with self.context.transaction():
             self.context.store.cursors.save(self.context.name, self.saved, run=self.run.id, fence=self.run.fence)
@@ -287,6 +308,22 @@ class Following:
         self._release(reached)
         crashpoint("log.released")
         return self.pending | (frozenset(self._reads) if self.goes_on else frozenset())
+
+    def cover_again(self) -> None:
+        """Note what rows may show that were read after the passes."""
+        more = self._covered()
+        for ref, cursor in self.saved.items():
+            own = {name: value for name, value in (_log(cursor) or {}).items() if name != "covered"}
+            self.saved[ref] = json.dumps({"log": {**own, **more}})
+
+    def _covered(self) -> dict[str, str]:
+        """What the rows of the pass may show, for the day on which another server takes the place of this one. Without
+        it the position is good for this server alone."""
+        try:
+            covered = self.log.covered() if isinstance(self.log, FindsPlace) else ""
+        except InstepError:
+            covered = ""
+        return {"covered": covered} if covered else {}
 
     def _release(self, reached: str) -> None:
         """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other

@@ -74,7 +74,8 @@ class KeyQuarantined(Blocked):
 @dataclass(frozen=True)
 class TableResult:
     """Result of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
-    many rows the source has that the destination has not, and that this load did not read."""
+    many rows the source has that the destination has not, and that this load did not read. `basis`: what it rests on
+    that the rows are of one state, where several connections have read them or were to."""
 
     load: Load
     result: TableRun
@@ -82,12 +83,14 @@ class TableResult:
     casts: Mapping[str, int] | None = None
     error: InstepError | None = None
     unread: int = 0
+    basis: tuple[str, ...] = ()
 
     @property
-    def changed(self) -> tuple[str, ...]:
-        """What `casts` says, for the report."""
+    def notes(self) -> tuple[str, ...]:
+        """What `casts` and `basis` tell, for the report."""
         casts = (self.casts or {}).items()
-        return tuple(f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in casts)
+        changed = (f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in casts)
+        return (*changed, *(f"{self.load.table.path}: {text}" for text in self.basis))
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class Staged:
     rejected: int = 0
     casts: Mapping[str, int] | None = None
     folder: str = ""
+    basis: tuple[str, ...] = ()
     spec: StageSpec | None = None
     io: Mapping[str, str] = field(default_factory=dict)
 
@@ -150,6 +154,7 @@ def verify(
         invalid_values=sum(r.invalid_values for r in (*rows, *altered)),
         rejected=sum(r.rejected for r in (*rows, *altered)),
         casts=casts,
+        basis=tuple(dict.fromkeys(r.basis for r in (*rows, *keys, *altered) if r.basis)),
     )
 
 
@@ -221,7 +226,14 @@ def _commit(
         sum(f.bytes for f in staged.files),
         time.monotonic() - begun,
     )
-    return TableResult(load, result, staged.invalid_values + staged.rejected, staged.casts, unread=load.unread(outcome))
+    return TableResult(
+        load,
+        result,
+        staged.invalid_values + staged.rejected,
+        staged.casts,
+        unread=load.unread(outcome),
+        basis=staged.basis,
+    )
 
 
 def clear(load: Load, staged: Staged) -> None:

@@ -9,6 +9,7 @@ from typing import cast
 
 from instep.sources.log import ChangedKeys, Key, Ref
 from instep.sources.mysql.binlog.ddl import edits
+from instep.sources.mysql.binlog.keyset import KeySet
 from instep.sources.mysql.binlog.values import Images, KeyColumn, Unfit, images
 from instep.sources.mysql.binlog.wire import (
     BinlogBegin,
@@ -23,6 +24,8 @@ from instep.sources.mysql.binlog.wire import (
 
 Spot = tuple[str, int]
 """A file and a position in it."""
+MOST_LETTERS = 64 << 20
+"""Of the keys of one table: all queries that ask for them are in memory together."""
 BEYOND = 1 << 32
 """Positions from here on cannot be asked for."""
 
@@ -47,8 +50,8 @@ class Upon:
 class BinlogKeys:
     """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
     columns of now, which are called `names`. `since`: what is before is known. `upon`: tables whose changes change rows
-    of this one, which is not logged; `primary`: the key is its primary key. With more keys than `limit` the whole
-    table is read."""
+    of this one, which is not logged; `primary`: the key is its primary key. With more keys than `limit`, or than a
+    query may name, the whole table is read."""
 
     key: tuple[KeyColumn, ...]
     places: tuple[int, ...]
@@ -58,7 +61,7 @@ class BinlogKeys:
     upon: Upon = Upon()
     primary: bool = False
     names: frozenset[str] = frozenset()
-    keys: dict[Key, None] = field(default_factory=dict, repr=False)
+    keys: KeySet = field(default_factory=KeySet, repr=False)
     whole: str = ""
     _widths: set[int] = field(default_factory=set)
     _dropped: set[str] = field(default_factory=set)
@@ -85,9 +88,6 @@ class BinlogKeys:
 
     def changed(self, cut: Images, rows: RowImages) -> int:
         """Return how many images there were."""
-        if rows.partial:
-            self.all("it has partial updates of json: set binlog_row_value_options to ''")
-            return 0
         try:
             found = cut.keys(rows)
         except (Unfit, IndexError, ValueError) as error:
@@ -96,15 +96,15 @@ class BinlogKeys:
         if any(None in key for key in found):
             self.all("a row was logged without its key")
             return 0
-        self.keys.update(dict.fromkeys(cast("list[Key]", found)))
-        if len(self.keys) > self.limit:
-            self.all(f"more than {self.limit:,} of its rows changed")
+        self.keys.update(cast("list[Key]", found))
+        if len(self.keys) > self.limit or self.keys.letters > MOST_LETTERS:
+            self.all(f"more than {min(len(self.keys) - 1, self.limit):,} of its rows changed")
         return len(found)
 
     @property
     def found(self) -> ChangedKeys:
         """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
-        return ChangedKeys(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
+        return ChangedKeys(tuple(c.name for c in self.key), self.keys, self.whole)
 
     def done(self) -> None:
         """End a pass: including the columns added since, all widths are those of the catalog."""
@@ -113,7 +113,7 @@ class BinlogKeys:
 
     def all(self, why: str) -> None:
         self.whole = self.whole or why
-        self.keys = {}
+        self.keys.clear()
 
 
 @dataclass(frozen=True)

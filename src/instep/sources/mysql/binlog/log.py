@@ -1,15 +1,15 @@
 """Log-based change capture: the row-based binary log, read as a replica reads it, up to where a snapshot is.
 
 The server keeps nothing for us: a position is a file, a place in it and when the file was begun, so that a log that
-was started anew, or another server's, is not taken for the same. Up to where a snapshot shows everything is asked of
-the server: MariaDB says where in the log a consistent snapshot is; MySQL says which transactions (GTIDs) are done.
-Neither is the end of the log, where transactions stand that nobody sees yet.
+was started anew, or another server's, is not taken for the same. With it go the names (GTIDs) of transactions that are
+before it: by these its place in the log of another server is found, after a failover. Up to where a snapshot shows
+everything is asked of the server: MariaDB says where in the log a consistent snapshot is; MySQL says which transactions
+are done. Neither is the end of the log, where transactions stand that nobody sees yet.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -19,11 +19,12 @@ from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, Ref, source_key
 from instep.sources.mysql.binlog.collect import BEYOND, BinlogKeys, LogPass, Spot, Upon
-from instep.sources.mysql.binlog.stream import DENIED, BinlogServer, dump, missing, server_of
+from instep.sources.mysql.binlog.gtids import GtidSet
+from instep.sources.mysql.binlog.stream import DENIED, MAGIC, NOTHING, BinlogServer, dump, missing, server_of
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
 from instep.sources.mysql.binlog.wire import BinlogBegin
 from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
-from instep.sources.mysql.types import probing, quoted, quoted_table, selected
+from instep.sources.mysql.types import literal, locking, probing, quoted, quoted_table, selected
 from instep.sources.server import nearest
 from instep.stage.spec import Chunk
 
@@ -31,52 +32,30 @@ if TYPE_CHECKING:
     import pymysql
 
 
-@dataclass(frozen=True)
-class GtidSet:
-    """Set of GTIDs: by source (hexadecimal, without dashes; with a tag behind a colon, if it has one) the (first, last)
-    numbers, in order."""
-
-    ranges: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, text: str) -> GtidSet:
-        """Parse a set such as `uuid:1-5:7,uuid:tag:1-3`."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        for part in filter(None, (p.strip() for p in text.replace("\n", "").split(","))):
-            source, *rest = part.split(":")
-            name = source.replace("-", "").lower()
-            for piece in rest:
-                first, dash, last = piece.partition("-")
-                if first.isdecimal():
-                    found.setdefault(name, []).append((int(first), int(last if dash else first)))
-                else:
-                    name = f"{source.replace('-', '').lower()}:{piece}"
-        return cls({name: tuple(sorted(ranges)) for name, ranges in found.items()})
-
-    def has(self, gtid: str) -> bool:
-        """Return whether `source:number` is in it."""
-        name, _, number = gtid.rpartition(":")
-        ranges = self.ranges.get(name, ())
-        at = bisect_right(ranges, (int(number), 1 << 63)) - 1
-        return at >= 0 and ranges[at][0] <= int(number) <= ranges[at][1]
-
-
 SQL_KEYS = 5_000
 LENGTH = 1 << 20
 """Keys, and letters of them, that one query asks for."""
 
 
-def row_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
+def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: int = 1) -> list[Chunk]:
     """Return the rows of these keys that are there, all accepted columns that have a source; all of one view."""
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None)
     key = ", ".join(map(quoted, changed.columns))
     where = f" AND {read.condition}" if read.where else ""
     select = f"SELECT {what} FROM {quoted_table(*read.source.ref)} WHERE ({key}) IN"  # noqa: S608
-    probe = probing(read.source.ref)
-    return [
-        Chunk(name, number, f"{select} ({', '.join(map(_line, keys))}){where}", len(keys), lane=name, probe=probe)
+    chunks = [
+        Chunk(
+            name,
+            number,
+            f"{select} ({', '.join(map(_line, keys))}){where}",
+            len(keys),
+            lane=name,
+            probe=probing(read.source.ref),
+            lock=locking(read.source.ref),
+        )
         for number, keys in enumerate(_parts(changed.keys))
     ]
+    return [replace(chunk, connections=connections) for chunk in chunks] if len(chunks) >= _SEVERAL else chunks
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
@@ -97,7 +76,7 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: boo
     ]
 
 
-def _parts(keys: tuple[Key, ...]) -> Iterator[list[Key]]:
+def _parts(keys: Iterable[Key]) -> Iterator[list[Key]]:
     part: list[Key] = []
     length = 0
     for key in keys:
@@ -122,24 +101,35 @@ def _line(key: Key) -> str:
 EVENTS = 1_000_000
 """Events of the log that one read looks at, to the end of the transaction that goes beyond."""
 KEYS = 1_000_000
-"""Changed rows of one table that are looked for by key; with more of them the whole table is read."""
+"""Changed rows of one table that are looked for by key; with more of them the whole table is read, unless they are
+less than a part of it."""
+_PART = 4
+_SEVERAL = 20
+"""Queries for the rows of one table from which on several connections are worth it."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """`birth`: when the server began the file, in seconds since 1970."""
+    """`birth`: when the server began the file, in seconds since 1970. `gtids`: transactions that are all before it, ""
+    if that is not known."""
 
     file: str
     at: int
     birth: int
+    gtids: str = ""
 
     @classmethod
     def of(cls, text: str) -> Position:
-        spot, _, birth = text.rpartition("@")
+        spot, _, rest = text.rpartition("@")
         file, _, at = spot.rpartition(":")
-        return cls(file, int(at), int(birth))
+        birth, _, gtids = rest.partition("#")
+        return cls(file, int(at), int(birth), gtids)
 
     def __str__(self) -> str:
+        return f"{self.place}#{self.gtids}" if self.gtids else self.place
+
+    @property
+    def place(self) -> str:
         return f"{self.file}:{self.at}@{self.birth}"
 
     @property
@@ -204,10 +194,10 @@ class MySqlLog:
             return state
         lowest = min(self._since.values(), key=lambda p: numbered(p.spot))
         if why := self.fault(str(lowest)):
-            return replace(state, confirmed=str(lowest), trouble=why, hint="read its tables again: instep sync --full")
+            return replace(state, confirmed=lowest.place, trouble=why, hint="read its tables again: instep sync --full")
         first = numbered((lowest.file, 0))
         behind = sum(size for name, size in self._server.files.items() if numbered((name, 0)) >= first) - lowest.at
-        return replace(state, confirmed=str(lowest), behind=behind, late=self._late(lowest) if behind else 0.0)
+        return replace(state, confirmed=lowest.place, behind=behind, late=self._late(lowest) if behind else 0.0)
 
     def _late(self, place: Position) -> float:
         """Return the age of the first transaction behind the place."""
@@ -230,14 +220,14 @@ class MySqlLog:
             first = next(iter(files), "")
             if files and numbered(place.spot) < numbered((first, 0)):
                 retention = self._server.retention
-                return f"the server has purged its binary log up to {first} ({retention}), and it was at {place}"
-            return f"the server's binary log has gone back behind {place}"
+                return f"the server has purged its binary log up to {first} ({retention}), and it was at {place.place}"
+            return f"the server's binary log has gone back behind {place.place}"
         if place.at > files[place.file]:
-            return f"the server's binary log has gone back behind {place}"
+            return f"the server's binary log has gone back behind {place.place}"
         if self._birth((place.file, place.at)) != place.birth:
             return f"the server's binary log was started anew: {place.file} is another one than it was"
         if not self._begins_event(place.spot):  # births are whole seconds: another file can have the same
-            return f"the server's binary log has gone back: no event begins at {place}"
+            return f"the server's binary log has gone back: no event begins at {place.place}"
         return ""
 
     def _begins_event(self, spot: Spot) -> bool:
@@ -276,8 +266,8 @@ class MySqlLog:
         with connect(config) as session, translated(config, f"the log of {config.place}"):
             if server_of(session).name != self._server.name:
                 raise ReadError("another server answers than a moment ago", hint="sync again")
-            upto, shows = self._upto(session)
-        upto_at = Position(*upto, self._birth(upto))
+            upto, shows, gtids = self._upto(session)
+        upto_at = Position(*upto, self._birth(upto), gtids)
         since = {r.source.ref: self._since.get(r.source.ref, upto_at) for r in reads}
         start = min([*since.values(), self._before(upto_at, since)], key=lambda p: numbered(p.spot))
         tables = {r.source.ref: self._collected(r, since[r.source.ref].spot) for r in reads}
@@ -288,7 +278,7 @@ class MySqlLog:
                 reach = work.collect(stream.events(upto))
             more = reach.more and numbered(reach.end) > numbered(start.spot)
             if reach.more or reach.hidden:
-                reached = Position(*reach.end, self._birth(reach.end))
+                reached = Position(*reach.end, self._birth(reach.end), start.gtids)
         found = {ref: t.found for ref, t in tables.items()}
         self._since = {}
         return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
@@ -297,7 +287,7 @@ class MySqlLog:
         """From where nothing is unseen but what is in the log behind it: of MySQL, for tables that are new, the begin
         of its last file, which is not begun before all of the one before is done."""
         new = upto in since.values() and not self._server.mariadb
-        return replace(upto, at=4) if new else upto
+        return replace(upto, at=4, gtids="") if new else upto
 
     def _collected(self, read: TableRead, since: Spot) -> BinlogKeys:
         key, table = source_key(read), self._known.tables[read.source.ref]
@@ -308,27 +298,62 @@ class MySqlLog:
             columns,
             table.places(key),
             len(table.columns),
-            self.limit,
+            max(self.limit, table.rows // _PART),
             numbered(since),
             upon,
             set(key) == table.unique,
             frozenset(name.lower() for name in by_name),
         )
 
-    def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool]]:
-        """(up to where the log is read, which transactions before that count)."""
+    def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool], str]:
+        """(up to where the log is read, which transactions before that count, names of such that are before it)."""
         if is_mariadb(session):
             run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             status = dict(run(session, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
             status = {name.lower(): value for name, value in status.items()}
-            return (status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])), lambda gtid: True
+            upto = status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])
+            gtids = first(session, f"SELECT BINLOG_GTID_POS({literal(upto[0])}, {upto[1]})")[0]
+            return upto, lambda gtid: True, str(gtids or "")
 
-        upto = server_of(session).end
+        server = server_of(session)
         done = GtidSet.of(first(session, "SELECT @@global.gtid_executed")[0])
-        return upto, done.has
+        return server.end, done.has, server.executed
+
+    def covered(self) -> str:
+        with self._session() as session:
+            if server_of(session).name != self._server.name:
+                return ""
+            name = "gtid_binlog_pos" if self._server.mariadb else "gtid_executed"
+            return "".join(str(first(session, f"SELECT @@global.{name}")[0] or "").split())
+
+    def place_of(self, position: str, covered: str) -> str:
+        """A transaction that the other server had and this one has not may be in rows that were read: then nothing can
+        be told. MariaDB names the last transaction of a domain alone: a replica may have others before it that were
+        written there, unless it is strict."""
+        gtids, end = Position.of(position).gtids, self._server.end
+        if self._server.mariadb and self._server.settings.get("gtid_strict_mode") != "ON":
+            return ""
+        if not gtids or not covered or not self._has(gtids) or not self._has(covered):
+            return ""
+        with dump(self._reached, ("", MAGIC), gtids) as stream:
+            found = stream.first_transaction()
+        if found is None:
+            return ""
+        spot = found if found != NOTHING else end
+        return str(Position(*spot, self._birth(spot), gtids))
+
+    def _has(self, gtids: str) -> bool:
+        """Return whether the server has all of these transactions; of MariaDB: and its log still knows of them."""
+        if self._server.mariadb:
+            with dump(self._reached, ("", MAGIC), gtids) as stream:
+                return stream.first_transaction() is not None
+        with self._session() as session:
+            return bool(first(session, f"SELECT GTID_SUBSET({literal(gtids)}, @@global.gtid_executed)")[0])
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
-        return row_chunks(read, key, changed)
+        bounded, engine = self.config.max_connections, self._known.tables[read.source.ref].engine
+        several = engine == "innodb" and not bounded
+        return row_chunks(read, key, changed, self.config.table_connections if several else 1)
 
     def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return key_chunks(read, key, changed, mariadb=self._server.mariadb)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import BEYOND, Spot
+from instep.sources.mysql.binlog.gtids import GtidSet
+from instep.sources.mysql.binlog.payload import PAYLOAD, payload_events
 from instep.sources.mysql.binlog.wire import (
     FORMAT,
     HEADER,
@@ -33,7 +35,11 @@ if TYPE_CHECKING:
     import pymysql
 
 
-_DUMP = 0x12
+_DUMP, _DUMP_GTID = 0x12, 0x1E
+_TRANSACTIONS = frozenset({33, 42, 162})
+"""Kinds of events that begin a transaction and name it."""
+NOTHING: Spot = ("", 0)
+"""There is no transaction behind those that were named."""
 _END_OF_FILE = 1
 """The server says when there is nothing more, and does not wait for it."""
 MAGIC = 4
@@ -48,10 +54,12 @@ _SETTINGS = (
 
 @dataclass
 class BinlogStream:
-    """`birth` is when the server began the file at hand, in seconds since 1970; `when` the time of the last event."""
+    """`birth` is when the server began the file at hand, in seconds since 1970; `when` the time of the last event. With
+    `gtids` the server begins behind these transactions, wherever that is, and leaves all of them out."""
 
     connection: pymysql.Connection[Any]
     start: Spot
+    gtids: str = ""
     birth: int = 0
     when: int = 0
     maps: dict[bytes, Event | None] = field(default_factory=dict, repr=False)
@@ -62,7 +70,9 @@ class BinlogStream:
         for data in self._packets():
             about = header(data)
             known = about.kind in (ROTATE, FORMAT)
-            event = self._event(data if known else checked(data, summed))
+            body = data if known else checked(data, summed)
+            packed = about.kind == PAYLOAD
+            event = None if packed else self._event(body)
             at = about.end if about.when or not known else 0
             if isinstance(event, Format):
                 summed, self.birth = event.summed, about.when
@@ -74,6 +84,8 @@ class BinlogStream:
             elif at:
                 last = at = BEYOND if at < last else at
                 self.when = about.when
+            for inner in payload_events(body) if packed else ():
+                yield self._event(inner), at
             yield event, at
             if upto is not None and file == upto[0] and at >= upto[1]:
                 return
@@ -103,6 +115,22 @@ class BinlogStream:
             return False
         return True
 
+    def first_transaction(self) -> Spot | None:
+        """Return where the first one begins that is not among `gtids`, None if the server cannot go on from these."""
+        file = ""
+        try:
+            for data in self._packets():
+                about = header(data)
+                if about.kind == ROTATE:
+                    file = cast(Rotate, decode(data)).file
+                elif about.kind in _TRANSACTIONS:
+                    return (file, about.end - about.size) if about.end >= about.size else None
+        except driver().MySQLError as error:
+            if error.args[:1] != (_UNREADABLE_LOG,):
+                raise
+            return None
+        return NOTHING
+
     def _event(self, data: bytes) -> Event | None:
         """A table that is mapped for each of its transactions is the same object."""
         if data[4] != TABLE_MAP:
@@ -117,7 +145,14 @@ class BinlogStream:
         wire = cast(Any, self.connection)
         file, at = self.start
         server_id = random.randrange(1 << 31, 1 << 32)
-        wire._execute_command(_DUMP, pack("<IHI", at, _END_OF_FILE, server_id) + file.encode())
+        if self.gtids and not is_mariadb(wire):
+            known = GtidSet.of(self.gtids).encoded
+            wire._execute_command(_DUMP_GTID, pack("<HIIQI", _END_OF_FILE, server_id, 0, at, len(known)) + known)
+        else:
+            if self.gtids:
+                state = f"@slave_connect_state = {literal(self.gtids)}"
+                run(wire, f"SET {state}, @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0")
+            wire._execute_command(_DUMP, pack("<IHI", at, _END_OF_FILE, server_id) + file.encode())
         while True:
             packet = wire._read_packet()
             if packet.is_eof_packet():
@@ -129,14 +164,14 @@ class BinlogStream:
 
 
 @contextmanager
-def dump(config: MySqlConfig, start: Spot) -> Iterator[BinlogStream]:
+def dump(config: MySqlConfig, start: Spot, gtids: str = "") -> Iterator[BinlogStream]:
     """A connection of its own: it can be used for nothing else, and ends with the block."""
     with translated(config, f"the binary log of {config.place}"):
         connection = dial(config)
     try:
         with translated(config, f"the binary log of {config.place}"):
             run(connection, _SETTINGS)
-            yield BinlogStream(connection, start)
+            yield BinlogStream(connection, start, gtids)
     finally:
         if connection.open:
             connection._force_close()
@@ -150,6 +185,7 @@ _VARIABLES = (
     "binlog_format",
     "binlog_row_image",
     "gtid_mode",
+    "gtid_strict_mode",
     "server_id",
     "server_uid",
     "server_uuid",
@@ -164,8 +200,8 @@ OLDEST = (8, 0, 19)
 @dataclass(frozen=True)
 class BinlogServer:
     """`name` is what positions are valid within; `files` of the log with their bytes, in order, unless the user
-    may not see them (`seen`); `end` is where it ends; `left_out` says which databases it leaves out; `now` is its clock
-    in seconds since 1970."""
+    may not see them (`seen`); `end` is where it ends, behind the transactions that MySQL says are `executed`;
+    `left_out` says which databases it leaves out; `now` is its clock in seconds since 1970."""
 
     name: str = ""
     mariadb: bool = False
@@ -176,6 +212,7 @@ class BinlogServer:
     left_out: str = ""
     seen: bool = True
     now: float = 0.0
+    executed: str = ""
 
     @property
     def full(self) -> bool:
@@ -211,7 +248,15 @@ def server_of(connection: pymysql.Connection[Any]) -> BinlogServer:
         return BinlogServer(name, mariadb, account, found, seen=False)
     now = float(first(connection, "SELECT UNIX_TIMESTAMP()")[0])
     return BinlogServer(
-        name, mariadb, account, found, files, (str(status[0]), int(status[1])), _left_out(status), now=now
+        name,
+        mariadb,
+        account,
+        found,
+        files,
+        (str(status[0]), int(status[1])),
+        _left_out(status),
+        now=now,
+        executed="".join(str(status[4]).split()) if len(status) > 4 else "",
     )
 
 
@@ -222,7 +267,8 @@ def _errors() -> type[Exception]:
 
 
 def _status(connection: pymysql.Connection[Any]) -> tuple[Any, ...]:
-    """(file, position, databases that are logged, databases that are not); MySQL 8.4 has a new name for it."""
+    """(file, position, databases that are logged, databases that are not, of MySQL the transactions that were done);
+    MySQL 8.4 has a new name for it."""
     try:
         return first(connection, "SHOW MASTER STATUS")
     except _errors() as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pymysql
 
 
-_TABLES = "SELECT table_schema, table_name, table_type, engine FROM information_schema.tables WHERE {where}"
+_TABLES = "SELECT table_schema, table_name, table_type, engine, table_rows FROM information_schema.tables WHERE {where}"
 _COLUMNS = (
     "SELECT table_schema, table_name, column_name, column_type, character_set_name, column_key"
     " FROM information_schema.columns WHERE {where} ORDER BY table_schema, table_name, ordinal_position"
@@ -36,13 +36,14 @@ _QUIET = ("RESTRICT", "NO ACTION")
 
 @dataclass(frozen=True)
 class BinlogTable:
-    """A table as the catalog has it; `unique`: the columns of its primary key."""
+    """A table as the catalog has it; `unique`: the columns of its primary key; `rows`: about how many it has."""
 
     ref: Ref
     kind: str
     engine: str
     columns: tuple[KeyColumn, ...]
     unique: frozenset[str]
+    rows: int = 0
 
     def places(self, key: Sequence[str]) -> tuple[int, ...]:
         names = [c.name for c in self.columns]
@@ -101,9 +102,14 @@ def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogT
             unique.setdefault((schema, name), set()).add(column)
     tables = {
         (s, n): BinlogTable(
-            (s, n), kind, (engine or "").lower(), tuple(columns.get((s, n), ())), frozenset(unique.get((s, n), ()))
+            (s, n),
+            kind,
+            (engine or "").lower(),
+            tuple(columns.get((s, n), ())),
+            frozenset(unique.get((s, n), ())),
+            int(rows or 0),
         )
-        for s, n, kind, engine in run(connection, _TABLES.format(where=where))
+        for s, n, kind, engine, rows in run(connection, _TABLES.format(where=where))
     }
     return LogTables(tables, cascades(foreign_keys(connection, unique)))
 

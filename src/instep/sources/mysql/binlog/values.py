@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from struct import unpack_from
 from typing import Final
 
-from instep.sources.mysql.binlog.wire import RowImages, TableMap
+from instep.sources.mysql.binlog.wire import RowImages, TableMap, counted_number
 from instep.sources.mysql.types import literal
 
 TIMESTAMP2, DATETIME2, TIME2, BIT, DECIMAL, VARCHAR, STRING, ENUM, SET = 17, 18, 19, 16, 246, 15, 254, 247, 248
 _FIXED: Final = {1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 6: 0, 7: 4, 8: 8, 9: 3, 10: 3, 11: 3, 12: 8, 13: 1, 14: 3}
+_JSON: Final = 245
 _BLOBS: Final = frozenset({140, 242, 245, 249, 250, 251, 252, 255})
 _DIGITS: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _INTEGERS: Final = {"tinyint": 1, "smallint": 2, "mediumint": 9, "int": 3, "bigint": 8}
@@ -80,10 +81,11 @@ def _decimal_size(precision: int, scale: int) -> int:
 @dataclass(frozen=True)
 class Images:
     """Layout by which the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the
-    key's by place in the row, in the order of the key."""
+    key's by place in the row, in the order of the key. `json`: how many columns are JSON."""
 
     sizes: tuple[Size, ...]
     values: dict[int, Value]
+    json: int = 0
     plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:
@@ -93,6 +95,8 @@ class Images:
         before: tuple[str | None, ...] = ()
         while at < end:
             for number, plan in enumerate(plans):
+                if number and rows.partial:
+                    at = self._behind_options(data, at)
                 key, at = plan.image(data, at)
                 if number and not plan.complete:
                     key = tuple(b if k is None else k for k, b in zip(key, before, strict=True))
@@ -101,6 +105,12 @@ class Images:
         if at != end:
             raise Unfit("a row does not end where it should")
         return found
+
+    def _behind_options(self, data: bytes, at: int) -> int:
+        """Before the image after a partial update: which of the table's JSON columns are given as differences. These
+        are as long as they say, like whole ones."""
+        options, at = counted_number(data, at)
+        return at + (self.json + 7) // 8 if options & 1 else at
 
     def _plan(self, bits: bytes) -> _Plan:
         if bits not in self.plans:
@@ -175,7 +185,7 @@ def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) ->
     """Raise Unfit where the log has a key column as another type than the catalog."""
     sizes = tuple(size_of(kind, meta) for kind, meta in zip(mapped.kinds, mapped.metas, strict=True))
     found = {place: value_of(mapped.kinds[place], mapped.metas[place], c) for place, c in zip(places, key, strict=True)}
-    return Images(sizes, found)
+    return Images(sizes, found, mapped.kinds.count(_JSON))
 
 
 def value_of(kind: int, meta: int, column: KeyColumn) -> Value:

@@ -166,11 +166,30 @@ def _gtid(data: bytes) -> BinlogBegin:
     return BinlogBegin(f"{source.hex()}:{number}")
 
 
-def _tagged(data: bytes) -> Event:
-    raise ReadError(
-        "the binary log has transactions with tags in their names, which cannot be looked up",
-        hint="use mode: upsert, or leave tags out of gtid_next",
-    )
+def _tagged(data: bytes) -> BinlogBegin:
+    """Fields in order, each behind its number, numbers as `_packed_number` has them: flags, the source's 16 bytes, the
+    number with its sign in the lowest bit, the tag."""
+    at = HEADER
+    for _ in range(3):  # the format's version, the size, the last field that has to be known
+        _, at = _packedcounted_number(data, at)
+    found: list[int] = []
+    for number, size in ((0, 1), (1, 16), (2, 1), (3, 1)):
+        field_number, at = _packedcounted_number(data, at)
+        if field_number != number:
+            raise ValueError
+        for _ in range(size):
+            value, at = _packedcounted_number(data, at)
+            found.append(value)
+    tag = data[at : at + found[-1]].decode()
+    return BinlogBegin(f"{bytes(found[1:17]).hex()}:{tag}:{found[17] >> 1}")
+
+
+def _packedcounted_number(data: bytes, at: int) -> tuple[int, int]:
+    """A number whose first byte ends in as many ones as bytes follow, and where it ends."""
+    size = (~data[at] & data[at] + 1).bit_length()
+    if size > 8:
+        return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
+    return int.from_bytes(data[at : at + size], "little") >> size, at + size
 
 
 def _mariadb_gtid(data: bytes) -> BinlogBegin:
@@ -246,7 +265,7 @@ def _unpacked(data: bytes) -> bytes:
     return found
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def counted_number(data: bytes, at: int) -> tuple[int, int]:
     """Return a length-encoded number, and where it ends."""
     first = data[at]
     width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
@@ -262,7 +281,7 @@ def _rows(kind: int, data: bytes) -> RowImages:
         at += int.from_bytes(data[at : at + 2], "little")
     elif kind in (169, 170, 171):
         at += 2
-    width, at = _number(data, at)
+    width, at = counted_number(data, at)
     size = (width + 7) // 8
     images = 2 if kind in UPDATES else 1
     present = tuple(data[at + n * size : at + (n + 1) * size] for n in range(images))
@@ -281,9 +300,9 @@ def _mapped(data: bytes) -> TableMap:
         length = data[at]
         texts.append(data[at + 1 : at + 1 + length].decode())
         at += length + 2
-    width, at = _number(data, at)
+    width, at = counted_number(data, at)
     kinds = data[at : at + width]
-    length, at = _number(data, at + width)
+    length, at = counted_number(data, at + width)
     metas = _metas(kinds, data[at : at + length])
     at += length + (width + 7) // 8
     return TableMap(number, (texts[0], texts[1]), kinds, metas, _names(data, at))
@@ -310,7 +329,7 @@ def _names(data: bytes, at: int) -> tuple[str, ...]:
     """Return the columns' names from the optional part (`binlog_row_metadata = FULL`)."""
     while at < len(data):
         what = data[at]
-        length, at = _number(data, at + 1)
+        length, at = counted_number(data, at + 1)
         if what == _NAMES:
             return _listed(data[at : at + length])
         at += length
@@ -320,7 +339,7 @@ def _names(data: bytes, at: int) -> tuple[str, ...]:
 def _listed(data: bytes) -> tuple[str, ...]:
     found, at = [], 0
     while at < len(data):
-        length, at = _number(data, at)
+        length, at = counted_number(data, at)
         found.append(data[at : at + length].decode())
         at += length
     return tuple(found)
@@ -340,6 +359,5 @@ _KINDS: dict[int, Callable[[bytes], Event]] = {
 }
 _LOST = {
     26: "the server says that it may have lost changes (an incident)",
-    40: "it has compressed transactions: SET GLOBAL binlog_transaction_compression = OFF",
     **dict.fromkeys((6, 12, 17, 18), "rows were loaded by a statement that was logged in their place"),
 }

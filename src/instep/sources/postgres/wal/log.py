@@ -70,8 +70,9 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 def _values(read: TableRead, changed: ChangedKeys) -> Iterator[tuple[str, int]]:
     """Yield the keys as VALUES lists; the first line says what types they have."""
     kinds = [read.source.by_name[name].native for name in changed.columns]
-    for start in range(0, len(changed.keys), SQL_KEYS):
-        first, *rest = changed.keys[start : start + SQL_KEYS]
+    keys = tuple(changed.keys)
+    for start in range(0, len(keys), SQL_KEYS):
+        first, *rest = keys[start : start + SQL_KEYS]
         lines = [_line([f"{literal(text)}::{kind}" for text, kind in zip(first, kinds, strict=True)])]
         lines += [_line([literal(text) for text in key]) for key in rest]
         yield f"VALUES {', '.join(lines)}", len(lines)

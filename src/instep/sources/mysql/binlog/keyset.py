@@ -1,0 +1,78 @@
+"""The distinct keys of one table's changed rows: in memory, and on disk beyond that."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from instep.sources.log import Key
+
+IN_MEMORY = 200_000
+"""Keys that are in memory at a time."""
+_SETTINGS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = -65536")
+
+
+@dataclass
+class KeySet(Collection[Key]):
+    """`letters`: how long the texts of the keys are, about. They come in the order of their texts. The file has no
+    name, and goes with the object."""
+
+    letters: int = 0
+    _fresh: dict[Key, None] = field(default_factory=dict, repr=False)
+    _stored: int = 0
+    _file: sqlite3.Connection | None = None
+
+    def update(self, keys: Iterable[Key]) -> None:
+        before = len(self._fresh)
+        self._fresh.update(dict.fromkeys(keys))
+        if added := len(self._fresh) - before:
+            last = next(reversed(self._fresh))
+            self.letters += added * sum(map(len, last))
+        if len(self._fresh) > IN_MEMORY:
+            self._spill()
+
+    def clear(self) -> None:
+        self._fresh, self._stored, self.letters = {}, 0, 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _spill(self) -> sqlite3.Connection:
+        width = len(next(iter(self._fresh), ()))
+        if self._file is None:
+            self._file = sqlite3.connect("", check_same_thread=False)  # a file that is removed once it is open
+            for setting in _SETTINGS:
+                self._file.execute(f"PRAGMA {setting}")
+            names = ", ".join(f"k{n}" for n in range(width))
+            self._file.execute(f"CREATE TABLE keys ({names}, PRIMARY KEY ({names})) WITHOUT ROWID")
+        if self._fresh:
+            before = self._file.total_changes
+            marks = ", ".join("?" * width)
+            self._file.executemany(f"INSERT OR IGNORE INTO keys VALUES ({marks})", sorted(self._fresh))  # noqa: S608
+            added = self._file.total_changes - before
+            self.letters -= (len(self._fresh) - added) * (self.letters // (self._stored + len(self._fresh)))
+            self._stored += added
+            self._fresh = {}
+        return self._file
+
+    def __len__(self) -> int:
+        """Return how many there are; some that are on disk already may count twice while others are in memory."""
+        return self._stored + len(self._fresh)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._fresh or any(key == one for one in self)
+
+    def __iter__(self) -> Iterator[Key]:
+        if self._file is None:
+            yield from sorted(self._fresh)
+            return
+        file = self._spill()
+        columns = [row[1] for row in file.execute("PRAGMA table_info(keys)")]
+        yield from file.execute(f"SELECT * FROM keys ORDER BY {', '.join(columns)}")  # noqa: S608
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            with suppress(sqlite3.Error):
+                self._file.close()

@@ -1,0 +1,89 @@
+"""Compressed transactions of MySQL: one event whose payload, by Zstandard, is all events of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import TYPE_CHECKING, BinaryIO
+
+from instep.errors import ReadError, SetupError
+from instep.sources.mysql.binlog.wire import HEADER, counted_number, header
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
+
+PAYLOAD = 40
+_END, _COMPRESSION, _SIZE = 0, 2, 3
+_ZSTD, _PLAIN = 0, 255
+_PART = 1 << 20
+
+
+def payload_events(data: bytes) -> Iterator[bytes]:
+    """Yield the events of a transaction's payload, none of which has a checksum. Only one is in memory at a time."""
+    compression, size, at = _fields(data)
+    body = BytesIO(data[at:])
+    source: BinaryIO = body
+    if compression == _ZSTD:
+        source = _decompressor().stream_reader(body)
+    elif compression != _PLAIN:
+        raise _unreadable(f"its compression is not known ({compression})")
+    try:
+        while size:
+            head = _read(source, HEADER)
+            about = header(head) if len(head) == HEADER else None
+            if about is None or not HEADER <= about.size <= size:
+                raise _unreadable("it ends within an event")
+            event = head + _read(source, about.size - HEADER)
+            if len(event) != about.size:
+                raise _unreadable("it ends within an event")
+            size -= about.size
+            yield event
+    except _error() as error:
+        raise _unreadable(str(error)) from None
+
+
+def _unreadable(why: str) -> ReadError:
+    hint = "sync again; if it stays, report this with the server's version"
+    return ReadError(f"a compressed transaction of the binary log cannot be read: {why}", hint=hint)
+
+
+def _read(source: BinaryIO, size: int) -> bytes:
+    """Return so many bytes, or those that there are: what an event says of its length may be wrong."""
+    parts = []
+    while size > 0 and (part := source.read(min(size, _PART))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _fields(data: bytes) -> tuple[int, int, int]:
+    """(how the payload is compressed, its bytes when it is not, where it begins)."""
+    found = {_COMPRESSION: _PLAIN}
+    at = HEADER
+    try:
+        while True:
+            kind, at = counted_number(data, at)
+            if kind == _END:
+                return found[_COMPRESSION], found.get(_SIZE, len(data) - at), at
+            length, at = counted_number(data, at)
+            found[kind] = counted_number(data, at)[0]
+            at += length
+    except IndexError:
+        raise _unreadable("it has no payload") from None
+
+
+def _decompressor() -> ZstdDecompressor:
+    try:
+        import zstandard
+    except ImportError:
+        raise SetupError(
+            "compressed transactions of MySQL need the package zstandard, which is not installed",
+            hint="run pip install 'instep[mysql]'",
+        ) from None
+    return zstandard.ZstdDecompressor()
+
+
+def _error() -> type[Exception]:
+    from zstandard import ZstdError
+
+    return ZstdError

@@ -1,0 +1,138 @@
+"""Snapshots of several connections that show one state.
+
+A consistent snapshot belongs to one connection. Several show the same state if nothing was committed while they began:
+
+- by position: the snapshots are begun at once, and the server tells afterwards that nothing came in between. MariaDB
+  and Percona Server tell the place of each snapshot in the log. MySQL tells which transactions are done, and which are
+  on their way to it: none may be on its way before and after, and the same ones done. Nobody waits for this.
+- by lock: writers of the table wait, for at most a second or two, until all snapshots have begun.
+
+If neither is to be had, one connection reads the table. A change that its writer keeps out of the log is not seen by
+position, and without a log there is none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from instep.errors import InstepError
+from instep.sources.mysql.connect import BEGIN, MySqlConfig, connect, driver, first, is_mariadb, run
+from instep.sources.mysql.wire import spoken
+from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    import pymysql
+
+    Connections = Sequence[pymysql.Connection[Any]]
+
+TRIES = 8
+"""How often snapshots are begun before a lock is taken: on a server with many writers no moment is quiet."""
+_PAUSE = 0.02
+_LOCK_SECONDS = 1
+"""How long a lock may be waited for: whoever writes to the table meanwhile waits behind it."""
+_SILENT_SECONDS = 2
+"""The server ends a session that is silent for so long, and its lock with it, whatever became of this process."""
+_LOCKED, _QUERY = 1205, 3
+
+
+class NotShared(Exception):
+    """The snapshots may show different states; the text says why."""
+
+
+def begin_shared(config: MySqlConfig, connections: Connections, chunk: Chunk) -> str:
+    """Begin a snapshot on each connection, all of one state, and return what that rests on. Raises NotShared. `chunk`
+    is of the table that is to be read: its definition is locked, as by a read."""
+    reasons = []
+    for way in (_by_position, _by_lock):
+        try:
+            return way(config, connections, chunk)
+        except NotShared as error:
+            reasons.append(str(error))
+    raise NotShared("; ".join(reasons))
+
+
+def _begin(connections: Connections) -> None:
+    """All at once: the statement is sent to each before the first answer is read."""
+    wires = cast(Any, connections)
+    with spoken():
+        for wire in wires:
+            wire._execute_command(_QUERY, BEGIN.encode())
+        for wire in wires:
+            wire._read_query_result()
+
+
+def _by_position(config: MySqlConfig, connections: Connections, chunk: Chunk) -> str:
+    leader = connections[0]
+    shows_one = _log_places if _tells_places(leader) else _transactions
+    for _ in range(TRIES):
+        if shows_one(connections):
+            _lock_definition(connections, chunk)
+            return "their snapshots have one position in the server's log"
+        time.sleep(_PAUSE)
+    raise NotShared("others committed whenever the snapshots began")
+
+
+def _tells_places(leader: pymysql.Connection[Any]) -> bool:
+    """Return whether the server tells where in its log a snapshot is, of all that changes its rows."""
+    if not any(run(leader, "SHOW STATUS LIKE 'binlog_snapshot_file'")):
+        return False
+    if not int(first(leader, "SELECT @@global.log_bin")[0]):
+        raise NotShared("the server writes no binary log")
+    settings = dict(run(leader, "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_slave_updates', 'wsrep_on')"))
+    replicas = run(leader, "SHOW GLOBAL STATUS WHERE variable_name IN ('slaves_running', 'slave_running')")
+    applies = any(str(value).upper() not in ("0", "OFF") for _, value in replicas)
+    if settings.get("log_slave_updates") != "ON" and (applies or settings.get("wsrep_on") == "ON"):
+        raise NotShared("the server does not log what it replicates: log_slave_updates is OFF")
+    return True
+
+
+def _log_places(connections: Connections) -> bool:
+    _begin(connections)
+    return len({tuple(run(c, "SHOW STATUS LIKE 'binlog_snapshot_%'")) for c in connections}) == 1
+
+
+def _transactions(connections: Connections) -> bool:
+    """A transaction is owned from before its rows are seen until it is named as done. So nothing was committed in
+    between if the same ones are done before and behind, and none is owned when that was asked."""
+    leader = connections[0]
+    mode = run(leader, "SHOW GLOBAL VARIABLES LIKE 'gtid_mode'")
+    if is_mariadb(leader) or not mode or str(mode[0][1]).upper() != "ON":
+        raise NotShared("the server does not tell what a snapshot shows: gtid_mode is not ON")
+    done = first(leader, "SELECT @@global.gtid_executed")[0]
+    if first(leader, "SELECT @@global.gtid_owned")[0]:
+        return False
+    _begin(connections)
+    owned = first(leader, "SELECT @@global.gtid_owned")[0]
+    return not owned and first(leader, "SELECT @@global.gtid_executed")[0] == done
+
+
+def _by_lock(config: MySqlConfig, connections: Connections, chunk: Chunk) -> str:
+    """Keep writers of the table away meanwhile, on a connection of its own: a transaction would end the lock."""
+    errors = driver().MySQLError
+    try:
+        with connect(config) as guard:
+            run(guard, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}, wait_timeout = {_SILENT_SECONDS}")
+            begun = time.monotonic()
+            run(guard, chunk.lock)
+            if is_mariadb(guard) and run(guard, "XA RECOVER"):
+                raise NotShared("prepared transactions (XA RECOVER) may be committed in spite of a lock")
+            _begin(connections)
+            _lock_definition(connections, chunk)
+            run(guard, "UNLOCK TABLES")
+            return f"writers of the table waited for {time.monotonic() - begun:.3f} s while they began"
+    except InstepError as error:
+        raise NotShared(f"no connection was left for a lock ({error.message})") from None
+    except errors as error:
+        code = error.args[0] if error.args else 0
+        if code == _LOCKED:
+            raise NotShared(f"its writers could not be stopped within {_LOCK_SECONDS} s") from None
+        why = config.redacted(str(error.args[-1]))
+        raise NotShared(f"no lock was to be had, which GRANT LOCK TABLES allows ({why})") from None
+
+
+def _lock_definition(connections: Connections, chunk: Chunk) -> None:
+    """As reading does, so that nobody alters the table before the last of them has read."""
+    for connection in connections:
+        run(connection, chunk.probe)

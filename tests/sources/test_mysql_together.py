@@ -1,0 +1,214 @@
+"""One table read by several connections: whatever is committed meanwhile, all of its rows are of one state."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pymysql
+import pytest
+
+from instep.errors import LockYielded, ReadError
+from instep.sources.mysql import shared_view
+from instep.sources.mysql import source as module
+from instep.sources.mysql.connect import MySqlConfig
+from instep.sources.mysql.source import MySqlSource
+from instep.stage.inline import extract_inline
+from instep.stage.spec import ChunkResult
+from instep.stage.task import task_count
+from mariadb import MariaDatabase, open_as
+from source_reads import EVERYTHING, accept, find, spec_of
+
+ACCOUNTS, EACH = 4_000, 100
+POSITION, LOCK = "one position in the server's log", "writers of the table waited for"
+
+
+@pytest.fixture
+def bank(mariadb: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> MariaDatabase:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 500)
+    mariadb.execute("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w varchar(400)) ENGINE=InnoDB")
+    mariadb.execute(f"INSERT INTO t SELECT seq, {EACH}, REPEAT('x', 300) FROM seq_1_to_{ACCOUNTS}")  # noqa: S608
+    mariadb.execute("ANALYZE TABLE t")
+    return mariadb
+
+
+@contextmanager
+def transfers(config: MySqlConfig, pause: float) -> Iterator[list[int]]:
+    """Move amounts between two accounts, and accounts to other numbers, until the end; yields how many were moved."""
+    over, count = threading.Event(), [0]
+
+    def work() -> None:
+        chance = random.Random(7)
+        with open_as(config) as connection, connection.cursor() as cursor:
+            while not over.wait(pause):
+                one, other = sorted(chance.sample(range(1, ACCOUNTS + 1), 2))
+                with suppress(pymysql.OperationalError):  # a lock that was waited for in vain
+                    connection.begin()
+                    cursor.execute("UPDATE t SET v = v - 7 WHERE id = %s", (one,))
+                    cursor.execute("UPDATE t SET v = v + 7 WHERE id = %s", (other,))
+                    cursor.execute("UPDATE t SET id = id + 10000 WHERE id = %s", (one,))
+                    cursor.execute("UPDATE t SET id = id - 10000 WHERE id > 10000 AND id <> %s", (one + 10000,))
+                    connection.commit()
+                    count[0] += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield count
+    finally:
+        over.set()
+        thread.join()
+
+
+def loaded(source: MySqlSource, folder: Path) -> list[ChunkResult]:
+    read = accept(find(source, "t"))
+    with source.snapshot() as snapshot:
+        chunks = snapshot.chunks(read, "t", EVERYTHING)
+        spec = replace(spec_of(read, snapshot, folder.as_uri()), table="t")
+        assert len(chunks) > 4
+        return extract_inline(snapshot.reader, [spec], chunks, threads=2)
+
+
+def bases(results: list[ChunkResult]) -> str:
+    assert not [r.error for r in results if r.error]
+    (basis,) = {r.basis for r in results}
+    return basis
+
+
+def is_one_state(results: list[ChunkResult]) -> bool:
+    rows = pa.concat_tables(pq.read_table(file.path.removeprefix("file://")) for r in results for file in r.files)
+    return len(rows) == len(pc.unique(rows["id"])) == ACCOUNTS and pc.sum(rows["v"]).as_py() == ACCOUNTS * EACH
+
+
+WAYS = {"position": (0.2, 100, POSITION, True), "lock": (0.0, 0, LOCK, True), "one": (0.0, 0, "LOCK TABLES", False)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_all_chunks_are_of_one_state_while_others_write(
+    bank: MariaDatabase, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pause, tries, basis, privileged = WAYS[way]
+    monkeypatch.setattr(shared_view, "TRIES", tries)
+    source = MySqlSource(bank.config if privileged else bank.reader)
+    with transfers(bank.config, pause) as count:
+        for number in range(3):
+            results = loaded(source, tmp_path / str(number))
+            assert basis in bases(results), bases(results)
+            assert ("4 connections" in bases(results)) is privileged
+            assert is_one_state(results)
+    assert count[0] > 0
+
+
+def test_a_lock_is_waited_for_a_second_and_then_one_connection_reads(
+    bank: MariaDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shared_view, "TRIES", 0)
+    with open_as(bank.config) as writer, writer.cursor() as cursor:
+        writer.begin()
+        cursor.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+        results = loaded(MySqlSource(bank.config), tmp_path)
+        assert "its writers could not be stopped within 1 s" in bases(results)
+        assert "read by one connection" in bases(results)
+    assert is_one_state(results), "what is not committed is not seen"
+    bank.execute("UPDATE t SET v = v WHERE id = 1")
+
+
+def test_a_prepared_transaction_may_be_committed_under_a_lock(
+    bank: MariaDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shared_view, "TRIES", 0)
+    with open_as(bank.config) as writer, writer.cursor() as cursor:
+        for statement in ("XA START 'a'", "UPDATE t SET v = 0 WHERE id = 1", "XA END 'a'", "XA PREPARE 'a'"):
+            cursor.execute(statement)
+    try:
+        assert "prepared transactions" in bases(loaded(MySqlSource(bank.config), tmp_path))
+    finally:
+        bank.execute("XA ROLLBACK 'a'")
+
+
+def test_the_server_ends_a_lock_whose_holder_is_silent(bank: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where this process has been stopped: others write again, and nothing rests on that lock."""
+    monkeypatch.setattr(shared_view, "TRIES", 0)
+    begin = shared_view._begin
+
+    def slow(connections: Any) -> None:
+        time.sleep(4)
+        begin(connections)
+
+    monkeypatch.setattr(shared_view, "_begin", slow)
+    source = MySqlSource(bank.config)
+    with source.snapshot() as snapshot:
+        (chunk, *_) = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        with snapshot.reader.open_shared(chunk, 4) as view:
+            assert len(view.sessions) == 1
+            assert "read by one connection" in view.basis
+            bank.execute("UPDATE t SET v = v WHERE id = 1")
+
+
+def test_fewer_connections_are_used_where_the_server_has_no_more(bank: MariaDatabase, tmp_path: Path) -> None:
+    bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 4")
+    results = loaded(MySqlSource(replace(bank.config, table_connections=6)), tmp_path)
+    assert "3 connections" in bases(results)
+    assert is_one_state(results)
+
+
+def test_a_connection_that_is_killed_fails_the_table(bank: MariaDatabase) -> None:
+    """A new one would show another state."""
+    source = MySqlSource(bank.config)
+    with source.snapshot() as snapshot:
+        chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        with snapshot.reader.open_shared(chunks[0], 3) as view:
+            assert len(view.sessions) == 3
+            bank.execute(f"KILL {view.sessions[1].connection.thread_id()}")  # type: ignore[attr-defined]
+            assert [b.num_rows for b in view.sessions[0].read(chunks[0])]
+            with pytest.raises(ReadError, match="the connection was lost"):
+                list(view.sessions[1].read(chunks[1]))
+
+
+def test_all_sessions_go_when_others_wait_for_the_table(bank: MariaDatabase) -> None:
+    source = MySqlSource(bank.config)
+    with source.snapshot() as snapshot:
+        chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        with snapshot.reader.open_shared(chunks[0], 3) as view:
+            for session, chunk in zip(view.sessions, chunks, strict=False):
+                assert [b.num_rows for b in session.read(chunk)]
+            altered = threading.Thread(target=bank.execute, args=("ALTER TABLE t ADD COLUMN more int",))
+            altered.start()
+            altered.join(30)
+            assert not altered.is_alive(), "it waits for the last of them"
+            for session, chunk in zip(view.sessions, chunks[3:], strict=False):
+                with pytest.raises(LockYielded):
+                    list(session.read(chunk))
+
+
+@pytest.mark.parametrize(("most", "together", "tasks"), [(0, 4, 8), (2, 1, 1), (3, 1, 1), (5, 3, 1), (11, 4, 2)])
+def test_all_connections_together_stay_within_the_bound(
+    bank: MariaDatabase, most: int, together: int, tasks: int
+) -> None:
+    source = MySqlSource(replace(bank.config, max_connections=most))
+    with source.snapshot() as snapshot:
+        chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        assert {c.connections for c in chunks} == {together}
+        assert task_count(snapshot.reader.limits, 8, 8) == tasks
+        assert not most or 1 + tasks * (together + (most > 2)) <= most
+
+
+@pytest.mark.parametrize("table", ["t (id int PRIMARY KEY) ENGINE=MyISAM", "t (id int) ENGINE=InnoDB"])
+def test_what_has_no_snapshot_or_no_key_is_read_by_one(
+    mariadb: MariaDatabase, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 500)
+    mariadb.execute(f"CREATE TABLE {table}")
+    mariadb.execute("INSERT INTO t SELECT seq FROM seq_1_to_4000")
+    source = MySqlSource(mariadb.config)
+    with source.snapshot() as snapshot:
+        assert {c.connections for c in snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)} == {1}
