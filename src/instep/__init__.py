@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from instep.python.selection import Selection
     from instep.python.table import Table
+    from instep.spark.data_source import register
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "UndoRequest",
     "connect",
     "open",
+    "register",
     "spark_conf",
 ]
 _MODULES = {
@@ -72,9 +74,10 @@ def __getattr__(name: str) -> object:
     """Load the Python API once a part of it is asked for: commands begin without it."""
     from importlib import import_module
 
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"instep.python.{_MODULES[name]}"), name)
+    module = "spark.data_source" if name == "register" else f"python.{_MODULES[name]}"
+    return getattr(import_module(f"instep.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -96,6 +96,18 @@ class GivenSession:
             self._derived.clear()
 
 
+def check_usable(spark: SparkSession) -> None:
+    """Let tasks of a session find instep; SetupError for a session that cannot be used."""
+    GivenSession(spark)
+    if elsewhere(spark):
+        ship(spark)
+    elif program := _foreign_python(spark):
+        raise SetupError(
+            f"the given Spark session's Python workers run {program}, which may lack instep's packages",
+            hint=f"set os.environ['{_PYTHON}'] = sys.executable before the session starts",
+        )
+
+
 def active_session() -> SparkSession | None:
     """Return the active session of this thread, classic or Spark Connect, if there is one."""
     from pyspark.sql import SparkSession
