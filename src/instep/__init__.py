@@ -4,6 +4,7 @@ TYPE_CHECKING = False  # as type checkers know it: nothing is imported for it, b
 
 if TYPE_CHECKING:
     from instep.python.connection import Connection, Plan
+    from instep.python.frames import DestinationTable, register
     from instep.python.policy import CaseResult, Policy, PolicyTest
     from instep.python.progress import Progress
     from instep.python.project import Project, connect, open, spark_conf
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     )
     from instep.python.selection import Selection
     from instep.python.table import Table
-    from instep.spark.data_source import register
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Changes",
     "Connection",
     "DeclareRenameRequest",
+    "DestinationTable",
     "Detection",
     "Document",
     "Plan",
@@ -61,12 +62,12 @@ __all__ = [
 ]
 _MODULES = {
     "BackfillEstimate": "results", "CaseResult": "policy", "Changes": "results", "Connection": "connection",
-    "DeclareRenameRequest": "requests", "Detection": "results", "Document": "results", "Plan": "connection",
-    "Policy": "policy", "PolicyTest": "policy", "Progress": "progress", "Project": "project",
+    "DeclareRenameRequest": "requests", "DestinationTable": "frames", "Detection": "results", "Document": "results",
+    "Plan": "connection", "Policy": "policy", "PolicyTest": "policy", "Progress": "progress", "Project": "project",
     "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
-    "RestoreRequest": "requests",
-    "Selection": "selection", "SetCursorRequest": "requests", "SetKeyRequest": "requests", "SyncResult": "results",
-    "Table": "table", "UndoRequest": "requests", "connect": "project", "open": "project", "spark_conf": "project",
+    "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
+    "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
+    "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 
@@ -74,10 +75,9 @@ def __getattr__(name: str) -> object:
     """Load the Python API once a part of it is asked for: commands begin without it."""
     from importlib import import_module
 
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "spark.data_source" if name == "register" else f"python.{_MODULES[name]}"
-    return getattr(import_module(f"instep.{module}"), name)
+    return getattr(import_module(f"instep.python.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from conftest import Shop
+    from postgres_server import Database
 
 pytestmark = pytest.mark.spark
 
@@ -92,3 +94,62 @@ def test_a_value_that_does_not_fit_is_an_error_or_null(shop: Shop, spark_session
     assert "a value of the shape `aaaa`" in found
     rows = load(spark_session, shop, table="main.fresh", on_invalid_value="null").collect()
     assert [(row.id, str(row.at)) for row in rows] == [(1, "2026-01-02"), (2, "None"), (3, "None")]
+
+
+@pytest.fixture
+def in_postgres(shop: Shop, postgres: Database) -> Shop:
+    """The shop in PostgreSQL, its login and salt in .env, synced."""
+    postgres.execute("create table customer (id bigint primary key, name text, at timestamptz, tags text[])")
+    postgres.execute("insert into customer values (1, 'Ann', '2026-01-02 03:04:05+01', '{a,b}'), (2, null, null, null)")
+    one = postgres.config
+    login = f"host: {one.host}, port: {one.port}, database: {one.database}, user: {one.user}"
+    source = f"{{type: postgres, {login}, password: '${{env:PG_PASSWORD}}', include: [public.customer]}}"
+    shop.replace("{type: sqlite, path: shop.db}", source)
+    shop.replace("policy: careful}", "policy: careful, salt: '${env:SALT}', hash: [public.customer.name]}")
+    (shop.folder / ".env").write_text(f"PG_PASSWORD={one.password}\nSALT=0123456789abcdef0123456789abcdef\n")
+    return synced(shop)
+
+
+def snapshots(postgres: Database) -> int:
+    """How many sessions have a transaction open in the database, but for the one that looks."""
+    text = "select count(*) from pg_stat_activity where datname = current_database() and xact_start is not null"
+    return int(postgres.execute(f"{text} and pid <> pg_backend_pid()")[0][0])
+
+
+@pytest.mark.server
+def test_all_reads_of_a_frame_are_of_one_snapshot(
+    in_postgres: Shop, postgres: Database, spark_session: SparkSession
+) -> None:
+    """It is closed once nothing was read for as long as the option says, and the next read says so."""
+    from pyspark.errors import PySparkException
+
+    found = load(spark_session, in_postgres, "public.customer", snapshot_seconds="5")
+    rows = found.collect()
+    assert snapshots(postgres) == 1, "it stays open"
+    postgres.execute("update customer set at = null; insert into customer values (3, 'Cy', null, null)")
+    assert found.collect() == rows, "the same plan reads what it has read"
+    assert len(load(spark_session, in_postgres, "public.customer").collect()) == 3
+    ends = time.monotonic() + 120
+    while snapshots(postgres) > 1 and time.monotonic() < ends:
+        time.sleep(0.2)
+    with pytest.raises(PySparkException, match=r"the snapshot of this read is closed.*\n.*load the table again"):
+        found.collect()
+
+
+@pytest.mark.server
+def test_values_are_those_of_a_sync_and_no_plan_shows_a_login(
+    in_postgres: Shop, postgres: Database, spark_session: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = load(spark_session, in_postgres, "public.customer")
+    kinds = [("id", "bigint"), ("name", "string"), ("at", "timestamp"), ("tags", "array<string>")]
+    assert found.dtypes == kinds
+    with instep.open(in_postgres.folder) as project:
+        loaded = project.query('select id, name, "at", tags from shop.customer').to_spark(spark_session)
+    rows = found.collect()
+    assert sorted(rows, key=repr) == sorted(loaded.collect(), key=repr)
+    assert len(rows[0].name) == 64, "it is hashed"
+    found.explain(mode="extended")
+    seen = capfd.readouterr().out + repr(spark_session.sparkContext.getConf().getAll())
+    assert "BatchScan instep" in seen
+    assert str(postgres.config.password) not in seen
+    assert "0123456789abcdef" not in seen

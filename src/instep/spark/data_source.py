@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -28,9 +28,6 @@ from instep.errors import InstepError, ProjectError, ReadError, SetupError
 from instep.schema.catalog.types import parse
 from instep.spark.payload import unpacked
 from instep.spark.types import spark_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NAME = "instep"
 OPTIONS = ("project", "connection", "table", "on_invalid_value", "snapshot_seconds")
@@ -43,26 +40,6 @@ _START = (
     "from instep.bootstrap.source_reads import main\n"
     "main()\n"
 )
-
-
-def register(spark: SparkSession) -> None:
-    """Let this session, classic or Spark Connect, read tables of sources: `spark.read.format("instep")`.
-
-    Example:
-        instep.register(spark)
-        orders = (
-            spark.read.format("instep")
-            .option("project", "/srv/shop").option("connection", "shop").option("table", "main.orders").load()
-        )
-
-    The rows come from the source, not from the destination, with the columns and types that are accepted; all tasks
-    read one snapshot. Raises SetupError for a session that is stopped, of another version of Spark, or whose workers
-    run another Python.
-    """
-    from instep.spark.given import check_usable
-
-    check_usable(spark)
-    spark.dataSource.register(TableSource)
 
 
 @dataclass(frozen=True)

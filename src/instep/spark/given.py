@@ -115,6 +115,16 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
+def chosen_session(*given: SparkSession | None) -> SparkSession:
+    """Return the first of these sessions that is one, else the active one; SetupError if there is none."""
+    session = next((one for one in given if one is not None), None) or active_session()
+    if session is None:
+        raise SetupError(
+            "there is no Spark session", hint="give one: to_spark(spark), or instep.open(FOLDER, spark=spark)"
+        )
+    return session
+
+
 def own_settings(settings: SparkSettings) -> dict[str, str]:
     """Return the settings of a derived session: what instep and the project want of SQL, and the catalogs."""
     conf = configuration(SparkSettings(remote="given", conf=settings.conf, catalogs=settings.catalogs))

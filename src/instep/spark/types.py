@@ -62,6 +62,13 @@ def spark_type(kind: DataType) -> types.DataType:
     assert_never(kind)
 
 
+def schema_of(schema: pa.Schema) -> types.StructType:
+    """Return the schema of a DataFrame of these rows. Times without a zone stay so: Spark would move them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
 def arrow_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type that Spark reads as `spark_type`."""
     match kind:

@@ -16,8 +16,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from instep.errors import LockYielded
-from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec, limits_of, pack
 from instep.stage.conform import Conformer
+from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec, limits_of, pack
 from instep.stage.task import (
     CLOSINGS,
     YIELDS,

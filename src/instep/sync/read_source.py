@@ -51,9 +51,7 @@ def _table(context: SyncContext, path: str) -> Table:
     accepted = context.store.accepted.catalog(context.name)
     table = next((t for t in accepted.tables if t.path == path), None)
     if table is None:
-        raise unknown_table(
-            f"connection {context.name} has accepted no table", path, [t.path for t in accepted.tables]
-        )
+        raise unknown_table(f"connection {context.name} has accepted no table", path, [t.path for t in accepted.tables])
     if table.retained:
         raise Blocked(f"table {path} is not in the source any more", hint="its rows are at the destination")
     if stopped := next((p for p in context.store.pauses.active(context.name) if p.table in (None, table.ref)), None):
@@ -107,6 +105,6 @@ def _read(context: SyncContext, snapshot: Snapshot, path: str) -> TableRead:
         why = next((m.why for m in missing if m.table.path == path), f"table {path} is switched off")
         raise Blocked(f"{path} cannot be read: {why}", hint="see `instep changes list`")
     closed = {**faulty_filters(context, snapshot, [read]), **detection.denied, **waiting_tables(context, detection)}
-    if why := closed.get(read.table.ref):
-        raise InstepError(f"{path} cannot be read: {why}", hint="see `instep changes list`")
+    if stopped := closed.get(read.table.ref):
+        raise InstepError(f"{path} cannot be read: {stopped}", hint="see `instep changes list`")
     return read

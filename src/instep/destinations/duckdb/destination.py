@@ -146,6 +146,9 @@ class DuckDbLifecycle(DuckDbRetention):
         """Return nothing: Spark only writes the staged files."""
         return {}
 
+    def spark_table(self, ref: Ref) -> None:
+        """Return nothing: Spark does not read it."""
+
     def test(self) -> list[Check]:
         """Try a scratch table."""
         return check_file(self.destination)
