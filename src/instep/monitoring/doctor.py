@@ -24,6 +24,7 @@ LATE = timedelta(minutes=30)
 SKEWED = 5.0
 """Seconds by which a database's clock may differ."""
 EXTRAS = {
+    "spark": "pyspark",
     "lineage": "sqlglot",
     "server": "fastapi",
     "mysql": "pymysql",
@@ -51,14 +52,15 @@ def _of(check: Check) -> Finding:
 
 
 def machine(folder: Path) -> Iterator[Finding]:
-    """Python, packages, Java, jars, room on the disk."""
+    """Python, packages, Java and jars where Spark is installed, room on the disk."""
     python = "ok" if sys.version_info >= (3, 11) else "bad"
     yield Finding("Python", python, sys.version.split()[0], "install Python 3.11 or newer")  # type: ignore[arg-type]
     missing = [extra for extra, package in EXTRAS.items() if not _installed(package)]
     extras = f"without the extras {', '.join(missing)}" if missing else "with all extras"
     yield Finding("packages", "ok", extras, "pip install 'instep[NAME]' installs an extra")
-    yield _tried("Java", _java)
-    yield _tried("jars", _jars)
+    if _installed("pyspark"):
+        yield _tried("Java", _java)
+        yield _tried("jars", _jars)
     yield disk("disk", folder)
 
 

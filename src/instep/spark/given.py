@@ -110,8 +110,10 @@ def check_usable(spark: SparkSession) -> None:
 
 def active_session() -> SparkSession | None:
     """Return the active session of this thread, classic or Spark Connect, if there is one."""
-    from pyspark.sql import SparkSession
-
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        return None
     return SparkSession.getActiveSession()
 
 
