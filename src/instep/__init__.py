@@ -4,6 +4,7 @@ TYPE_CHECKING = False  # as type checkers know it: nothing is imported for it, b
 
 if TYPE_CHECKING:
     from instep.python.connection import Connection, Plan
+    from instep.python.frames import DestinationTable, register
     from instep.python.policy import CaseResult, Policy, PolicyTest
     from instep.python.progress import Progress
     from instep.python.project import Project, connect, open, spark_conf
@@ -35,6 +36,7 @@ __all__ = [
     "Changes",
     "Connection",
     "DeclareRenameRequest",
+    "DestinationTable",
     "Detection",
     "Document",
     "Plan",
@@ -55,16 +57,17 @@ __all__ = [
     "UndoRequest",
     "connect",
     "open",
+    "register",
     "spark_conf",
 ]
 _MODULES = {
     "BackfillEstimate": "results", "CaseResult": "policy", "Changes": "results", "Connection": "connection",
-    "DeclareRenameRequest": "requests", "Detection": "results", "Document": "results", "Plan": "connection",
-    "Policy": "policy", "PolicyTest": "policy", "Progress": "progress", "Project": "project",
+    "DeclareRenameRequest": "requests", "DestinationTable": "frames", "Detection": "results", "Document": "results",
+    "Plan": "connection", "Policy": "policy", "PolicyTest": "policy", "Progress": "progress", "Project": "project",
     "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
-    "RestoreRequest": "requests",
-    "Selection": "selection", "SetCursorRequest": "requests", "SetKeyRequest": "requests", "SyncResult": "results",
-    "Table": "table", "UndoRequest": "requests", "connect": "project", "open": "project", "spark_conf": "project",
+    "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
+    "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
+    "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 

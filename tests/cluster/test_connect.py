@@ -132,3 +132,25 @@ def test_a_session_of_the_callers_does_the_work_and_goes_on(server: ConnectServe
             instep.open(tmp_path, spark=stopped)
     finally:
         spark.stop()
+
+
+def test_a_table_of_a_source_is_a_frame_on_the_server(server: ConnectServer, tmp_path: Path) -> None:
+    """Its Python has no instep: the package comes as an artifact, the project is a folder that the server sees."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.executescript(
+            "create table item (id integer primary key, name text); insert into item values (1, 'a')"
+        )
+    (tmp_path / "instep.yml").write_text(
+        "version: 1\nproject: shop\nsources: {db: {type: sqlite, path: shop.db}}\n"
+        "destinations: {lake: {type: iceberg, warehouse: lake}}\nconnections: {shop: {source: db, destination: lake}}\n"
+    )
+    with instep.open(tmp_path) as project:
+        project.connection().sync().raise_for_failure()
+    session = start(SparkSettings(remote=server.url))
+    try:
+        instep.register(session)
+        options = {"project": str(tmp_path), "connection": "shop", "table": "main.item"}
+        found = session.read.format("instep").options(**options).load()
+        assert [tuple(row) for row in found.collect()] == [(1, "a")]
+    finally:
+        session.stop()

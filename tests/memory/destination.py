@@ -81,6 +81,8 @@ class MemoryDestination:
     def spark_catalog(self) -> Mapping[str, str]:
         return {}
 
+    def spark_table(self, ref: Ref) -> None: ...
+
     def test(self) -> list[Check]:
         return [Check(name, True) for name in ("open", "create", "write", "alter", "drop")]
 

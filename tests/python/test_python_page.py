@@ -122,7 +122,7 @@ spark.stop()
 @pytest.mark.slow
 def test_the_spark_session_of_the_page(folder: Path) -> None:
     (folder / "instep.yml").write_text(PROJECT.replace("engine: local", "engine: spark"))
-    [code] = blocks(page()[0])
+    code = "".join(blocks(page()[0]))
     (folder / "page.py").write_text(code + OTHERS)
     done = run(folder, "page.py", SPARK_LOCAL_IP="127.0.0.1")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -133,6 +133,7 @@ def test_workers_of_our_own_sessions_are_known(spark_session: SparkSession) -> N
         ("select interval 3 month as x", "string"),
         ("select 'a'::enum('a', 'b') as x", "string"),
         ("select timestamptz '2026-01-02 03:04:05+00' as x", "timestamp"),
+        ("select timestamp '2026-01-02 03:04:05' as x", "timestamp_ntz"),
         ("select [1, 2] as x", "array<int>"),
         ("select null as x", "void"),
     ],

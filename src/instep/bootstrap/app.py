@@ -9,13 +9,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from instep.bootstrap import kinds
-from instep.errors import InstepError, ProjectError
+from instep.errors import InstepError, ProjectError, SetupError
 from instep.model import EngineUse, LogNames
 
 if TYPE_CHECKING:
@@ -390,6 +391,7 @@ class App:
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         if self.project.engine == "spark":
+            check_spark()
             on_driver = kind == "connector" and self.project.works_elsewhere
             engine = DriverReads if on_driver else OnSpark  # a connector's operations are in files of this machine
             return engine(lambda: self._start(connection), self._spark(None).where)
@@ -412,6 +414,7 @@ class App:
     def _session(self, destination: Destination | None, source: str) -> SparkSession:
         """Return a session that the source's driver can run in: the caller's, or one that runs, as it is, or a new
         one."""
+        check_spark()
         from instep.sources.jdbc.config import jar_file
         from instep.spark.resident import attach
         from instep.spark.session import end, start
@@ -447,6 +450,15 @@ class App:
             self._given.close()
         if self._traces is not None:
             self._traces.flush()
+
+
+def check_spark() -> None:
+    """Raise SetupError if this environment has no Spark."""
+    if find_spec("pyspark") is None:
+        raise SetupError(
+            "Spark is not installed here: the package pyspark is missing",
+            hint="pip install 'instep[spark]', or set `engine: local` in instep.yml",
+        )
 
 
 def opens(secrets: Secrets) -> Opens:

@@ -96,6 +96,19 @@ class TableSize:
 
 
 @dataclass(frozen=True)
+class SparkTable:
+    """How a Spark session reads a table without this product."""
+
+    format: Literal["iceberg", "delta"]
+    name: str
+    """Its quoted name, the catalog's included; for Delta its place."""
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """The session's settings of its catalog."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings that the session has only while it opens the catalog."""
+
+
+@dataclass(frozen=True)
 class Merge:
     """Specification of a merge of staged rows into a table.
 

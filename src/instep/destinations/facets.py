@@ -27,6 +27,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     Savepoint,
+    SparkTable,
     StagingTarget,
     TableSize,
     UndropReport,
@@ -262,6 +263,10 @@ class LifecycleFacet(Protocol):
     def spark_catalog(self) -> Mapping[str, str]:
         """Return the Spark configuration under which Spark reaches it; without credentials. Empty: Spark only writes
         the staged files."""
+        ...
+
+    def spark_table(self, ref: Ref) -> SparkTable | None:
+        """Return how Spark reads a table; None where it cannot, or not as this connection has it."""
         ...
 
     def test(self) -> list[Check]:

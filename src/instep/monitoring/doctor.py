@@ -24,6 +24,7 @@ LATE = timedelta(minutes=30)
 SKEWED = 5.0
 """Seconds by which a database's clock may differ."""
 EXTRAS = {
+    "spark": "pyspark",
     "lineage": "sqlglot",
     "server": "fastapi",
     "mysql": "pymysql",
@@ -57,6 +58,9 @@ def machine(folder: Path, engine: str) -> Iterator[Finding]:
     missing = [extra for extra, package in EXTRAS.items() if not _installed(package)]
     extras = f"without the extras {', '.join(missing)}" if missing else "with all extras"
     yield Finding("packages", "ok", extras, "pip install 'instep[NAME]' installs an extra")
+    if engine != "local" and not _installed("pyspark"):
+        hint = "pip install 'instep[spark]', or write `engine: local` into instep.yml"
+        yield Finding("Spark", "bad", "pyspark is not installed", hint)
     for name, look in (("Java", _java), ("jars", _jars)):
         unneeded = Finding(name, "ok", "not needed: `engine: local` reads rows without Spark")
         yield unneeded if engine == "local" else _tried(name, look)

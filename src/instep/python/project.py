@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from instep.backends.calls import answer_changes, choose_changes, list_changes, snooze_changes
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
+from instep.python.frames import DestinationTable
 from instep.python.progress import ProgressWatch
 from instep.python.results import Changes, Document, QueryResult, Records
 
@@ -175,8 +176,24 @@ class Project(AbstractContextManager["Project"]):
         rows that the source has deleted are marked in a system column. Raises InstepError if the query cannot be run,
         ProjectError for the project of a server: rows do not pass through it.
         """
-        if self._app is None:
-            raise ProjectError("rows do not pass through a server", hint="open the project where it is")
         from instep.sync.query import ask_arrow
 
-        return QueryResult(ask_arrow(self._app.destination(destination), sql), self._app.given_spark)
+        app = self._with_rows()
+        return QueryResult(ask_arrow(app.destination(destination), sql), app.given_spark)
+
+    def table(self, name: str, destination: str | None = None) -> DestinationTable:
+        """Return a table of a destination, named as `query` names it (`namespace.table`).
+
+        Example:
+            project.table("shop.orders").to_spark(spark)
+
+        `destination`: its name in `instep.yml`; not needed if there is only one. Raises NotFound for a table that the
+        destination does not have, ProjectError for the project of a server: rows do not pass through it.
+        """
+        app = self._with_rows()
+        return DestinationTable.named(name, app.destination(destination), app.given_spark)
+
+    def _with_rows(self) -> App:
+        if self._app is None:
+            raise ProjectError("rows do not pass through a server", hint="open the project where it is")
+        return self._app

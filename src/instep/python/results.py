@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from instep.errors import InstepError, SetupError
+from instep.errors import InstepError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,14 +259,11 @@ class QueryResult:
         active one. Times of day become text. Raises SetupError where
         there is no session.
         """
-        from instep.spark.given import active_session
+        from instep.spark.given import chosen_session
+        from instep.spark.types import schema_of
 
-        session = spark or self._spark or active_session()
-        if session is None:
-            raise SetupError(
-                "there is no Spark session", hint="give one: to_spark(spark), or instep.open(FOLDER, spark=spark)"
-            )
-        return session.createDataFrame(_for_spark(self.table))
+        rows = _for_spark(self.table)
+        return chosen_session(spark, self._spark).createDataFrame(rows, schema_of(rows.schema))
 
     def _repr_html_(self) -> str:
         first = QueryResult(self.table.slice(0, SHOWN))

@@ -158,6 +158,9 @@ class ShardLifecycle:
         """Return how Spark reaches the destination."""
         return self.base.spark_catalog()
 
+    def spark_table(self, ref: Ref) -> None:
+        """Return nothing: Spark would read the rows of all shards."""
+
     def test(self) -> list[Check]:
         """Try a scratch table."""
         return self.base.test()

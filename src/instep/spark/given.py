@@ -96,11 +96,35 @@ class GivenSession:
             self._derived.clear()
 
 
+def check_usable(spark: SparkSession) -> None:
+    """Let tasks of a session find instep; SetupError for a session that cannot be used."""
+    GivenSession(spark)
+    if elsewhere(spark):
+        ship(spark)
+    elif program := _foreign_python(spark):
+        raise SetupError(
+            f"the given Spark session's Python workers run {program}, which may lack instep's packages",
+            hint=f"set os.environ['{_PYTHON}'] = sys.executable before the session starts",
+        )
+
+
 def active_session() -> SparkSession | None:
     """Return the active session of this thread, classic or Spark Connect, if there is one."""
-    from pyspark.sql import SparkSession
-
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        return None
     return SparkSession.getActiveSession()
+
+
+def chosen_session(*given: SparkSession | None) -> SparkSession:
+    """Return the first of these sessions that is one, else the active one; SetupError if there is none."""
+    session = next((one for one in given if one is not None), None) or active_session()
+    if session is None:
+        raise SetupError(
+            "there is no Spark session", hint="give one: to_spark(spark), or instep.open(FOLDER, spark=spark)"
+        )
+    return session
 
 
 def own_settings(settings: SparkSettings) -> dict[str, str]:

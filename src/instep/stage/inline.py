@@ -16,8 +16,20 @@ from dataclasses import replace
 import pyarrow as pa
 
 from instep.errors import LockYielded
+from instep.stage.conform import Conformer
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec, limits_of, pack
-from instep.stage.task import CLOSINGS, YIELDS, ChunkProgress, Counts, pause, run_chunks, task_count, totals
+from instep.stage.task import (
+    CLOSINGS,
+    YIELDS,
+    ChunkProgress,
+    Counts,
+    Pace,
+    pause,
+    refused_records,
+    run_chunks,
+    task_count,
+    totals,
+)
 
 _POLL = 0.5
 
@@ -137,6 +149,24 @@ def _sum(tallies: Iterable[_Tally]) -> Counts:
 
 def _silent(unused: object) -> None:
     pass
+
+
+def conformed_rows(
+    reader: Reader, spec: StageSpec, chunks: Iterable[Chunk], *, rows_per_second: float = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `chunks` with the spec's schema, at no more than `rows_per_second` (0: no bound).
+
+    Raises StageError for a record that is no row, whatever the spec does with values.
+    """
+    pace, strict = Pace(rows_per_second), replace(spec, on_invalid_value="fail")
+    with giving_way(reader) as session:
+        for chunk in chunks:
+            conformer = Conformer(spec)
+            for batch in session.read(chunk):
+                refused_records(batch, strict)
+                yield conformer.conform(batch).batch
+                for wait in pace.waits(len(batch)):
+                    time.sleep(wait)
 
 
 @contextmanager

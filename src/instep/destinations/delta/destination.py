@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from instep.destinations.base import LoadState, Ref, StagingTarget, TableSize
+from instep.destinations.base import LoadState, Ref, SparkTable, StagingTarget, TableSize
 from instep.destinations.connection_test import COMMIT, check_writable, checks_of, scratch, scratch_file
 from instep.destinations.delta import shape as partition
 from instep.destinations.delta.ddl import CAPABILITIES, DeltaDdl, statements
@@ -184,6 +184,12 @@ class DeltaLifecycle(DeltaRetention):
     def spark_catalog(self) -> Mapping[str, str]:
         """Return nothing: Spark only writes the staged files."""
         return {}
+
+    def spark_table(self, ref: Ref) -> SparkTable | None:
+        """Return a table's folder; None in an object store, whose login a session has to bring."""
+        if is_object(self.destination.config.warehouse):
+            return None
+        return SparkTable("delta", require(self.warehouse, ref).folder.as_uri())
 
     def test(self) -> list[Check]:
         """Try a scratch table."""

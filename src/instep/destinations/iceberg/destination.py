@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Commit, LoadState, Ref, TableSize, UndropReport
+from instep.destinations.base import Commit, LoadState, Ref, SparkTable, TableSize, UndropReport
 from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve.views import IcebergViews, in_step
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake, LakeFacet
@@ -184,6 +184,11 @@ class IcebergLifecycle(LakeFacet):
     def spark_catalog(self) -> Mapping[str, str]:
         """Spark settings under which the lake is the catalog `lake.name`; nothing secret is among them."""
         return self.lake.spark_conf()
+
+    def spark_table(self, ref: Ref) -> SparkTable:
+        """Return the table's name in the catalog."""
+        name = ".".join(f"`{part.replace('`', '``')}`" for part in (self.lake.name, *ref))
+        return SparkTable("iceberg", name, self.lake.spark_conf(), self.lake.spark_secrets())
 
     def test(self) -> list[Check]:
         """Try a scratch table."""

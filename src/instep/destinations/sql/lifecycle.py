@@ -91,6 +91,9 @@ class SqlLifecycle(SqlFacet):
         """Return nothing: Spark only writes the staged files."""
         return {}
 
+    def spark_table(self, ref: Ref) -> None:
+        """Return nothing: Spark does not read it."""
+
     def check_writable(self) -> None:
         """Do nothing: it is the server that writes."""
         return

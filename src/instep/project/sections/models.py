@@ -94,7 +94,7 @@ class DestinationSection(Section):
 
 
 class IcebergDestinationSection(DestinationSection):
-    """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
+    """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog, or `rest`, `sql`, `hive` or `glue`;
     `properties` go to it. Upserts of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller
     ones without."""
 

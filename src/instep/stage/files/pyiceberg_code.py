@@ -100,8 +100,14 @@ def open_catalog(name: str, properties: dict[str, str], *, local_files: bool) ->
     its server says."""
     if properties.get("type") == "rest":
         _known_logins_only()
-    catalog = pyiceberg.catalog.load_catalog(name, **properties)
-    return catalog if local_files else confined(catalog)
+    catalog: Any = pyiceberg.catalog.load_catalog(name, **properties)
+    if properties.get("type") == "sql":
+        from sqlalchemy import NullPool, create_engine
+
+        catalog.engine.dispose()  # its pool would hold connections of the database for as long as this process runs
+        catalog.engine = create_engine(properties["uri"], poolclass=NullPool)
+    opened: Catalog = catalog if local_files else confined(catalog)
+    return opened
 
 
 def confined(catalog: C) -> C:

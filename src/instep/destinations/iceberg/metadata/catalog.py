@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from instep.destinations.base import Ref
 from instep.destinations.connection_test import check_writable, is_writable
-from instep.errors import ConnectError, DestinationError, InstepError
+from instep.errors import ConnectError, DestinationError, InstepError, SetupError
 from instep.spark.jars import S3_IO
 from instep.sqlite_wal import use_wal
 from instep.stage.files.names import LOCAL_FILES
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _S3 = ("s3://", "s3a://", "s3n://")
+CATALOGS: Mapping[str, str] = {"rest": "pyiceberg", "sql": "sqlalchemy", "hive": "thrift", "glue": "boto3"}
+"""The kinds of catalogs beside our own SQLite file, and the package that each needs."""
 
 
 def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -194,6 +197,7 @@ class Lake:
             catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
             return catalog if self.config.local_files else confined(catalog)
 
+        check_library(self.config.name, self.config.catalog)
         try:
             properties = {**self.config.properties, "type": self.config.catalog, "warehouse": self.config.warehouse}
             return open_catalog(self.config.name, properties, local_files=self.config.local_files)
@@ -412,8 +416,9 @@ class Lake:
                 ".warehouse": self.warehouse,
             }
         else:
-            conf |= {".type": self.config.catalog, ".warehouse": self.config.warehouse}
-        plain = {k: v for k, v in self.config.properties.items() if not _SECRET.search(k)}
+            kind = "jdbc" if self.config.catalog == "sql" else self.config.catalog
+            conf |= {".type": kind, ".warehouse": self.config.warehouse}
+        plain = {k: v for k, v in self._spark_properties.items() if not _SECRET.search(k)}
         if self.is_sqlite:
             plain.pop("uri", None)
         conf |= {f".{k}": v for k, v in {**plain, **for_java(self.warehouse, plain)}.items()}
@@ -422,8 +427,35 @@ class Lake:
     def spark_secrets(self) -> dict[str, str]:
         """Return the secret part, for the one Spark session that runs a MERGE (`newSession`), while it opens its
         catalog, and never for the context: so it is in no environment page and no event log."""
-        secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
+        secret = {k: v for k, v in self._spark_properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
+
+    @property
+    def _spark_properties(self) -> Mapping[str, str]:
+        """Return the properties as Spark's catalog calls them: the login of a database is not a part of its URI."""
+        properties = self.config.properties
+        if self.config.catalog != "sql" or "uri" not in properties:
+            return properties
+        from sqlalchemy.engine import make_url
+
+        uri = make_url(properties["uri"])
+        place = f"{uri.host or 'localhost'}{f':{uri.port}' if uri.port else ''}"
+        login = {"jdbc.user": uri.username, "jdbc.password": str(uri.password) if uri.password else None}
+        database = {"uri": f"jdbc:{uri.get_backend_name()}://{place}/{uri.database or ''}", "jdbc.schema-version": "V1"}
+        return {**properties, **database, **{key: value for key, value in login.items() if value}}
+
+
+def check_library(lake: str, catalog: str) -> None:
+    """Raise SetupError for a kind of catalog that is not known, or whose library is not installed."""
+    if catalog not in CATALOGS:
+        raise SetupError(
+            f"lake {lake}: {catalog} is no kind of catalog", hint=f"one of sqlite, {', '.join(CATALOGS)}, or a REST URI"
+        )
+    if find_spec(CATALOGS[catalog]) is None:
+        raise SetupError(
+            f"lake {lake}: the {catalog} catalog needs the package {CATALOGS[catalog]}",
+            hint=f"pip install 'instep[{catalog}]'",
+        )
 
 
 class LakeFacet:

@@ -1,0 +1,98 @@
+"""Tables as Spark DataFrames: those of a source by `spark.read`, those of a destination."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.errors import DestinationError, NotFound
+from instep.python.results import QueryResult
+from instep.schema.planning.naming import quote
+from instep.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from instep.destinations.facets import Destination
+
+MOST_BYTES = 1 << 30
+"""The largest table, in bytes at the destination, whose rows go through this process."""
+
+
+def register(spark: SparkSession) -> None:
+    """Let this session, classic or Spark Connect, read tables of sources: `spark.read.format("instep")`.
+
+    Example:
+        instep.register(spark)
+        orders = (
+            spark.read.format("instep")
+            .option("project", "/srv/shop").option("connection", "shop").option("table", "main.orders").load()
+        )
+
+    The rows come from the source, not from the destination, with the columns and types that are accepted; all tasks
+    read one snapshot. Raises SetupError for a session that is stopped, of another version of Spark, or whose workers
+    run another Python.
+    """
+    from instep.spark.data_source import TableSource
+    from instep.spark.given import check_usable
+
+    check_usable(spark)
+    spark.dataSource.register(TableSource)
+
+
+class DestinationTable:
+    """One table of a destination, rows that the source has deleted and system columns included.
+
+    Example:
+        orders = project.table("shop.orders")
+        orders.to_spark(spark).groupBy("status").count().show()
+    """
+
+    def __init__(self, ref: tuple[str, str], destination: Destination, spark: SparkSession | None) -> None:
+        self.name, self._ref, self._destination, self._spark = ".".join(ref), ref, destination, spark
+
+    def __repr__(self) -> str:
+        return f"<instep table {self.name} of a destination>"
+
+    @classmethod
+    def named(cls, name: str, destination: Destination, spark: SparkSession | None) -> DestinationTable:
+        """Return the table of this name, with or without its namespace; NotFound if there is none or are several."""
+        known = [*destination.schema.tables(), *(destination.views.all() if destination.views else ())]
+        found = [ref for ref in known if name.casefold() in (".".join(ref).casefold(), ref[1].casefold())]
+        if len(found) == 1:
+            return cls(found[0], destination, spark)
+        if found:
+            raise NotFound(f"several tables are called {name}", hint=f"name one: {', '.join(map('.'.join, found))}")
+        names = sorted(map(".".join, known))
+        hint = did_you_mean(name, names, f"the destination has {', '.join(names[:8]) or 'no tables'}")
+        raise NotFound(f"the destination has no table {name}", hint=hint)
+
+    def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
+        """Return the table as a Spark DataFrame, with the rows that `query` returns.
+
+        `spark`: the session, classic or Spark Connect; without it, the one that the project was opened with, else the
+        active one. Iceberg tables are read by the session's own tasks where it has Iceberg, Delta tables in a folder
+        where it has Delta. Other tables go through this process, up to 1 GiB at the destination: DestinationError for
+        a larger one. Raises SetupError where there is no session.
+        """
+        from instep.spark.destination_table import frame_of
+        from instep.spark.given import chosen_session
+        from instep.sync.query import ask_arrow
+
+        session, destination = chosen_session(spark, self._spark), self._destination
+        is_view = self._ref not in destination.schema.tables()
+        table = None if is_view else destination.lifecycle.spark_table(self._ref)
+        if table is not None:
+            found = frame_of(session, table.format, table.name, table.catalog, table.secrets)
+            if found is not None:
+                return found
+        self._check_size()
+        names = ".".join(quote(part, "ansi") for part in self._ref)
+        return QueryResult(ask_arrow(destination, f"select * from {names}")).to_spark(session)  # noqa: S608
+
+    def _check_size(self) -> None:
+        size = self._destination.schema.sizes([self._ref]).get(self._ref)
+        if size is not None and (size.bytes or 0) > MOST_BYTES:
+            raise DestinationError(
+                f"table {self.name} has {(size.bytes or 0) / 1e9:,.1f} GB, and this session cannot read it by itself",
+                hint="start the session with instep.spark_conf(FOLDER), or read the part that you need by `query`",
+            )

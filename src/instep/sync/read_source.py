@@ -1,0 +1,110 @@
+"""Reads a table of a source by its accepted schema without loading it: for DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from instep.errors import Blocked, InstepError, SchemaError
+from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.planning.projection import TableRead
+from instep.schema.selection.overrides import sides
+from instep.schema.selection.selection import column_is_on, is_on
+from instep.sources.base import CursorRange, Snapshot
+from instep.sources.stream import Streams
+from instep.spark.frames import FrameReader
+from instep.spark.types import arrow_type
+from instep.stage.spec import Chunk, InvalidValue, StageSpec, SystemColumns
+from instep.sync.context import SyncContext, unknown_table
+from instep.sync.detection.detect import detect
+from instep.sync.detection.filters import faulty_filters
+from instep.sync.loading.task_specs import stage_columns
+from instep.sync.operations.verify import waiting_tables
+from instep.sync.schema_changes.selected import selected_reads
+
+
+def readable_columns(context: SyncContext, path: str) -> list[Column]:
+    """Return the accepted columns of a table that are switched on, by the store alone.
+
+    Raises InstepError for a table that is not accepted, Blocked for one that is paused, off, or gone from the source.
+    """
+    table, accepted = _table(context, path), context.store.accepted.catalog(context.name)
+    seen = context.store.discoveries.get(context.name)
+    found, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    switches = context.store.switches.of(context.name)
+    chosen = sides(context.project_selection, switches, found, accepted, identity).before
+    if not is_on(chosen, table)[0]:
+        hint = f"switch it on: `instep selection on {path} -c {context.name}`"
+        raise Blocked(f"table {path} of connection {context.name} is switched off", hint=hint)
+    return [column for column in table.live if column_is_on(chosen, table, column)[0]]
+
+
+def _table(context: SyncContext, path: str) -> Table:
+    """Return the accepted table that syncs load."""
+    if isinstance(context.source, Streams):
+        raise Blocked(
+            f"connection {context.name} has no tables to read again: a connector sends what has changed, once",
+            hint="read the destination: `project.table(...).to_spark()`",
+        )
+    accepted = context.store.accepted.catalog(context.name)
+    table = next((t for t in accepted.tables if t.path == path), None)
+    if table is None:
+        raise unknown_table(f"connection {context.name} has accepted no table", path, [t.path for t in accepted.tables])
+    if table.retained:
+        raise Blocked(f"table {path} is not in the source any more", hint="its rows are at the destination")
+    if stopped := next((p for p in context.store.pauses.active(context.name) if p.table in (None, table.ref)), None):
+        what = f"table {path}" if stopped.table else f"connection {context.name}"
+        hint = f"see `instep changes list`, decide, then `instep resume {context.name}`"
+        raise Blocked(f"{what} is paused: {stopped.reason}", hint=hint)
+    return table
+
+
+def plan_read(
+    context: SyncContext, snapshot: Snapshot, path: str, columns: Sequence[str], on_invalid_value: InvalidValue
+) -> tuple[StageSpec, list[Chunk]]:
+    """Return how tasks read these columns of a table in the snapshot, and its chunks. Nothing is written.
+
+    As a sync reads it: renamed objects under their accepted names, what the source has no more as NULL, hashed columns
+    as hashes, filtered rows left out. Raises InstepError where a sync would not read the table either.
+    """
+    wanted = {c.alias or c.name: c for c in readable_columns(context, path)}
+    if list(wanted) != list(columns):
+        raise SchemaError(
+            f"table {path} has the columns {', '.join(wanted)} by now, and was to be read with {', '.join(columns)}",
+            hint="load it again, without a schema of your own",
+        )
+    read = _read(context, snapshot, path)
+    if isinstance(snapshot.reader, FrameReader):
+        raise Blocked(f"the source of connection {context.name} is read by Spark's own reader", hint="spark.read.jdbc")
+    own = [c for c in read.columns if (c.column.alias or c.column.name) in wanted]
+    read = replace(read, columns=tuple(own))
+    made = stage_columns(read, snapshot.yields(read))
+    spec = StageSpec(
+        table=path,
+        columns=tuple(replace(c, key=0, nullable=True) for c in made),  # no row is refused for a NULL
+        system=SystemColumns(),
+        schema=pa.schema([pa.field(c.name, arrow_type(c.type)) for c in made]),
+        location="",
+        quarantine="",
+        run="read",
+        synced=0,
+        on_invalid_value=on_invalid_value,
+        salt=context.salt,
+        path=path,
+    )
+    return spec, snapshot.chunks(read, path, CursorRange())
+
+
+def _read(context: SyncContext, snapshot: Snapshot, path: str) -> TableRead:
+    detection = detect(context, snapshot.discover(), count=False, recalled=True)
+    found, missing = selected_reads(context, detection)
+    read = next((r for r in found if r.table.path == path), None)
+    if read is None:
+        why = next((m.why for m in missing if m.table.path == path), f"table {path} is switched off")
+        raise Blocked(f"{path} cannot be read: {why}", hint="see `instep changes list`")
+    closed = {**faulty_filters(context, snapshot, [read]), **detection.denied, **waiting_tables(context, detection)}
+    if stopped := closed.get(read.table.ref):
+        raise InstepError(f"{path} cannot be read: {stopped}", hint="see `instep changes list`")
+    return read

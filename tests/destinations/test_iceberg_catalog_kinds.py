@@ -1,0 +1,67 @@
+"""Catalogs by configuration: a database, and those whose library or kind is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake
+from instep.errors import SetupError
+from postgres_server import Database, store_url
+
+PROJECT = """\
+version: 1
+project: shop
+engine: local
+sources: {{db: {{type: sqlite, path: shop.db}}}}
+destinations:
+  lake: {{type: iceberg, warehouse: "file://{folder}/lake", catalog: sql, properties: {{uri: "${{env:CATALOG}}"}}}}
+connections: {{shop: {{source: db, destination: lake}}}}
+"""
+
+
+@pytest.mark.server
+def test_a_database_is_the_catalog(tmp_path: Path, postgres: Database) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    def sql(script: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+            database.executescript(script)
+
+    sql("create table item (id integer primary key, n int); insert into item values (1, 2), (2, 3)")
+    (tmp_path / "instep.yml").write_text(PROJECT.format(folder=tmp_path))
+    (tmp_path / ".env").write_text(f"CATALOG={store_url(postgres)}\n")
+    with instep.open(tmp_path) as project:
+        connection = project.connection()
+        connection.sync().raise_for_failure()
+        sql("alter table item add column note text; update item set n = 9, note = 'new' where id = 1")
+        connection.sync().raise_for_failure()
+        assert project.query("select id, n, note from shop.item order by id").rows == [(1, 9, "new"), (2, 3, None)]
+        assert all(one.equal for one in connection.verify())
+    assert postgres.execute("select count(*) from iceberg_tables where table_name = 'item'") == [(1,)]
+
+
+def test_spark_has_its_login_apart() -> None:
+    properties = {"uri": "postgresql+psycopg://ann:hush@db.internal:5433/lake"}
+    lake = Lake(IcebergConfig("lake", "s3://bucket/lake", "sql", properties))
+    conf = lake.spark_conf()
+    assert conf["spark.sql.catalog.lake.type"] == "jdbc"
+    assert conf["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db.internal:5433/lake"
+    assert conf["spark.sql.catalog.lake.jdbc.user"] == "ann"
+    assert "hush" not in str(conf)
+    assert lake.spark_secrets() == {"spark.sql.catalog.lake.jdbc.password": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("hive", r"package thrift(.|\n)*instep\[hive\]"), ("nessie", "nessie is no kind of catalog(.|\n)*sqlite, rest")],
+)
+def test_a_catalog_that_cannot_be_opened_is_told(kind: str, text: str) -> None:
+    if kind == "hive" and find_spec("thrift") is not None:
+        pytest.skip("thrift is installed")
+    with pytest.raises(SetupError, match=text):
+        _ = Lake(IcebergConfig("lake", "s3://bucket/lake", kind)).catalog
