@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.model import EngineUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.stage.fold import Fold, Scan
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
@@ -59,6 +60,13 @@ class Engine(Protocol):
         """Return one result per chunk, or one with an `error` per failed table; InstepError if all failed together.
         `done` is given results, from this thread, while others are still read; those that it was not given come at the
         end."""
+        ...
+
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        """Yield what tasks make of the rows of a scan, in no order. `returned`: about how many of the rows the results
+        have, as a share."""
         ...
 
 
@@ -120,6 +128,13 @@ class OnSpark:
 
         return extract(self.spark(_silent), reader, specs, chunks, progress=progress, done=done)
 
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        from instep.spark.fold import fold_on_spark
+
+        return fold_on_spark(self.spark(_silent), scan, fold, returned=returned, progress=progress)
+
 
 @dataclass(frozen=True)
 class Inline:
@@ -148,6 +163,13 @@ class Inline:
 
         return extract_inline(reader, specs, chunks, threads=self.threads, progress=progress, done=done)
 
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        from instep.stage.fold import fold_inline
+
+        return fold_inline(scan, fold, threads=self.threads, progress=progress)
+
 
 @dataclass
 class DriverReads(OnSpark):
@@ -164,6 +186,11 @@ class DriverReads(OnSpark):
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
         return Inline().extract(reader, specs, chunks, progress, done)
+
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        return Inline().fold(scan, fold, returned=returned, progress=progress)
 
 
 def _silent(step: str) -> None:
