@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.fold import Scan
+from instep.stage.key_hashes import KeyTotals, count_keys
 from instep.stage.spec import Chunk
 from instep.sync.loading.engine import Engine, Inline, OnSpark
 from instep.sync.loading.row_comparison import DIFFERS, EXTRA, MISSING, TWINS, RowComparison
@@ -164,6 +165,25 @@ def test_spark_finds_what_threads_find(session: Callable[[], Any]) -> None:
     assert here == there
     assert here is not None
     assert Counter(what for what, _ in here) == {DIFFERS: 19 + 1, MISSING: 3, EXTRA: 1}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_rows_that_share_their_key_are_counted(kind: str, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(st.tuples(st.none() | KEYS[kind][1], st.sampled_from([None, "a", "b"])), max_size=30))
+    scan = side([KEYS[kind][0], pa.string()], keys, Buckets()).now()
+    whole = [(plain(a), b) for a, b in keys if a is not None and b is not None]
+    expected = KeyTotals(len(keys), len(whole) - len(set(whole)), len(keys) - len(whole))
+    assert isinstance(scan, Scan)
+    assert count_keys(Inline(2), scan) == expected
+
+
+def test_spark_counts_what_threads_count(session: Callable[[], Any]) -> None:
+    keys = [*((n, "a") for n in range(3_000)), *((n, "a") for n in range(0, 3_000, 100)), (1, None), (None, None)]
+    scan = side([pa.int64(), pa.string()], keys, Buckets()).now()
+    assert isinstance(scan, Scan)
+    assert count_keys(OnSpark(session), scan) == count_keys(Inline(), scan) == KeyTotals(3_032, 30, 2)
 
 
 SAME_ON_BOTH: Mapping[str, Any] = {"sqlite": "integer", "postgres": "bigint"}

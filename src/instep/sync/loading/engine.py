@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.stage.fold import Fold, Scan
+    from instep.stage.key_hashes import KeyTotals
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
@@ -67,6 +68,10 @@ class Engine(Protocol):
     ) -> Iterator[Any]:
         """Yield what tasks make of the rows of a scan, in no order. `returned`: about how many of the rows the results
         have, as a share."""
+        ...
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        """Count the rows of a scan by what `hashes` makes of their keys: batches of HASHED."""
         ...
 
 
@@ -135,6 +140,11 @@ class OnSpark:
 
         return fold_on_spark(self.spark(_silent), scan, fold, returned=returned, progress=progress)
 
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        from instep.spark.fold import count_keys_on_spark
+
+        return count_keys_on_spark(self.spark(_silent), scan, hashes)
+
 
 @dataclass(frozen=True)
 class Inline:
@@ -170,6 +180,11 @@ class Inline:
 
         return fold_inline(scan, fold, threads=self.threads, progress=progress)
 
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        from instep.stage.key_hashes import key_totals
+
+        return key_totals(self.fold(scan, hashes))
+
 
 @dataclass
 class DriverReads(OnSpark):
@@ -191,6 +206,9 @@ class DriverReads(OnSpark):
         self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
     ) -> Iterator[Any]:
         return Inline().fold(scan, fold, returned=returned, progress=progress)
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        return Inline().count_keys(scan, hashes)
 
 
 def _silent(step: str) -> None:

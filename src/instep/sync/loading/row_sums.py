@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from instep.stage.conform import Conformer
-from instep.stage.duckdb_memory import in_duckdb
+from instep.stage.duckdb_memory import duckdb_version, in_duckdb
 from instep.stage.fold import MEMORY, slices
 from instep.stage.quarantine_hashes import QuarantineHashes
 from instep.stage.spec import StageSpec
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 
 BUCKETS = 1 << 14
 _NONE = np.iinfo(np.int64)
-
-
-def duckdb_version() -> str:
-    """Return the version whose hashes these are: those of another one may differ."""
-    import duckdb
-
-    return str(duckdb.__version__)
 
 
 @dataclass(frozen=True)

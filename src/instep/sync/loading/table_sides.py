@@ -12,11 +12,12 @@ from instep.schema.catalog.types import Int
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
+from instep.stage.duckdb_memory import duckdb_version
 from instep.stage.fold import Fold, Scan
 from instep.stage.quarantine_hashes import QuarantineHashes
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import Engine, RowsCallback
-from instep.sync.loading.row_sums import Buckets, FoldResult, ReturnRows, RowSums, SideShape, SumRows, duckdb_version
+from instep.sync.loading.row_sums import Buckets, FoldResult, ReturnRows, RowSums, SideShape, SumRows
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_spec
 from instep.sync.table_mode import choose
