@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from instep.model import EngineUse, TableRun
-from instep.stage.task import Counts
+
+if TYPE_CHECKING:
+    from instep.stage.task import Counts
 
 
 class Progress(Protocol):

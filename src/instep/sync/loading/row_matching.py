@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 BATCH = 100_000
 MOMENT = pa.timestamp("us", "UTC")
-_ONE = threading.Lock()
 
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with temporary tables of its own; one at a time, for the memory that each may take."""
-    with _ONE, in_duckdb(wrong=_incomparable) as db:
+    """A connection with temporary tables of its own. All share one engine and its memory, so that tables need not wait
+    for one another."""
+    with in_duckdb(wrong=_incomparable) as db:
         yield db
 
 
