@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from instep.model import EngineUse, TableRun
-
-if TYPE_CHECKING:
-    from instep.stage.task import Counts
 
 
 class Progress(Protocol):
@@ -38,10 +35,10 @@ class Silent:
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
 
 
-def telling(progress: Progress, path: str, step: str) -> Callable[[Counts], None]:
+def telling(progress: Progress, path: str, step: str) -> Callable[[Mapping[str, tuple[int, int]]], None]:
     """Return a listener that shows what tasks have read of a table."""
 
-    def tell(counts: Counts) -> None:
+    def tell(counts: Mapping[str, tuple[int, int]]) -> None:
         rows, size = (sum(one[at] for one in counts.values()) for at in (0, 1))
         progress.table(path, rows=rows, bytes=size, step=step)
 
