@@ -67,7 +67,7 @@ def _begin(connection: str | None, request: SyncRequest) -> None:
 def verify(connection: Connection = None, table: Tables = None) -> None:
     """Compare source and destination: row counts, checksums and keys.
 
-    Compares a checksum of every column and lists the keys that differ; with --server only their number.
+    Compares checksums of the rows and lists the keys that differ; with --server only their number.
     """
     with open_backend() as backend:
         found: VerifyReport = backend.operations.run(
