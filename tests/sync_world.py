@@ -105,7 +105,8 @@ class World:
         return answer(self.store, found, status, "test")
 
     def verify(self) -> dict[str, VerifyResult]:
-        return {v.table.removeprefix(f"{self.case.schema}."): v for v in verify(self.context)}
+        found = verify(self.context, engine=self.rows_by)
+        return {v.table.removeprefix(f"{self.case.schema}."): v for v in found}
 
     def differing(self) -> dict[str, tuple[str, ...]]:
         """The tables that are not equal to their source, and why."""

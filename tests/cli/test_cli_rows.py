@@ -61,7 +61,7 @@ def test_verify_counts_what_is_held_and_is_7(shop: Shop) -> None:
     said = shop.run("verify", "--table", "main.n")
     assert (said.code, said.out) == (
         7,
-        "equal, 1 value quarantined  main.n: 2 rows in the source, 2 in the destination\n",
+        "equal, 1 value quarantined  main.n: 2 rows in the source, 2 in the destination\ncompared by local\n",
     )
     (found,) = shop.run("verify", "--table", "main.n", "--output", "json").json["tables"]
     assert (found["equal"], found["held"], found["skipped"]) == (True, 1, "")

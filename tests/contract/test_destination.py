@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
@@ -32,6 +34,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.step import RecordIdentity, RewriteColumn, Step, step
 from instep.stage.files.place import StorageFolder, children
+from instep.stage.fold import fold_inline
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 ALL_TYPES = (
@@ -484,3 +487,29 @@ def test_the_first_rows_are_rows_of_the_table(destination: Destination, limit: i
     assert found.schema.types == whole.schema.types
     assert found.num_rows == min(limit, 10)
     assert {str(row) for row in found.to_pylist()} <= {str(row) for row in whole.to_pylist()}
+
+
+def test_tasks_read_the_rows_of_the_table(destination: Destination, spark: Any) -> None:
+    create(destination)
+    names = ["name", "id", f"{PREFIX}deleted"]
+    scan = destination.write.scan(REF, names)
+    if scan is None:
+        assert destination.kind in ("duckdb", "postgres")
+        return
+    assert list(fold_inline(scan, whole)) == []
+    load(destination, [{"id": i, "name": f"n{i}"} for i in range(5)])
+    changed = [stage(destination, REF, [{"id": i, "name": "new"} for i in range(4, 8)])]
+    destination.write.merge(spark, REF, changed, Merge(("id",), deletes="ignore"), Commit("run-2", 2))
+    scan = destination.write.scan(REF, names)
+    assert scan is not None
+    there = pickle.loads(pickle.dumps(scan))
+    found = pa.concat_tables(fold_inline(there, whole))
+    expected = destination.write.read(REF, names).read_all().select(names)
+    assert found.schema.types == expected.schema.types
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist()))
+
+
+def whole(batches: Iterator[pa.RecordBatch]) -> list[pa.Table]:
+    """All rows of a task as they are."""
+    found = list(batches)
+    return [pa.Table.from_batches(found)] if found else []

@@ -8,14 +8,19 @@ import sys
 import time
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyarrow import csv
 from pyarrow import parquet as pq
 
+from contract.destinations import DESTINATIONS
+from instep.destinations.base import Commit
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.facets import Destination
 from instep.errors import InstepError
-from instep.sync.query import ask, rereadable_rows, write_rows
+from instep.sync.query import _columns, _tables_by_name, _tree, ask, rereadable_rows, write_rows
+from lake import ORDERS, REF, create, stage
 
 FOR_EVER = "select count(*) from range(1000000000000) t(x) where x % 7 = 3"
 CODE = """
@@ -77,3 +82,45 @@ def test_all_rows_are_written_to_a_file(lake: DuckDbDestination, tmp_path: Path)
     with pytest.raises(InstepError, match="the query failed"):
         write_rows(lake, "select nothing", tmp_path / "b.csv")
     assert {one.name for one in tmp_path.iterdir()} <= {"a.parquet", "a.csv", "lake.db"}
+
+
+QUERIES: list[tuple[str, list[str] | None]] = [
+    ("select NAME from orders where id > 1", ["id", "name"]),
+    ("select o.name as id from shop.orders o order by id", ["id", "name"]),
+    ("select count(*) from orders", ["id"]),
+    ("with q as (select amount as a from orders) select sum(a) from q", ["amount"]),
+    ("select name, amount from orders group by all order by name", ["name", "amount"]),
+    ("select max(id) over (partition by name) from orders order by 1", ["id", "name"]),
+    ("select a.name from orders a join orders b using (id) order by name", ["id", "name"]),
+    ("select id from orders where exists (select 1 from orders o where o.amount = orders.amount) order by id",
+     ["id", "amount"]),
+    ("select * from orders order by id", None),
+    ("from orders order by id", None),
+    ("select o from orders o order by o.id", None),
+    ("select orders from orders order by id", None),
+    ("select columns('n.*') from orders order by 1", None),
+    ("select b from orders o(a, b) order by a", None),
+    ("select a.id from orders a natural join orders b order by 1", None),
+    ("select id from (summarize orders), orders order by all", None),
+    ("select name from (unpivot orders on id into name n value v) order by all", None),
+    ("select #1 from orders order by 1", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "duckdb"])
+def test_a_query_reads_the_columns_that_it_can_use(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = DESTINATIONS[kind](tmp_path)
+    create(lake, ORDERS)
+    rows = [{"id": n, "name": f"n{n % 2}", "amount": n} for n in range(1, 4)]
+    lake.write.overwrite(REF, [stage(lake, REF, rows)], Commit("run-1", 1))
+    assert [_wanted(lake, sql) for sql, _ in QUERIES] == [names for _, names in QUERIES]
+    narrow = {sql: ask(lake, sql).rows for sql, _ in QUERIES}
+    monkeypatch.setattr("instep.sync.query._columns", lambda *_: {})
+    whole = {sql: ask(lake, sql).rows for sql, _ in QUERIES}
+    assert narrow == whole
+
+
+def _wanted(lake: Destination, sql: str) -> list[str] | None:
+    with duckdb.connect(":memory:") as connection:
+        tree = _tree(connection, sql)
+    return _columns(tree, lake, {}, _tables_by_name(tree, lake, ())).get(REF)

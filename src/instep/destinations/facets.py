@@ -45,6 +45,7 @@ from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.plan import Step
 from instep.stage.files.place import StorageFolder
+from instep.stage.fold import Scan
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -224,6 +225,10 @@ class WriteFacet(Protocol):
 
     def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
         """Return the table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+    def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
+        """Return these columns of the rows as `read` has them, for tasks to read; None where only this process can."""
         ...
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:

@@ -43,6 +43,7 @@ from instep.schema.catalog.types import DataType
 from instep.schema.planning.hazard import Capabilities
 from instep.sharding.schema import ShardSchema, ShardView
 from instep.stage.field_metadata import value_of
+from instep.stage.fold import Scan
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ class ShardWrite:
     def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
         """Return the shard's rows; without its name in them unless that is asked for."""
         return self.part.read(ref, names or [n for n in self.part.target(ref).schema.names if n != self.column])
+
+    def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
+        """Return columns of the shard's rows, for tasks to read."""
+        return self.part.scan(ref, names)
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
         """Return the first of the shard's rows, without its name in them."""

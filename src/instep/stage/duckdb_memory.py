@@ -64,3 +64,10 @@ def in_duckdb(
             if wrong is None:
                 raise
             raise wrong(message) from error
+
+
+def duckdb_version() -> str:
+    """Return the version whose hashes these are: those of another one may differ."""
+    import duckdb
+
+    return str(duckdb.__version__)

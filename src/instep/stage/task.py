@@ -210,7 +210,7 @@ class _Task(AbstractContextManager["_Task"]):
         mark = conformer.mark()
         run = _ChunkRun(spec, chunk, self.attempt, conformer, self.progress)
         try:
-            with closing(_read(self.session(), chunk)) as batches:
+            with closing(read_chunk(self.session(), chunk)) as batches:
                 for batch in batches:
                     run.take(batch)
                     for wait in self.pace.waits(len(batch)):
@@ -223,7 +223,7 @@ class _Task(AbstractContextManager["_Task"]):
             raise
 
 
-def _read(session: ReadSession, chunk: Chunk) -> Generator[pa.RecordBatch, None, None]:
+def read_chunk(session: ReadSession, chunk: Chunk) -> Generator[pa.RecordBatch, None, None]:
     """Yield the chunk's batches; whatever the driver raises becomes a ReadError that names the table."""
     try:
         batches: Any = session.read(chunk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +33,16 @@ class Silent:
     def tables(self, rows: dict[str, int]) -> None: ...
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
+
+
+def telling(progress: Progress, path: str, step: str) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+    """Return a listener that shows what tasks have read of a table."""
+
+    def tell(counts: Mapping[str, tuple[int, int]]) -> None:
+        rows, size = (sum(one[at] for one in counts.values()) for at in (0, 1))
+        progress.table(path, rows=rows, bytes=size, step=step)
+
+    return tell
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -156,8 +156,11 @@ def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.Duck
         try:
             # the views that show tables with old names
             views = destination.views.all() if destination.views else {}
-            for number, (named, ref) in enumerate(_tables_by_name(connection, destination, views, sql).items()):
-                rows = _read(destination, views, ref, Path(folder) / f"{number}.arrow")
+            tree = _tree(connection, sql)
+            tables = _tables_by_name(tree, destination, views)
+            wanted = _columns(tree, destination, views, tables)
+            for number, (named, ref) in enumerate(tables.items()):
+                rows = _read(destination, views, ref, wanted.get(ref), Path(folder) / f"{number}.arrow")
                 _register(connection, rows, named, f"arrow_{number}")
             yield connection
         except duckdb.Error as error:
@@ -178,11 +181,8 @@ def _hint(error: str, destination: Destination) -> str:
     return did_you_mean(missing[1], [*known, *(name.partition(".")[2] for name in known)], listed)
 
 
-def _tables_by_name(
-    connection: duckdb.DuckDBPyConnection, destination: Destination, views: Iterable[Ref], sql: str
-) -> dict[Ref, Ref]:
-    """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
-    one that the query defines itself."""
+def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
+    """Return the query as DuckDB parses it. Raises InstepError for anything but one SELECT."""
     given = len(connection.extract_statements(sql))
     if given != 1:
         raise InstepError(f"the query has {given} statements", hint="it must be one SELECT")
@@ -190,9 +190,18 @@ def _tables_by_name(
     tree = json.loads(text)
     if tree.get("error"):
         raise InstepError(f"the query cannot be run: {tree.get('error_message')}", hint="it must be one SELECT")
+    return tree
+
+
+def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -> dict[Ref, Ref]:
+    """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
+    one that the query defines itself."""
     known = [*destination.schema.tables(), *views]
     found: dict[Ref, Ref] = {}
-    for schema, name in _tables(tree):
+    for node in _nodes(tree):
+        if node.get("type") != "BASE_TABLE":
+            continue
+        schema, name = node["schema_name"], node["table_name"]
         fits = [r for r in known if _same(r[1], name) and (not schema or _same(r[0], schema))]
         if len(fits) > 1:
             raise DestinationError(f"table {name} exists in several namespaces", hint="write namespace.table")
@@ -205,23 +214,61 @@ def _same(a: str, b: str) -> bool:
     return a.lower() == b.lower()
 
 
-def _tables(node: Any) -> Iterator[Ref]:
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
     if isinstance(node, dict):
+        yield node
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _nodes(child)
+
+
+_WHOLE_TYPES = ("PIVOT", "SHOW_REF", "TABLE_FUNCTION")
+_WHOLE_CLASSES = ("STAR", "POSITIONAL_REFERENCE")
+
+
+def _columns(
+    tree: Any, destination: Destination, views: Mapping[Ref, View], tables: Mapping[Ref, Ref]
+) -> dict[Ref, list[str]]:
+    """Return the columns by their names in the destination that a query can use, of each of its tables; nothing if it
+    may use all of them: by `*`, by their place, or by a name that no table has."""
+    names, alone, given, whole = set[str](), set[str](), set[str](), set[str]()
+    for node in _nodes(tree):
+        if node.get("type") in _WHOLE_TYPES or node.get("class") in _WHOLE_CLASSES or node.get("column_name_alias"):
+            return {}
+        if node.get("ref_type") == "NATURAL":
+            return {}
+        parts = [str(part).lower() for part in node.get("column_names") or () if node.get("class") == "COLUMN_REF"]
+        names.update(parts)
+        alone.update(parts if len(parts) == 1 else ())
+        names.update(str(column).lower() for column in node.get("using_columns") or ())
+        labels = {str(node[name]).lower() for name in ("alias", "table_name", "schema_name") if node.get(name)}
+        given |= labels
         if node.get("type") == "BASE_TABLE":
-            yield node["schema_name"], node["table_name"]
-        for child in node.values():
-            yield from _tables(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from _tables(child)
+            whole |= labels  # a table's name alone is a row of it
+    there = {ref: _shown(destination, views, ref) for ref in tables.values()}
+    known = {shown.lower() for columns in there.values() for shown, _ in columns}
+    if names - known - given or alone & whole - known:
+        return {}
+    found = {ref: [name for shown, name in columns if shown.lower() in names] for ref, columns in there.items()}
+    return {ref: columns or [name for _, name in there[ref][:1]] for ref, columns in found.items() if there[ref]}
 
 
-def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref, file: Path) -> pa.Table | Dataset:
-    """Return the rows of a table, or of a view as it shows them."""
+def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> list[tuple[str, str]]:
+    """Return the columns of a table or view, as a query and as the destination calls them."""
+    if (view := views.get(ref)) is not None:
+        return list(view.columns)
+    table = destination.schema.inspect([ref]).get(ref)
+    return [(column.name, column.name) for column in table.columns] if table is not None else []
+
+
+def _read(
+    destination: Destination, views: Mapping[Ref, View], ref: Ref, wanted: Sequence[str] | None, file: Path
+) -> pa.Table | Dataset:
+    """Return the rows of a table, or of a view as it shows them, with the columns that are wanted (None: all)."""
     if (view := views.get(ref)) is None:
-        return rereadable_rows(destination.write.read(ref), file)
+        return rereadable_rows(destination.write.read(ref, wanted or ()), file)
     rows = destination.write.read(view.table)
-    shown = [(name, column) for name, column in view.columns if column in rows.schema.names]
+    names = rows.schema.names if wanted is None else wanted
+    shown = [(name, column) for name, column in view.columns if column in names and column in rows.schema.names]
     schema = pa.schema([rows.schema.field(column).with_name(name) for name, column in shown])
     columns = [column for _, column in shown]
     batches = (

@@ -6,9 +6,9 @@ Rows of a table as Arrow: read, looked up by key, put in the place of others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
@@ -18,16 +18,19 @@ import pyarrow as pa
 
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.files import batches, rows_in, rows_of_files, staged_path
+from instep.destinations.delta.files import batches, path_of, rows_in, rows_of_files, staged_path
+from instep.destinations.delta.log import rows_of
 from instep.destinations.delta.rewrite import Places, RowEdit, edited
-from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
+from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema, values_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.rows import brief, first_rows, invalid_values_in, tried
 from instep.errors import Conflict, DestinationError
 from instep.schema.catalog.types import DataType
 from instep.stage.duckdb_memory import in_duckdb
-from instep.stage.spec import StagedFile
+from instep.stage.files.object_store import AnyPath
+from instep.stage.fold import Scan
+from instep.stage.spec import Chunk, StagedFile
 
 MEMORY = "2GB"
 Numbers = npt.NDArray[np.int64]
@@ -162,6 +165,51 @@ def read_state(state: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBa
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
+@dataclass(frozen=True)
+class DeltaChunk(Chunk):
+    """One data file, and what it has by its partition (by physical name)."""
+
+    place: AnyPath | None = field(default=None, repr=False)
+    values: Mapping[str, pa.Scalar] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class DeltaReader:
+    """Reads data files in a task, as the table has these columns."""
+
+    fields: tuple[DeltaField, ...]
+
+    @contextmanager
+    def open(self) -> Iterator[DeltaReader]:
+        """Yield itself: a file is opened where it is read."""
+        yield self
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file."""
+        assert isinstance(chunk, DeltaChunk)
+        assert chunk.place is not None
+        schema = _plain(self.fields)
+        for batch in batches(chunk.place, self.fields, partition_values=chunk.values):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def scan_state(state: DeltaTableState, names: Sequence[str]) -> Scan:
+    """Return columns of the rows of one version, for tasks to read."""
+    chunks = [
+        DeltaChunk(
+            named(state.ref),
+            number,
+            "",
+            rows_of(file),
+            int(file.get("size", 0)),
+            place=path_of(state, file),
+            values=values_of(file, state.by),
+        )
+        for number, file in enumerate(state.files)
+    ]
+    return Scan(DeltaReader(tuple(fields_by_name(state, names))), chunks)
+
+
 def take(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
     """Return the rows at these lines of (file number, place), in this order."""
     parts = [pa.Table.from_batches([], file_schema(fields))]
@@ -192,6 +240,10 @@ class DeltaRows(DeltaFacet):
     def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
         """Return the rows of the newest version; DestinationError for a column that is not there."""
         return read_state(readable(self.warehouse, ref), names)
+
+    def scan(self, ref: Ref, names: Sequence[str]) -> Scan:
+        """Return columns of the rows of the newest version, for tasks to read."""
+        return scan_state(readable(self.warehouse, ref), names)
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """Return the rows that have one of the keys (columns by name; no two alike)."""

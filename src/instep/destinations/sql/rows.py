@@ -57,6 +57,10 @@ class SqlRows(SqlFacet):
         """Return the rows as they are now."""
         return self._read(ref, names)
 
+    def scan(self, ref: Ref, names: Sequence[str]) -> None:
+        """Return nothing: its rows come over connections of this process."""
+        return
+
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
         """Return at most so many rows, all columns of them."""
         return self._read(ref, limit=limit).read_all()

@@ -41,11 +41,11 @@ from instep.sync.detection.drift import reloads
 from instep.sync.detection.swapped import may_be_swapped
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import dead_runs, remove_uncommitted_files
+from instep.sync.loading.declared_keys import check_unique
 from instep.sync.loading.engine import Engine, at_the_end
 from instep.sync.loading.load_table import Staged, verify
 from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
-from instep.sync.loading.row_matching import check_unique
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_columns
 from instep.sync.progress import Progress
@@ -278,7 +278,7 @@ class Filling:
     def _fill(self, work: _RunningBackfill, staged: Staged) -> Filled:
         context, pending = self.context, work.pending
         if work.load.declared:
-            check_unique(work.load, work.spec, staged.files)
+            check_unique(self.engine, work.load, work.spec, staged.files)
         for backfill in pending.backfills:
             context.store.backfills.start(backfill.number, self.run.id)
         keys = tuple(pending.table.by_name[k].alias or k for k in pending.table.key)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.model import EngineUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.stage.fold import Fold, Scan
+    from instep.stage.key_hashes import KeyTotals
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
@@ -59,6 +61,17 @@ class Engine(Protocol):
         """Return one result per chunk, or one with an `error` per failed table; InstepError if all failed together.
         `done` is given results, from this thread, while others are still read; those that it was not given come at the
         end."""
+        ...
+
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        """Yield what tasks make of the rows of a scan, in no order. `returned`: about how many of the rows the results
+        have, as a share."""
+        ...
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        """Count the rows of a scan by what `hashes` makes of their keys: batches of HASHED."""
         ...
 
 
@@ -120,6 +133,18 @@ class OnSpark:
 
         return extract(self.spark(_silent), reader, specs, chunks, progress=progress, done=done)
 
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        from instep.spark.fold import fold_on_spark
+
+        return fold_on_spark(self.spark(_silent), scan, fold, returned=returned, progress=progress)
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        from instep.spark.fold import count_keys_on_spark
+
+        return count_keys_on_spark(self.spark(_silent), scan, hashes)
+
 
 @dataclass(frozen=True)
 class Inline:
@@ -148,6 +173,18 @@ class Inline:
 
         return extract_inline(reader, specs, chunks, threads=self.threads, progress=progress, done=done)
 
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        from instep.stage.fold import fold_inline
+
+        return fold_inline(scan, fold, threads=self.threads, progress=progress)
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        from instep.stage.key_hashes import key_totals
+
+        return key_totals(self.fold(scan, hashes))
+
 
 @dataclass
 class DriverReads(OnSpark):
@@ -164,6 +201,14 @@ class DriverReads(OnSpark):
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
         return Inline().extract(reader, specs, chunks, progress, done)
+
+    def fold(
+        self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
+    ) -> Iterator[Any]:
+        return Inline().fold(scan, fold, returned=returned, progress=progress)
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
+        return Inline().count_keys(scan, hashes)
 
 
 def _silent(step: str) -> None:

@@ -24,10 +24,11 @@ from instep.stage.files.place import disk_error, keep_only
 from instep.stage.spec import ChunkResult, StagedFile, StageSpec
 from instep.sync.context import SyncContext
 from instep.sync.housekeeping import discard
+from instep.sync.loading.declared_keys import check_unique
 from instep.sync.loading.engine import Engine
 from instep.sync.loading.history import merge_versions
 from instep.sync.loading.partial_updates import altered_rows
-from instep.sync.loading.row_matching import as_plain, as_stored, check_unique, plain_type, staged_rows
+from instep.sync.loading.row_matching import as_plain, as_stored, plain_type, staged_rows
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import altered_spec, key_spec, stage_spec
 from instep.sync.progress import Progress
@@ -206,7 +207,7 @@ def _commit(
 ) -> TableResult:
     begun = time.monotonic()
     if load.declared and staged.every:
-        check_unique(load, _spec(staged), staged.files, () if load.asks else staged.keys)
+        check_unique(engine, load, _spec(staged), staged.files, () if load.asks else staged.keys)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")
     outcome = _publish(context, engine, load, staged, commit, progress)

@@ -7,20 +7,22 @@ Keys and hashes stand in tables of DuckDB: what memory does not hold is on the d
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from instep.schema.catalog.types import Int
-from instep.schema.planning.naming import quote
-from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorRange
 from instep.stage.conform import Conformer, taken
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.spec import Chunk, Reader, ReadSession, SourceLimits, StageColumn, StageSpec, SystemColumns, limits_of
+from instep.sync.loading.row_sums import FoldResult
+from instep.sync.loading.table_sides import ranged
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,26 +37,50 @@ RANGES, GAP = 16, 100_000
 """How many ranges of the key are read at most, and how many numbers between two keys are worth another range."""
 
 
+WRAP = 1 << 64
+
+
 class RowComparison:
     """Keys and hashes of both sides' rows of one table.
 
     Keys are called k0, k1, ... there, in the order of the accepted key.
     """
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, key: Sequence[str], columns: Sequence[str]) -> None:
-        self.db, self.key, self.columns = db, tuple(key), tuple(columns)
+    def __init__(self, db: duckdb.DuckDBPyConnection, key: Sequence[str]) -> None:
+        self.db, self.key = db, tuple(key)
         self.names = tuple(f"k{at}" for at in range(len(self.key)))
 
-    def load(self, side: Literal["source", "destination"], rows: pa.RecordBatchReader) -> None:
-        """Read the rows of one side, in the place of those that were read before."""
-        keys = ", ".join(f"{quote(k, 'ansi')} AS {n}" for k, n in zip(self.key, self.names, strict=True))
-        hashed = ", ".join(quote(c, "ansi") for c in self.columns)
-        self.db.register("coming", rows)
-        self.db.execute(f"CREATE OR REPLACE TEMP TABLE {side}_rows AS SELECT {keys}, hash({hashed}) AS h FROM coming")
-        self.db.unregister("coming")
+    def load(self, side: Literal["source", "destination"], results: Iterable[FoldResult]) -> list[int]:
+        """Take the rows of one side, in the place of those that were read before; return the sums of each column's
+        hashes, as far as the results have them."""
+        self.db.execute(f"DROP TABLE IF EXISTS {side}_rows")
+        sums, made = list[int](), False
+        for result in results:
+            sums = [sum(pair) % WRAP for pair in zip_longest(sums, result.columns, fillvalue=0)]
+            if not result.rows:
+                continue
+            self.db.register("coming", pa.ipc.open_stream(result.rows).read_all())
+            into = f"INSERT INTO {side}_rows" if made else f"CREATE TEMP TABLE {side}_rows AS"
+            self.db.execute(f"{into} SELECT * FROM coming")
+            self.db.unregister("coming")
+            made = True
+        return sums
+
+    def _fill_up(self) -> None:
+        """Make the table of a side that has no rows."""
+        there = {
+            name for (name,) in self.db.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall()
+        }
+        pair = ("source_rows", "destination_rows")
+        like = next((f"FROM {name} LIMIT 0" for name in pair if name in there), "")
+        columns = "*" if like else ", ".join([*(f"NULL::VARCHAR AS {n}" for n in self.names), "NULL::UBIGINT AS h"])
+        for name in pair:
+            if name not in there:
+                self.db.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns} {like or 'LIMIT 0'}")
 
     def compare(self) -> None:
         """Find the keys of rows that are on one side only, differ, or are not as many on both sides."""
+        self._fill_up()
         same = " AND ".join(f"s.{n} IS NOT DISTINCT FROM d.{n}" for n in self.names)
         keys = ", ".join(f"coalesce(s.{n}, d.{n}) AS {n}" for n in self.names)
         both = (
@@ -91,8 +117,7 @@ class RowComparison:
         [(low, high)] = self.db.execute(f"SELECT min(k0), max(k0) FROM different WHERE what <> '{EXTRA}'").fetchall()
         if low is None:
             return []
-        first = next(c for c in read.columns if c.column.name == read.table.key[0])
-        if first.source is None or first.hashed or not _are_numbers(first):
+        if (first := ranged(read)) is None:
             return [CursorRange()]
         keys = f"SELECT DISTINCT k0::hugeint AS k FROM different WHERE what <> '{EXTRA}'"
         gaps = self.db.execute(
@@ -110,16 +135,12 @@ class RowComparison:
         return int(count)
 
 
-def _are_numbers(one: ColumnRead) -> bool:
-    return isinstance(one.column.type, Int) and one.source is not None and isinstance(one.source.type, Int)
-
-
 @contextmanager
-def row_comparison(read: TableRead, columns: Sequence[str]) -> Iterator[RowComparison]:
-    """Open the comparison of a table with a key by these columns of the destination."""
+def row_comparison(read: TableRead) -> Iterator[RowComparison]:
+    """Open the comparison of a table with a key."""
     aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
     with in_duckdb(lossless=True) as db:
-        yield RowComparison(db, [aliases[k] for k in read.table.key], columns)
+        yield RowComparison(db, [aliases[k] for k in read.table.key])
 
 
 class KeyReader:

@@ -1,12 +1,8 @@
 # ruff: noqa: S608 - names are ours
-"""DuckDB as the place where rows of any destination and staged files meet: columns are c0, c1, ..., of plain types.
-
-A key that the source does not guarantee has to hold: rows that share it would be taken for one.
-"""
+"""DuckDB as the place where rows of any destination and staged files meet: columns are c0, c1, ..., of plain types."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,7 +16,6 @@ from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.files.names import stored_name
 from instep.stage.files.place import StorageFolder
 from instep.stage.spec import StagedFile, StageSpec
-from instep.sync.loading.table_load import Load
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,13 +23,13 @@ if TYPE_CHECKING:
 
 BATCH = 100_000
 MOMENT = pa.timestamp("us", "UTC")
-_ONE = threading.Lock()
 
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with temporary tables of its own; one at a time, for the memory that each may take."""
-    with _ONE, in_duckdb(wrong=_incomparable) as db:
+    """A connection with temporary tables of its own. All share one engine and its memory, so that tables need not wait
+    for one another."""
+    with in_duckdb(wrong=_incomparable) as db:
         yield db
 
 
@@ -100,28 +95,3 @@ def as_stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def moments(values: pa.Array) -> pa.Array:
     """Microseconds since 1970 UTC."""
     return values.cast(MOMENT).cast(pa.int64())
-
-
-def check_unique(load: Load, spec: StageSpec, *parts: Sequence[StagedFile]) -> None:
-    """Raise StageError with the number of rows that share a key with another one of the same part: of the rows that
-    were read, or of all keys of the source."""
-    key = [load.table.by_name[name].alias or name for name in load.table.key]
-    shared = max(_shared(files, spec, key) for files in parts)
-    if shared:
-        raise StageError(
-            f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is "
-            f"not unique: {shared:,} rows share it with another row, and would be lost",
-            hint=f"`instep table set-key {load.table.path} KEY` gives it another one, as does `key` in instep.yml; "
-            "a table without any is refreshed as a whole",
-        )
-
-
-def _shared(files: Sequence[StagedFile], spec: StageSpec, key: Sequence[str]) -> int:
-    schema = numbered(pa.schema([spec.schema.field(name) for name in key]))
-    columns = ", ".join(schema.names)
-    with database() as db:
-        db.register("coming", pa.RecordBatchReader.from_batches(schema, staged_rows(files, spec, key)))
-        counts = f"SELECT count(*) AS n FROM coming GROUP BY {columns} HAVING count(*) > 1"
-        [(shared,)] = db.execute(f"SELECT coalesce(sum(n - 1), 0) FROM ({counts})").fetchall()
-        db.unregister("coming")
-    return int(shared)

@@ -32,11 +32,7 @@ from instep.sources.log import ChangedKeys, Logs
 from instep.sources.stream import Streams
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.inline import extract_inline
-from instep.stage.spec import (
-    Chunk,
-    ChunkResult,
-    StageSpec,
-)
+from instep.stage.spec import Chunk, ChunkResult, StageSpec
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.detection.detect import DetectionResult, detect
@@ -58,18 +54,15 @@ from instep.sync.loading.row_comparison import (
 )
 from instep.sync.loading.row_matching import BATCH, as_plain, as_stored, plain_type
 from instep.sync.loading.table_load import Load, recorded, went_back
+from instep.sync.loading.table_sides import TableSides, table_sides
 from instep.sync.operations.verify import (
-    QuarantinedColumns,
     VerifyResult,
-    count_quarantined,
-    destination_rows,
     keeps_rows,
-    quarantined_columns,
-    source_rows,
     waiting_tables,
     with_quarantined,
 )
-from instep.sync.progress import Progress, Silent
+from instep.sync.progress import Progress, Silent, telling
+from instep.sync.quarantine.unfit_values import QuarantinedColumns, count_quarantined, quarantined_columns
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.owned_tables import check_unmoved
@@ -204,11 +197,13 @@ class RepairFindings:
     rows: RowComparison
     unfit: QuarantinedColumns
     progress: Progress
+    sides: TableSides
+    engine: Engine
 
     def compare(self) -> None:
         """Compare the source's rows, as they were read, with the destination's, as they are now."""
         self.progress.step("comparing")
-        self.rows.load("destination", destination_rows(self.context, self.target.read, self.target.columns))
+        self.rows.load("destination", self.sides.destination.rows(self.engine))
         self.rows.compare()
 
     def check_keys(self) -> None:
@@ -232,32 +227,24 @@ class RepairFindings:
         counts, (source, destination) = self.counts(), self.rows.rows
         extras = self.rows.counts().get(EXTRA, 0) if self.keeps else 0
         lines = tuple(f"{what} ({count:,} rows)" for what, count in counts.items())
-        return VerifyResult(self.target.path, not counts, source, destination, lines, kept=extras)
+        found = VerifyResult(self.target.path, not counts, source, destination, lines, kept=extras)
+        return replace(found, engine=str(self.engine.use))
 
 
 @contextmanager
 def compared(
-    context: SyncContext, snapshot: Snapshot, target: RepairTarget, progress: Progress
+    context: SyncContext, snapshot: Snapshot, target: RepairTarget, progress: Progress, engine: Engine
 ) -> Iterator[RepairFindings]:
     """Read both sides and compare them; the findings are there until the block is left."""
     names = {c.name: c.alias or c.name for c in target.read.table.columns}
-    with quarantined_columns(target.path, names) as unfit, row_comparison(target.read, target.columns) as rows:
+    with quarantined_columns(target.path, names) as unfit, row_comparison(target.read) as rows:
         progress.step("reading the source")
-        batches = source_rows(context, snapshot, target.read, 0, unfit.add)
-        rows.load(
-            "source", pa.RecordBatchReader.from_batches(batches.schema, _with_progress(batches, target.path, progress))
-        )
-        found = RepairFindings(context, target, rows, unfit, progress)
+        sides = table_sides(context, snapshot, target.read, 0, unfit.hashes)
+        on_rows = telling(progress, target.path, "comparing")
+        rows.load("source", sides.source.rows(engine, on_unfit=unfit.add, progress=on_rows))
+        found = RepairFindings(context, target, rows, unfit, progress, sides, engine)
         found.compare()
         yield found
-
-
-def _with_progress(batches: pa.RecordBatchReader, path: str, progress: Progress) -> Iterator[pa.RecordBatch]:
-    rows = size = 0
-    for batch in batches:
-        rows, size = rows + len(batch), size + batch.nbytes
-        progress.table(path, rows=rows, bytes=size, step="comparing")
-        yield batch
 
 
 @dataclass(frozen=True)
@@ -320,7 +307,9 @@ def _rows(count: int) -> str:
     return "row" if count == 1 else "rows"
 
 
-def prepare(context: SyncContext, path: str, progress: Progress | None = None) -> RepairPreview:
+def prepare(
+    context: SyncContext, path: str, progress: Progress | None = None, engine: Engine | None = None
+) -> RepairPreview:
     """Compare a table with its source, and say what a repair would do; nothing is written.
 
     Raises InstepError for an unknown table, Blocked for one that cannot be repaired exactly.
@@ -328,7 +317,7 @@ def prepare(context: SyncContext, path: str, progress: Progress | None = None) -
     _check_kind(context, _accepted(context, path))
     with context.source.snapshot() as snapshot:
         target = repair_target(context, snapshot, path)
-        with compared(context, snapshot, target, progress or Silent()) as found:
+        with compared(context, snapshot, target, progress or Silent(), engine or Inline()) as found:
             verdict = with_quarantined(
                 found.verdict(), found.unfit.rejected, count_quarantined(context, target.read.table, found.unfit)
             )
@@ -376,7 +365,7 @@ def repair(
     """
     check_unmoved(context)
     _check_kind(context, _accepted(context, path))
-    on_progress = progress or Silent()
+    on_progress, rows_by = progress or Silent(), engine or Inline()
     with ExitStack() as stack:
         with claimed(context, "repair") as run:
             context = replace(context, run=run)
@@ -384,12 +373,12 @@ def repair(
                 target = repair_target(context, snapshot, path)
                 context.destination.write.claim(target.ref, run.fence)
                 remove_uncommitted_files(context, dead_runs(context, run), target.ref, target.state)
-                found = stack.enter_context(compared(context, snapshot, target, on_progress))
+                found = stack.enter_context(compared(context, snapshot, target, on_progress, rows_by))
                 savepoint = _savepoint(context, target.ref)
                 staged = _stage(context, snapshot, found, run, allowed)
             done = TableRun(run.id, target.read.table.ref, "done", "repair")
             if staged is not None:
-                done = replace(commit(context, engine or Inline(), *staged, run, on_progress).result, mode="repair")
+                done = replace(commit(context, rows_by, *staged, run, on_progress).result, mode="repair")
                 found.compare()
             _record(context, path, done)
             verdict = found.verdict()
@@ -511,7 +500,7 @@ class Repair(Work):
         bound = RepairRequest(table=request.table, shown=True)
         if request.shown:
             return Preview(context.name, bound, {"table": request.table}, ())
-        made = prepare(context, request.table, self.progress)
+        made = prepare(context, request.table, self.progress, self.engine)
         return Preview(context.name, bound, made.document(), made.lines, prepared=made)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:

@@ -30,6 +30,7 @@ from instep.sources.stream import Streams
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_key
+from instep.sync.loading.engine import Engine, Inline
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_key, count_source
 from instep.sync.schema_changes.table_setting import SettingTable, find_table, recorded_tables, settle
@@ -112,7 +113,9 @@ def _numbers(count: RowCounts) -> dict[str, int]:
     return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
 
 
-def prepare(context: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:
+def prepare(
+    context: SyncContext, path: str, columns: Sequence[str], way: Way = "rekey", engine: Engine | None = None
+) -> Rekeying:
     """Return what the change does; reads the key's columns on both sides and writes nothing.
 
     Raises InstepError for a table or column that is not there, Blocked if the project file names the table's key, or
@@ -123,7 +126,7 @@ def prepare(context: SyncContext, path: str, columns: Sequence[str], way: Way = 
     if found.settings.key:
         raise Blocked(f"instep.yml names the key of {path}: ({', '.join(found.settings.key)})", hint=yaml(found, key))
     names = found.sources_of(key)
-    counts = count_key(context, table, found.source, key, names)
+    counts = count_key(context, table, found.source, key, names, engine or Inline())
     state = context.destination.schema.state(destination_ref(table, context.naming))
     made = _plan(context, found, key, way if state is not None else "rekey")
     own = found.source.key == names
@@ -267,10 +270,12 @@ def offers(path: str, counts: KeyCount) -> list[str]:
 class SetKey(Work):
     """The work of the operation `set_key`."""
 
+    moves_rows = True
+
     def prepare(self, context: SyncContext, request: SetKeyRequest) -> Preview:
         """Count what shares the key. `detail` has what was `counted`, `why_not` (what keeps it from being done) and the
         ways that there are."""
-        made = prepare(context, request.table, request.key, request.way)
+        made = prepare(context, request.table, request.key, request.way, self.engine)
         return Preview(context.name, request, made.document(), made.lines, made.summary(), prepared=made)
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
@@ -308,7 +313,7 @@ def key_report(context: SyncContext, review: Review) -> KeyReport | None:
     key = change.after if isinstance(change, KeyChanged) else change.before
     try:
         found = find_table(context, path)
-        counts = KeyCount(key, _at_source(context, found, key), count_destination(context, found.table, key))
+        counts = KeyCount(key, _at_source(context, found, key), count_destination(context, found.table, key, Inline()))
     except InstepError as error:
         return KeyReport(review.id, path, None, why_not=error.message)
     return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
@@ -316,7 +321,7 @@ def key_report(context: SyncContext, review: Review) -> KeyReport | None:
 
 def _at_source(context: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
     absent = [name for name in key if name not in found.source.by_name]
-    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key)
+    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key, Inline())
 
 
 def _offers(path: str, counts: KeyCount) -> list[str]:

@@ -67,7 +67,7 @@ def _begin(connection: str | None, request: SyncRequest) -> None:
 def verify(connection: Connection = None, table: Tables = None) -> None:
     """Compare source and destination: row counts, checksums and keys.
 
-    Compares a checksum of every column and lists the keys that differ; with --server only their number.
+    Compares checksums of the rows and lists the keys that differ; with --server only their number.
     """
     with open_backend() as backend:
         found: VerifyReport = backend.operations.run(
@@ -101,6 +101,8 @@ def _show_verdicts(out: Screen, verdicts: Sequence[VerifyResult]) -> None:
             out.write(f"         {v.kept:,} of them only in the destination: kept by `deletes: ignore`")
         for line in (part for difference in v.differences for part in difference.splitlines()):
             out.write(f"         {line}", "yellow")
+    if engine := next((v.engine for v in verdicts if v.engine), ""):
+        out.write(f"compared by {engine}", "dim")
 
 
 def _mark(one: VerifyResult) -> Text:

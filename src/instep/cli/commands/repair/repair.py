@@ -67,6 +67,7 @@ def _show(out: Screen, made: Preview) -> None:
     out.write("What it does", "bold")
     for line in made.lines:
         out.write(f"  {line}")
+    out.write(f"  compared by {made.document['verdict']['engine']}", "dim")
     for what, keys in _examples(made).items():
         out.write(f"  {what}: {'; '.join(f'key {key}' for key in keys)}", "dim")
 

@@ -127,7 +127,7 @@ class _Fill:
         olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
         for group in _groups(olds):
             yield FillTask(
-                _light(table),
+                light(table),
                 self.spec,
                 self.fill.key,
                 tuple(self.fill.columns),
@@ -172,7 +172,7 @@ def _part_of(table: Table, fill: Fill) -> Any:
     return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
 
 
-def _light(table: Table) -> Any:
+def light(table: Table) -> Any:
     """Return the table's metadata as far as reading a file needs it."""
     nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
     return table.metadata.model_copy(update={**nothing, "current_snapshot_id": None})

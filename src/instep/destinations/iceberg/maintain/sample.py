@@ -1,15 +1,22 @@
-"""The first rows of a table, without opening more files than hold them."""
+"""The rows of a table: the first ones, without opening more files than hold them, or all, by tasks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
+from instep.destinations.iceberg.backfill.fill import light
+from instep.destinations.iceberg.backfill.fill_task import Old, live_rows, old_file
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
@@ -19,6 +26,8 @@ from instep.destinations.iceberg.write.load import load_ours, load_readable
 from instep.destinations.rows import first_rows as first_rows_of
 from instep.destinations.rows import invalid_values_in, tried
 from instep.schema.catalog.types import DataType
+from instep.stage.fold import Scan
+from instep.stage.spec import Chunk
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
@@ -78,3 +87,61 @@ class IcebergSamples(LakeFacet):
         """Return the rows as they are now."""
         table = load_readable(self.lake, ref)
         return (table.scan(selected_fields=tuple(names)) if names else table.scan()).to_arrow_batch_reader()
+
+    def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
+        """Return columns of the rows for tasks to read; None where rows are deleted otherwise than by position."""
+        table = load_readable(self.lake, ref)
+        tasks = planned(table)
+        if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
+            return None
+        reader = IcebergReader(light(table), table.location(), self.lake.io(), tuple(names))
+        key = ".".join(ref)
+        return Scan(
+            reader,
+            [
+                FileChunk(key, n, "", t.file.record_count, t.file.file_size_in_bytes, file=old_file(n, t))
+                for n, t in enumerate(tasks)
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class FileChunk(Chunk):
+    """One data file as it stands, without the rows that its delete files name."""
+
+    file: Old | None = None
+
+
+@dataclass(frozen=True)
+class IcebergReader:
+    """Reads data files in a task. `table` has no snapshots: they are not needed, and may be many."""
+
+    table: TableMetadata
+    location: str
+    io: Mapping[str, str] = field(repr=False)
+    names: tuple[str, ...]
+
+    @contextmanager
+    def open(self) -> Iterator[IcebergFiles]:
+        """Open the table's storage."""
+        yield IcebergFiles(self, load_file_io(dict(self.io), self.location))
+
+
+@dataclass(frozen=True)
+class IcebergFiles:
+    """The data files of a table, where they lie."""
+
+    reader: IcebergReader
+    io: FileIO
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one file with the types that the table has now."""
+        assert isinstance(chunk, FileChunk)
+        assert chunk.file is not None
+        reader = self.reader
+        schema = schema_to_pyarrow(reader.table.schema().select(*reader.names), include_field_ids=False)
+        fields = [schema.field(name) for name in reader.names]
+        for batch in live_rows(reader.table, self.io, chunk.file, reader.names):
+            columns = [batch.column(f.name) for f in fields]
+            cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, fields, strict=True)]
+            yield pa.RecordBatch.from_arrays(cast, names=list(reader.names))

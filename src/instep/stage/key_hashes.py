@@ -1,0 +1,106 @@
+# ruff: noqa: S608 - columns are numbered
+"""How many rows share their key with another one: tasks hash the keys, and equal hashes are counted where they meet.
+
+A key is two hashes of 64 bits, of the same values in another form and order, so that two keys are not taken for one.
+Values are equal as DuckDB compares them: a collation of the source that takes `a` and `A` for one says nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from instep.errors import StageError
+from instep.stage.duckdb_memory import duckdb_version, in_duckdb
+from instep.stage.fold import MEMORY, Fold, Scan, slices
+
+
+@dataclass(frozen=True)
+class KeyTotals:
+    """`duplicates`: rows that another one has the key of. `nulls`: rows with NULL in it."""
+
+    rows: int = 0
+    duplicates: int = 0
+    nulls: int = 0
+
+
+class KeyCounter(Protocol):
+    """What counts hashed keys: an engine."""
+
+    def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals: ...
+
+
+HASHED = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("absent", pa.bool_())])
+"""A key as two hashes, and whether NULL is in it."""
+
+
+@dataclass(frozen=True)
+class HashKeys:
+    """Fold: the keys of a task's rows, as batches of HASHED. All of the columns that are read are the key's."""
+
+    version: str = field(default_factory=duckdb_version)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch for each slice of rows. Raises StageError where another DuckDB hashes."""
+        if self.version != duckdb_version():
+            raise StageError(
+                f"keys cannot be counted: workers have version {duckdb_version()} of DuckDB, the driver {self.version}",
+                hint="give every worker the same environment as the driver",
+            )
+        with in_duckdb(MEMORY) as db:
+            for rows in slices(map(_plain, batches)):
+                db.register("coming", rows)
+                yield from db.sql(_hashes(rows.schema)).to_arrow_table().combine_chunks().to_batches()
+                db.unregister("coming")
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """By place; an extension type by what it is stored as."""
+    columns = [c.storage if isinstance(c, pa.ExtensionArray) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
+
+
+def _hashes(schema: pa.Schema) -> str:
+    names = ", ".join(schema.names)
+    others = ", ".join(_other_form(f) for f in reversed(list(schema)))
+    absent = " OR ".join(f"{name} IS NULL" for name in schema.names)
+    return f"SELECT {_signed(names)} AS a, {_signed(others)} AS b, {absent} AS absent FROM coming"
+
+
+def _signed(names: str) -> str:
+    return f"(hash({names})::HUGEINT - 9223372036854775808)::BIGINT"
+
+
+def _other_form(column: pa.Field) -> str:
+    """The value so that another hash comes of it; numbers of 64 bits have a hash of their own each."""
+    kind, name = column.type, column.name
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        return str(name)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return f"hex({name})"
+    return f"{name}::VARCHAR || '~'"
+
+
+def count_keys(engine: KeyCounter, rows: Scan | Iterable[pa.RecordBatch]) -> KeyTotals:
+    """Count rows by their key, whose columns alone are read."""
+    if isinstance(rows, Scan):
+        return engine.count_keys(rows, HashKeys())
+    return key_totals(HashKeys()(iter(rows)))
+
+
+def key_totals(hashed: Iterable[pa.RecordBatch]) -> KeyTotals:
+    """Count hashed keys in DuckDB, which spills to the disk."""
+    with in_duckdb() as db:
+        db.execute("CREATE TEMP TABLE hashed (a BIGINT, b BIGINT, absent BOOLEAN)")
+        for batch in hashed:
+            db.register("coming", pa.Table.from_batches([batch]))
+            db.execute("INSERT INTO hashed SELECT * FROM coming")
+            db.unregister("coming")
+        [found] = db.execute(
+            "SELECT coalesce(sum(n), 0), coalesce(sum(n - 1) FILTER (NOT absent), 0), coalesce(sum(n) FILTER (absent), "
+            "0) FROM (SELECT absent, count(*) AS n FROM hashed GROUP BY a, b, absent)"
+        ).fetchall()
+    return KeyTotals(*map(int, found))

@@ -1,0 +1,219 @@
+# ruff: noqa: S608 - names are ours
+"""Laws of the comparison by sums: it finds the keys that a full outer join of all rows would, on threads and Spark."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from instep.stage.duckdb_memory import in_duckdb
+from instep.stage.fold import Scan
+from instep.stage.key_hashes import KeyTotals, count_keys
+from instep.stage.spec import Chunk
+from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.row_comparison import DIFFERS, EXTRA, MISSING, TWINS, RowComparison
+from instep.sync.loading.row_sums import Buckets, SideShape
+from instep.sync.loading.table_sides import TableSide
+from sync_world import MakeWorld
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pyspark's, of finished jobs
+Row = tuple[Any, ...]
+ZONED = pa.timestamp("us", "UTC")
+KEYS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "whole numbers": (pa.int64(), st.integers(-3, 40) | st.sampled_from([-(2**63), 2**63 - 1, 2**40])),
+    "texts": (pa.string(), st.text("ab", max_size=2)),
+    "decimals": (pa.decimal128(9, 2), st.integers(-300, 300).map(lambda n: Decimal(n).scaleb(-2))),
+    "moments": (ZONED, st.integers(-5, 5).map(lambda n: datetime.fromtimestamp(n, UTC))),
+    "numbers": (pa.float64(), st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf])),
+}
+VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.float64(), st.sampled_from([None, 0.0, -0.0, math.nan, 1.0])),
+    (pa.decimal128(38, 10), st.sampled_from([None, Decimal(0), Decimal("1e-10"), Decimal(10) ** 27])),
+    (ZONED, st.sampled_from([None, datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)])),
+    (pa.list_(pa.int32()), st.sampled_from([None, [], [1], [None]])),
+]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A reader of rows that are in memory: a chunk names them by number."""
+
+    batches: tuple[pa.RecordBatch, ...]
+
+    @contextmanager
+    def open(self) -> Iterator[Batches]:
+        yield self
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        yield self.batches[chunk.number]
+
+
+def side(kinds: Sequence[pa.DataType], rows: Sequence[Row], buckets: Buckets) -> TableSide:
+    """Rows in chunks of five."""
+    names = [str(n) for n in range(len(kinds))]
+    parts = [rows[n : n + 5] for n in range(0, len(rows), 5)]
+    batches = tuple(
+        pa.record_batch([pa.array(c, k) for c, k in zip(zip(*part, strict=True), kinds, strict=True)], names)
+        for part in parts
+    )
+    chunks = [Chunk("t", n, "", len(part)) for n, part in enumerate(parts)]
+    return TableSide(SideShape(len(kinds), (0,), buckets), lambda: Scan(Batches(batches), chunks))
+
+
+def found(engine: Engine, source: TableSide, destination: TableSide) -> set[tuple[str, str]] | None:
+    """(how it differs, key) of what is found; None: the sides are equal."""
+    sums = source.sums(engine), destination.sums(engine)
+    buckets = sums[0].differing(sums[1])
+    if not buckets:
+        return None
+    with in_duckdb(lossless=True) as db:
+        rows = RowComparison(db, ["key"])
+        rows.load("source", source.rows(engine, buckets, columns=True))
+        rows.load("destination", destination.rows(engine, buckets))
+        rows.compare()
+        return {(what, str(key)) for what, key in db.execute("SELECT what, k0 FROM different").fetchall()}
+
+
+def plain(value: Any) -> str:
+    """A value as it counts: -0.0 is 0.0, and NaN is NaN."""
+    return str(value + 0.0) if isinstance(value, float) else repr(value)
+
+
+def joined(source: Sequence[Row], destination: Sequence[Row]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """What a full outer join finds, and of it what need not be found: keys of several rows, the same on both sides."""
+    sides = [dict[str, tuple[str, Counter[str]]](), dict[str, tuple[str, Counter[str]]]()]
+    for rows, by_key in zip((source, destination), sides, strict=True):
+        for key, *values in rows:
+            shown = str(key + 0.0 if isinstance(key, float) else key)
+            by_key.setdefault(plain(key), (shown, Counter()))[1]["|".join(map(plain, values))] += 1
+    must, may = set[tuple[str, str]](), set[tuple[str, str]]()
+    for key in {*sides[0], *sides[1]}:
+        shown = next(by_key[key][0] for by_key in sides if key in by_key)
+        ours, theirs = (by_key.get(key, ("", Counter()))[1] for by_key in sides)
+        if not ours or not theirs:
+            must.add((MISSING if ours else EXTRA, shown))
+        else:
+            differs = len({*ours, *theirs}) > 1
+            (may if ours == theirs else must).update({(DIFFERS, shown)} if differs else set())
+            must.update({(TWINS, shown)} if ours.total() != theirs.total() else set())
+    return must, may
+
+
+def tables(kind: str) -> st.SearchStrategy[tuple[list[Row], list[Row]]]:
+    """Two tables that are alike: the second has rows of the first, some of them changed, and others."""
+    row = st.tuples(KEYS[kind][1], *(v[1] for v in VALUES))
+    rows = st.lists(row, max_size=25)
+    return rows.flatmap(
+        lambda first: st.tuples(
+            st.just(first),
+            st.tuples(
+                st.lists(st.sampled_from(first), max_size=25) if first else st.just([]), st.lists(row, max_size=2)
+            ).map(lambda both: [*both[0], *both[1]])
+            | st.just(list(reversed(first))),
+        )
+    )
+
+
+def shown_keys(keys: set[tuple[str, str]], kind: str) -> set[tuple[str, str]]:
+    """Keys of numbers as Python writes them, whichever of equal ones DuckDB has shown."""
+    return {(what, str(float(key) + 0.0)) for what, key in keys} if kind == "numbers" else keys
+
+
+@pytest.mark.parametrize("width", [0, 1, 8])
+@pytest.mark.parametrize("kind", KEYS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_the_keys_that_a_full_outer_join_finds(kind: str, width: int, data: st.DataObject) -> None:
+    source, destination = data.draw(tables(kind))
+    kinds = [KEYS[kind][0], *(v[0] for v in VALUES)]
+    buckets = Buckets(width if kind == "whole numbers" else 0, 16)
+    found_keys = found(Inline(2), side(kinds, source, buckets), side(kinds, destination, buckets))
+    must, may = joined(source, destination)
+    if found_keys is None:
+        assert not must
+    else:
+        assert must <= shown_keys(found_keys, kind) <= must | may
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 10_000, 10**9, 10**12])
+def test_buckets_are_as_many_as_rows_are_worth(rows: int) -> None:
+    ranged = Buckets.of(rows, by_range=True)
+    assert Buckets.of(rows, by_range=False).width == 0
+    assert 64 <= ranged.number <= 1 << 14
+    assert ranged.width * ranged.number >= rows
+
+
+MANY = [(n, None, Decimal(n), datetime.fromtimestamp(n, UTC), [n]) for n in range(2_000)]
+OTHERS = [*((n, *MANY[n][1:4], [-n]) for n in range(700, 720)), *MANY[:700], *MANY[723:], (5_000, *MANY[0][1:])]
+
+
+def test_spark_finds_what_threads_find(session: Callable[[], Any]) -> None:
+    kinds, buckets = [pa.int64(), *(v[0] for v in VALUES)], Buckets.of(2_000, by_range=True)
+    sides = side(kinds, MANY, buckets), side(kinds, OTHERS, buckets)
+    here, there = found(Inline(), *sides), found(OnSpark(session), *sides)
+    assert here == there
+    assert here is not None
+    assert Counter(what for what, _ in here) == {DIFFERS: 19 + 1, MISSING: 3, EXTRA: 1}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_rows_that_share_their_key_are_counted(kind: str, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(st.tuples(st.none() | KEYS[kind][1], st.sampled_from([None, "a", "b"])), max_size=30))
+    scan = side([KEYS[kind][0], pa.string()], keys, Buckets()).now()
+    whole = [(plain(a), b) for a, b in keys if a is not None and b is not None]
+    expected = KeyTotals(len(keys), len(whole) - len(set(whole)), len(keys) - len(whole))
+    assert isinstance(scan, Scan)
+    assert count_keys(Inline(2), scan) == expected
+
+
+def test_spark_counts_what_threads_count(session: Callable[[], Any]) -> None:
+    keys = [*((n, "a") for n in range(3_000)), *((n, "a") for n in range(0, 3_000, 100)), (1, None), (None, None)]
+    scan = side([pa.int64(), pa.string()], keys, Buckets()).now()
+    assert isinstance(scan, Scan)
+    assert count_keys(OnSpark(session), scan) == count_keys(Inline(), scan) == KeyTotals(3_032, 30, 2)
+
+
+SAME_ON_BOTH: Mapping[str, Any] = {"sqlite": "integer", "postgres": "bigint"}
+
+
+@pytest.mark.parametrize("kind", SAME_ON_BOTH)
+def test_the_report_is_the_same_by_either_engine(make_world: MakeWorld, kind: str) -> None:
+    world = make_world(kind)
+    world.run(f"CREATE TABLE t (id {SAME_ON_BOTH[kind]} PRIMARY KEY, name varchar(9))", "CREATE TABLE u (a int)")
+    values = ", ".join(f"({n}, 'n{n}')" for n in range(500))
+    world.run(f"INSERT INTO t VALUES {values}", "INSERT INTO u VALUES (1), (1), (NULL)")
+    world.sync()
+    world.run("UPDATE t SET name = 'x' WHERE id IN (3, 77)", "DELETE FROM t WHERE id = 499", "INSERT INTO u VALUES (2)")
+    reports = []
+    for engine in ("local", "spark"):
+        world.engine = engine
+        reports.append(world.verify())
+    here, there = (
+        {name: (v.equal, v.source_rows, v.destination_rows, v.differences) for name, v in r.items()} for r in reports
+    )
+    assert here == there
+    assert here["t"] == (
+        False,
+        499,
+        500,
+        (
+            "columns that differ: id, name",
+            "differs (2 rows): key 3",
+            "differs (2 rows): key 77",
+            "only in the destination (1 rows): key 499",
+        ),
+    )
+    assert [r["t"].engine.partition(" ")[0] for r in reports] == ["local", "spark"]
