@@ -154,3 +154,30 @@ def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_p
     assert shop.to.maintenance.maintain(REF, work(shop, how=two)).removed == 1
     assert (shop.held.folder / first).exists(), "the version before the last needs it"
     assert shop.to.lifecycle.savepoints.rows_at(REF, shop.to.lifecycle.savepoints.savepoints(REF)[1].id) == 1
+
+
+KEEPS = [
+    ("files", "delta.deletedFileRetentionDuration", "interval 1 week"),
+    ("versions", "delta.logRetentionDuration", "30 days"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), [c[1:] for c in KEEPS], ids=[c[0] for c in KEEPS])
+def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: str) -> None:
+    held = shop.held
+    configuration = {**held.snapshot.metadata["configuration"], name: value}
+    held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+    shop.overwrite({"id": 9})
+    time.sleep(0.01)
+    assert shop.to.maintenance.maintain(REF, work(shop)).removed == 0
+
+
+def test_no_file_is_deleted_where_writers_have_to_know_more(shop: Warehouse) -> None:
+    shop.overwrite({"id": 9})
+    time.sleep(0.01)
+    held = shop.held
+    protocol = {**held.snapshot.protocol, "writerFeatures": ["columnMapping", "catalogManaged"]}
+    held.log.put(held.snapshot.version + 1, [{"protocol": protocol}])
+    with pytest.raises(DestinationError, match="catalogManaged"):
+        shop.to.maintenance.maintain(REF, work(shop))
+    assert all((held.folder / path).exists() for path in held.snapshot.gone)

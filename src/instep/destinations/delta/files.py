@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.log import Action, encoded, place_of
+from instep.destinations.delta.log import encoded, place_of
 from instep.destinations.delta.shape import (
     FIELD_ID,
     DeltaField,
@@ -23,6 +23,7 @@ from instep.destinations.delta.shape import (
     texts,
     values_of,
 )
+from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError
@@ -34,7 +35,9 @@ from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
 BATCH = 1 << 16
 _TEXT = 32
-"""Longer texts are not told in statistics."""
+"""Longer texts are told in statistics by how they begin."""
+_LAST = "\U0010ffff"
+"""What sorts after every other character, in all readers."""
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
 
 
@@ -294,7 +297,7 @@ def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[st
         nulls[name] = sum(p.null_count for p in parts)
         if any(check(kinds[name]) for check in _COUNTED) and all(p.has_min_max for p in parts):
             ends = [v for p in parts for v in (p.min, p.max)]
-            if ends and not any(isinstance(v, str) and len(v) > _TEXT for v in ends):
+            if ends:
                 least, most = _stat_value(min(ends)), _stat_value(max(ends), up=True)
                 if least is not None and most is not None:
                     low[name], high[name] = least, most
@@ -317,9 +320,13 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _stat_value(value: Any, *, up: bool = False) -> Any:
-    """As the log spells a value; times are told in milliseconds, the greatest rounded up. None for a number that JSON
-    has no exact form for, and for a time after which there is no millisecond."""
+    """As the log spells a value: times in milliseconds, long texts by how they begin, the greatest rounded up. None for
+    a number that JSON has no exact form for, and for what nothing follows that can be told."""
     match value:
+        case str() if len(value) > _TEXT:
+            if not up:
+                return value[:_TEXT]
+            return None if value[_TEXT] == _LAST else value[:_TEXT] + _LAST
         case datetime():
             plain = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
             text = _milliseconds(plain, up=up)

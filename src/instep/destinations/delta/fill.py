@@ -19,10 +19,10 @@ from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.delta import shape
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.keep import version_before
-from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import as_table, engine, fields_by_name, run, staged_rows, table_rows
 from instep.destinations.delta.shape import BEFORE, arrow_type
+from instep.destinations.delta.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.overflow import OverflowColumn, Promoted
@@ -98,9 +98,9 @@ class DeltaFills(DeltaFacet):
         if gone := sorted(columns.keys() - known.keys()):
             return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
         left = [known[c] for c, number in columns.items() if number not in table_state.record.fills]
-        found = [f for f in table_state.files if any(_may_lack(f, c) for c in left)]
+        found = [f for f in table_state.own.each() if any(_may_lack(f, c) for c in left)]
         rows, weight = sum(rows_of(f) for f in found), sum(int(f["size"]) for f in found)
-        return FillSize(len(found), rows, weight, len(table_state.files))
+        return FillSize(len(found), rows, weight, len(table_state.own))
 
     def fill(
         self,

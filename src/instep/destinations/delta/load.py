@@ -19,7 +19,6 @@ import pyarrow as pa
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, check_ids, copied, path_of, read_footer, remove_files, staged_path
-from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import (
     count,
@@ -32,6 +31,7 @@ from instep.destinations.delta.rows import (
     table_rows,
 )
 from instep.destinations.delta.shape import arrow_type
+from instep.destinations.delta.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
 from instep.destinations.types import duckdb_primitive
@@ -84,7 +84,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
     added = adopted(state, state.fields, files, commit.run, state.by)
     count = sum(rows_of(a) for a in added)
     record = state.record.after_load(commit, state.rows + count, files, new=count)
-    DeltaCommit(state, record, add=added).land("WRITE", commit, warehouse)
+    DeltaCommit(state, record, add=added, blind=bool(added)).land("WRITE", commit, warehouse)
     _clear(state, files, added)
     return LoadOutcome(inserted=count)
 
