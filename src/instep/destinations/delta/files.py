@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -126,17 +127,26 @@ def spec(state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Seq
     )
 
 
+@dataclass(frozen=True)
+class Writing:
+    """Who writes files: a run, and one of its tasks."""
+
+    run: str
+    task: int = 0
+    attempt: int = 0
+
+
 def write(
     state: DeltaTableState,
     fields: Sequence[DeltaField],
-    run: str,
+    writing: Writing,
     rows: Iterable[pa.RecordBatch],
     by: Sequence[DeltaField] | None = None,
 ) -> list[Action]:
     """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
     they become other ones."""
     by = state.by if by is None else by
-    writer = writer_for(spec(state, fields, run, by), 0, 0)
+    writer = writer_for(spec(state, fields, writing.run, by), writing.task, writing.attempt)
     try:
         for batch in rows:
             writer.write(batch)
@@ -200,7 +210,7 @@ def copied(
     for file in files:
         if file.rows:
             check_ids(state, file, read_footer(file), fields)
-            out += write(state, fields, run, batches(staged_path(state, file), fields, by_id=True), by)
+            out += write(state, fields, Writing(run), batches(staged_path(state, file), fields, by_id=True), by)
     return out
 
 

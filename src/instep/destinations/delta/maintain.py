@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Layout, Maintained, Ref, Savepoint, Upkeep
 from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, retention
-from instep.destinations.delta.files import path_of, rows_in, write
+from instep.destinations.delta.files import Writing, path_of, rows_in, write
 from instep.destinations.delta.load import again
 from instep.destinations.delta.log import DeltaLog
 from instep.destinations.delta.shape import place
@@ -61,7 +61,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     change = DeltaCommit(state, state.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
     for one in found:
         rows = (batch for f in one for batch in rows_in(state, f, state.layout))
-        change.add += [{**a, "dataChange": False} for a in write(state, state.layout, work.run, rows)]
+        change.add += [{**a, "dataChange": False} for a in write(state, state.layout, Writing(work.run), rows)]
     files = count - len(old) + len(change.add)
     change.domains[_domain(state)] = json.dumps({"at": now_ms(), "files": files})
     change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
