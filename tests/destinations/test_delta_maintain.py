@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
 """Maintenance changes no row: small files become one, what only old versions need goes, and nothing else."""
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Upkeep
+from instep.destinations.delta import maintain
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import UndropColumn
-from lake import ORDERS, REF, stage
+from lake import ORDERS, REF, spark, stage, with_spark  # noqa: F401
 
 EAGER = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0, target_file_size=1 << 20)
 NAME = ORDERS.columns[1]
@@ -181,3 +183,20 @@ def test_no_file_is_deleted_where_writers_have_to_know_more(shop: Warehouse) -> 
     with pytest.raises(DestinationError, match="catalogManaged"):
         shop.to.maintenance.maintain(REF, work(shop))
     assert all((held.folder / path).exists() for path in held.snapshot.gone)
+
+
+@with_spark
+def test_tasks_put_files_together_in_commits_of_their_own(
+    shop: Warehouse, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintain, "SPARK_BYTES", 0)
+    monkeypatch.setattr(maintain, "COMMIT_BYTES", 1)
+    rows, state, version = shop.rows(), shop.to.schema.state(REF), shop.held.snapshot.version
+    size = max(int(f["size"]) for f in shop.held.files)
+    pairs = replace(EAGER, target_file_size=2 * size + 1, keep_snapshots=100)
+    stopped = shop.to.maintenance.maintain(REF, work(shop, how=pairs, session=lambda: spark, go_on=lambda: False))
+    assert (stopped.files, stopped.rewritten, shop.held.snapshot.version) == (3, 2, version + 1)
+    done = shop.to.maintenance.maintain(REF, work(shop, how=pairs, session=lambda: spark))
+    assert (len(shop.files()), done.files, done.bytes) == (2, 2, shop.held.snapshot.bytes)
+    assert shop.rows() == rows
+    assert replace(shop.to.schema.state(REF), files=4, bytes=state.bytes) == state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,18 +18,23 @@ from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Layout, Maintained, Ref, Savepoint, Upkeep
 from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, retention
-from instep.destinations.delta.files import Writing, path_of, rows_in, write
+from instep.destinations.delta.files import path_of
 from instep.destinations.delta.load import again
 from instep.destinations.delta.log import DeltaLog
 from instep.destinations.delta.shape import place
 from instep.destinations.delta.snapshot import Action, DeltaSnapshot, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, missing, named, require, state_at
+from instep.destinations.delta.tasks import PackTask, grouped, pack, portion, run_tasks
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse, now_ms
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
 from instep.stage.files.object_store import AnyPath, files_below
 
 DOMAIN = "instep.maintained"
+SPARK_BYTES = 512 << 20
+"""Files of more bytes are put together by tasks of Spark, if there may be a session."""
+COMMIT_BYTES = 1 << 30
+"""About what one commit exchanges."""
 EXPIRE_BATCH = 10
 """Versions that a sync leaves, so that it does not expire one each time."""
 
@@ -45,29 +50,57 @@ def _maintained(state: DeltaTableState) -> Mapping[str, int]:
 
 
 def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
-    """Small files in one commit that says that no row has changed."""
+    """Put small files together in commits that say that no row has changed."""
     state = require(warehouse, ref)
     count, size = len(state.own), state.bytes
     done = Maintained(count, count, size, size)
     if state.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
     found = _bins(state, work.how)
-    old = [f for one in found for f in one]
-    if not old:
-        return done
-    done = replace(done, rewritten=len(old), bytes_rewritten=sum(int(f["size"]) for f in old))
-    if work.dry_run:
-        return replace(done, files=count - len(old) + len(found))
-    change = DeltaCommit(state, state.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
-    for one in found:
-        rows = (batch for f in one for batch in rows_in(state, f, state.layout))
-        change.add += [{**a, "dataChange": False} for a in write(state, state.layout, Writing(work.run), rows)]
-    files = count - len(old) + len(change.add)
-    change.domains[_domain(state)] = json.dumps({"at": now_ms(), "files": files})
-    change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
-    work.on_progress(sum(rows_of(f) for f in old), sum(int(a["size"]) for a in change.add))
-    after = size - done.bytes_rewritten + sum(int(a["size"]) for a in change.add)
-    return replace(done, files=files, bytes=after)
+    weight = sum(_size(one) for one in found)
+    if work.dry_run or not found:
+        old = sum(map(len, found))
+        return replace(done, rewritten=old, bytes_rewritten=weight, files=count - old + len(found))
+    session = work.session() if weight > SPARK_BYTES else None
+    rows, number = 0, 0
+    for group in grouped([(0, _size(one)) for one in found], 0, COMMIT_BYTES):
+        bins = [found[i] for i in group if all(unquote(f["path"]) in state.own for f in found[i])]
+        change = DeltaCommit(state, state.record, keeps_rows=True)
+        change.remove = sorted(unquote(f["path"]) for one in bins for f in one)
+        places = {path: at for at, path in enumerate(state.paths)}
+        tasks = list[PackTask]()
+        for one in bins:
+            paths = tuple(unquote(f["path"]) for f in one)
+            tasks.append(PackTask(number, portion(state, sorted(places[p] for p in paths)), paths, work.run))
+            number += 1
+        added = [a for some in run_tasks(session, pack, tasks, "compact") for a in some]
+        change.add = [{**a, "dataChange": False} for a in added]
+        if (written := sum(map(rows_of, added))) != (wanted := sum(state.counted(f) for one in bins for f in one)):
+            raise DestinationError(
+                f"table {named(ref)}: {written:,} rows were written in the place of {wanted:,}",
+                hint="nothing was committed; check the files with `instep verify`",
+            )
+        files = len(state.own) - len(change.remove) + len(added)
+        change.domains[_domain(state)] = json.dumps({"at": now_ms(), "files": files})
+        change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
+        rows += written
+        gone, new = sum(map(_size, bins)), sum(int(a["size"]) for a in added)
+        done = replace(
+            done,
+            files=files,
+            bytes=done.bytes - gone + new,
+            rewritten=done.rewritten + len(change.remove),
+            bytes_rewritten=done.bytes_rewritten + gone,
+        )
+        work.on_progress(rows, done.bytes - size + done.bytes_rewritten)
+        if not work.go_on():
+            break
+        state = require(warehouse, ref)
+    return done
+
+
+def _size(files: Sequence[Action]) -> int:
+    return sum(int(f["size"]) for f in files)
 
 
 def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:

@@ -4,11 +4,10 @@ lands in one commit. This process holds names of files and counts.
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import io_of
-from instep.destinations.delta.log import DeltaLog
 from instep.destinations.delta.merge import DeltaMergeWork, outcome, refuse
 from instep.destinations.delta.merge_task import (
     Dealt,
@@ -31,8 +29,9 @@ from instep.destinations.delta.merge_task import (
     rewrite_files,
 )
 from instep.destinations.delta.rows import in_order
-from instep.destinations.delta.snapshot import ADD, NONE_GONE, Action, FileActions, rows_of
-from instep.destinations.delta.table_state import DeltaTableState, named
+from instep.destinations.delta.snapshot import Action, rows_of
+from instep.destinations.delta.table_state import named
+from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, grouped, portion, run_tasks, width
 from instep.errors import DestinationError
 from instep.stage.files.place import keep_only
 from instep.stage.spec import StagedFile
@@ -40,53 +39,12 @@ from instep.stage.spec import StagedFile
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASK_ROWS, TASK_BYTES = 4_000_000, 1 << 30
-"""What a task reads at most, if it is more than one file."""
 MEET_ROWS = 1_000_000
 """About how many rows meet in one task."""
 WRITE_ROWS, WRITE_BYTES = 1_000_000, 256 << 20
 """Of the files that one task writes again, if it is more than one."""
 FEW_ROWS = 2_000_000
 """Staged rows whose keys every task may hold, to leave out rows of the table that none of them has."""
-TASKS_PER_CORE = 2
-
-
-def run_tasks(session: SparkSession | None, work: Callable[..., Any], tasks: Sequence[Any], what: str) -> list[Any]:
-    """Return the results in the order of the tasks, which run in Spark, or here without a session."""
-    if session is None:
-        return [work(task, 0, None) for task in tasks]
-    from instep.spark.extract import run_parts
-
-    return run_parts(session, work, tasks, what=what)
-
-
-def width(session: SparkSession | None) -> int:
-    """Return how many tasks a step has at least, if there is work for them."""
-    if session is None:
-        return TASKS_PER_CORE * (os.cpu_count() or 1)
-    from instep.spark.extract import cores
-
-    return TASKS_PER_CORE * cores(session)
-
-
-def portion(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
-    """Return the table with these of its files, in their order, and no more of its log than reading them takes."""
-    files = FileActions.listed(({**state.files[n], "stats": None} for n in numbers), ADD)
-    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={})
-    return replace(state, log=DeltaLog(state.folder), snapshot=snapshot, whole=None)
-
-
-def grouped(sizes: Sequence[tuple[int, int]], rows: int, size: int, wide: int = 1) -> list[range]:
-    """Return runs of neighbours whose (rows, bytes) add up to no more than these, and to no more than a share if there
-    are to be `wide` of them."""
-    rows = min(rows, -(-sum(r for r, _ in sizes) // wide))
-    found, start, own = list[range](), 0, (0, 0)
-    for at, (count, weight) in enumerate(sizes):
-        if at > start and (own[0] + count > rows or own[1] + weight > size):
-            found.append(range(start, at))
-            start, own = at, (0, 0)
-        own = own[0] + count, own[1] + weight
-    return [*found, range(start, len(sizes))] if sizes else []
 
 
 def upsert_by_tasks(

@@ -25,7 +25,7 @@ from instep.destinations.delta.shape import (
     first_fields,
     from_json,
 )
-from instep.destinations.delta.snapshot import Action, DeltaSnapshot, FileActions
+from instep.destinations.delta.snapshot import Action, DeltaSnapshot, FileActions, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.records import Record, load
 from instep.errors import DestinationError
@@ -178,9 +178,13 @@ class DeltaTableState:
     @cached_property
     def rows(self) -> int:
         known, others = self.own.rows
-        return known + sum(self._counted(f) for f in others)
+        return known + sum(self._in_footer(f) for f in others)
 
-    def _counted(self, file: Action) -> int:
+    def counted(self, file: Action) -> int:
+        """Return how many rows a file has, by its footer if the log does not say it."""
+        return rows_of(file) if file.get("stats") else self._in_footer(file)
+
+    def _in_footer(self, file: Action) -> int:
         return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows)
 
     def state(self) -> LoadState | None:
