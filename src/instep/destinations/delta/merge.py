@@ -33,6 +33,7 @@ from instep.destinations.delta.rows import (
 )
 from instep.destinations.delta.shape import arrow_type
 from instep.destinations.delta.table_state import DeltaTableState, named, require
+from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.types import duckdb_primitive
 from instep.errors import DestinationError, SparkNeeded, StageError
@@ -67,6 +68,11 @@ class DeltaMergeWork:
     def stamps(self) -> tuple[str, ...]:
         """System columns that are set and not compared."""
         return tuple(c for c in (self.system.synced, self.system.deleted) if c)
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """What an updated row gets."""
+        return (*self.values, *self.stamps)
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -232,7 +238,7 @@ def _edits(
     new: Iterator[pa.RecordBatch] = iter(())
     if "updated" in found:
         at = places(db, "SELECT f, p, n FROM met WHERE what = 'updated' ORDER BY n")
-        rows = pa.Table.from_batches(staged_at(state, [*work.values, *work.stamps], files, at[:, 2]))
+        rows = pa.Table.from_batches(staged_at(state, work.edits, files, at[:, 2]))
         edits.append(RowEdit(at[:, :2], rows))
     if "marked" in found:
         at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
@@ -260,21 +266,12 @@ def marks(state: DeltaTableState, work: DeltaMergeWork, at: int | None, rows: in
     return pa.table({n: pa.repeat(pa.scalar(values[n], kinds[n]), rows) for n in work.stamps})
 
 
-BYTES = 512 << 20
-
-
 class DeltaMerges(DeltaLoads):
     """Loads that change single rows."""
 
     def __init__(self, warehouse: Warehouse, prefix: str, upsert_rows: int) -> None:
         super().__init__(warehouse, prefix)
         self.upsert_rows = upsert_rows
-
-    def _fits(self, state: DeltaTableState, files: Sequence[StagedFile], how: Merge) -> bool:
-        """Return whether table and staged files are small enough for this process."""
-        coming = [*files, *how.keys]
-        rows, weight = state.rows + sum(f.rows for f in coming), state.bytes + sum(f.bytes for f in coming)
-        return rows <= self.upsert_rows and weight <= BYTES
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
@@ -295,7 +292,7 @@ class DeltaMerges(DeltaLoads):
         work = DeltaMergeWork(table_state.record.table, how, SystemColumns.of(table_state.record.table, self.prefix))
         if how.since:
             done = _since(change, files, how, commit)
-        elif self._fits(table_state, files, how):
+        elif fits(table_state, [*files, *how.keys], self.upsert_rows):
             done = _upsert(change, files, work, commit)
         elif spark is None:
             raise SparkNeeded(

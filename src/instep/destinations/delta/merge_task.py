@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""What one task of a large merge does. There are three kinds, one after the other:
+"""What one task of a large merge, or of a large fill, does. There are three kinds, one after the other:
 
 1. rows of some files, of the table or staged ones, are dealt out by their key, into one file that the next tasks share;
 2. those of some keys meet, as in a small merge; what becomes of the table's rows is dealt out by the files they are in;
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.delta.files import BATCH, Writing, batches, io_of, rows_in, staged_path, write
+from instep.destinations.delta.fill_values import FillWork, filled_rows
 from instep.destinations.delta.merge import DeltaMergeWork, counts, latest_time, marks, meet
 from instep.destinations.delta.rewrite import Places, RowEdit, new_rows, rewritten
 from instep.destinations.delta.rows import brief_columns, fields_by_name, numbered, places, table_rows
@@ -48,7 +49,7 @@ class MergeJob:
     is. Rows are dealt out into `parts` by their key."""
 
     state: DeltaTableState
-    work: DeltaMergeWork
+    work: DeltaMergeWork | FillWork
     run: str
     folder: str
     parts: int
@@ -255,6 +256,7 @@ class Met:
 def meet_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
     """Find what becomes of the rows, and write the new ones."""
     job, work = part.job, part.job.work
+    assert isinstance(work, DeltaMergeWork), "a fill has its own"
     readers = [
         pa.RecordBatchReader.from_batches(job.schema(side), dealt_rows(job, getattr(part, side), part.part))
         for side in ("keys", "table")
@@ -282,9 +284,32 @@ def meet_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
     return Met(found, absent, 0, 0, at, tuple(files), tuple(added), {w: d for w, d in edits.items() if d is not None})
 
 
+def fill_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
+    """Find the rows that get a value or another note, and what they get."""
+    job, work = part.job, part.job.work
+    assert isinstance(work, FillWork), "a merge has its own"
+    staged, table = (
+        pa.RecordBatchReader.from_batches(job.schema(side), dealt_rows(job, getattr(part, side), part.part))
+        for side in ("staged", "table")
+    )
+    with task_engine() as db:
+        edit = filled_rows(db, work, staged, table)
+    schema = _edit_schema(job, "updated")
+    dealer = Dealer(job, f"updated-{part.part}-{attempt}", schema)
+    if edit.values is not None and len(edit.at):
+        columns = [*edit.values.columns, pa.array(edit.at[:, 0], pa.int32()), pa.array(edit.at[:, 1])]
+        for batch in pa.Table.from_arrays(columns, schema=schema).to_batches(BATCH):
+            dealer.put(batch, part.groups[batch.column("f").to_numpy()])
+    written = dealer.close()
+    files = tuple(np.unique(edit.at[:, 0]).tolist())
+    edits = {} if written is None else {"updated": written}
+    return Met({"updated": len(edit.at)}, 0, 0, 0, touched=files, edits=edits)
+
+
 def _compared(part: MeetTask) -> pa.RecordBatchReader:
     """Return what of the staged rows is compared."""
     job, work = part.job, part.job.work
+    assert isinstance(work, DeltaMergeWork), "a fill compares nothing"
     names = work.names
     schema = numbered(fields_by_name(job.state, names), n=pa.int64())
 
@@ -307,7 +332,7 @@ def _picked(part: MeetTask, numbers: Any) -> Iterator[tuple[pa.RecordBatch, Any]
 
 def _edit_schema(job: MergeJob, what: str) -> pa.Schema:
     work = job.work
-    fields = fields_by_name(job.state, [*work.values, *work.stamps]) if what == "updated" else []
+    fields = fields_by_name(job.state, work.edits) if what == "updated" else []
     return numbered(fields, f=pa.int32(), p=pa.int64())
 
 
@@ -323,7 +348,7 @@ def _placed(part: MeetTask, what: str, at: Places, attempt: int) -> Dealt | None
 def _updated(part: MeetTask, at: Places, attempt: int) -> Dealt | None:
     work, schema = part.job.work, _edit_schema(part.job, "updated")
     dealer = Dealer(part.job, f"updated-{part.part}-{attempt}", schema)
-    columns = [work.carried.index(name) for name in (*work.values, *work.stamps)]
+    columns = [work.carried.index(name) for name in work.edits]
     for rows, here in _picked(part, at[:, 2]):
         f, p = at[here, 0], at[here, 1]
         values = [*(rows.column(i) for i in columns), pa.array(f, pa.int32()), pa.array(p)]
@@ -366,8 +391,9 @@ def rewrite_files(part: RewriteTask, attempt: int, report: Report | None) -> lis
         at = np.stack([np.searchsorted(part.numbers, f), p], axis=1)
         values = None
         if what == "updated":
-            values = rows.select(range(len(schema) - 2)).rename_columns([*work.values, *work.stamps])
+            values = rows.select(range(len(schema) - 2)).rename_columns(list(work.edits))
         elif what == "marked":
+            assert isinstance(work, DeltaMergeWork), "a fill marks no row"
             values = marks(state, work, part.at, len(rows))
         edits.append(RowEdit(at, values))
     rows = rewritten(state, range(len(state.files)), edits)

@@ -11,6 +11,7 @@ from instep.destinations.delta.files import Writing, rows_in, write
 from instep.destinations.delta.log import DeltaLog
 from instep.destinations.delta.snapshot import ADD, NONE_GONE, Action, FileActions
 from instep.destinations.delta.table_state import DeltaTableState
+from instep.stage.spec import StagedFile
 from instep.stage.task import Report
 
 if TYPE_CHECKING:
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 TASK_ROWS, TASK_BYTES = 4_000_000, 1 << 30
 """What a task reads at most, if it is more than one file."""
 TASKS_PER_CORE = 2
+HERE_BYTES = 512 << 20
+"""What meets in this process has no more."""
+
+
+def fits(state: DeltaTableState, files: Sequence[StagedFile], rows: int) -> bool:
+    """Return whether a table's rows and staged ones may meet in this process: no more than `rows` of both."""
+    weight = state.bytes + sum(f.bytes for f in files)
+    return state.rows + sum(f.rows for f in files) <= rows and weight <= HERE_BYTES
 
 
 def run_tasks(session: SparkSession | None, work: Callable[..., Any], tasks: Sequence[Any], what: str) -> list[Any]:
