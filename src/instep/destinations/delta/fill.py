@@ -18,8 +18,9 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.delta import shape
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.fill_values import FillWork, filled_rows
 from instep.destinations.delta.keep import version_before
+from instep.destinations.delta.merge_parts import fill_by_tasks
+from instep.destinations.delta.merge_work import FillWork, filled_rows
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import as_table, engine, fields_by_name, run, staged_rows, table_rows
 from instep.destinations.delta.shape import BEFORE, arrow_type
@@ -96,8 +97,6 @@ class DeltaFills(DeltaFacet):
         if fits(table_state, work.values, self.upsert_rows):
             filled = _fill(change, FillWork(work), commit)
         else:
-            from instep.destinations.delta.merge_parts import fill_by_tasks
-
             filled = fill_by_tasks(session, change, FillWork(work), commit)
         crashpoint("fill.rewritten")
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)

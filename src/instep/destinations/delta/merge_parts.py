@@ -16,8 +16,6 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import io_of
-from instep.destinations.delta.fill_values import FillWork
-from instep.destinations.delta.merge import DeltaMergeWork, outcome, refuse
 from instep.destinations.delta.merge_task import (
     Dealt,
     DealTask,
@@ -31,6 +29,7 @@ from instep.destinations.delta.merge_task import (
     meet_rows,
     rewrite_files,
 )
+from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, outcome, refuse
 from instep.destinations.delta.rows import in_order
 from instep.destinations.delta.shape import DeltaField
 from instep.destinations.delta.snapshot import Action, rows_of

@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.delta.files import BATCH, Writing, batches, io_of, rows_in, staged_path, write
-from instep.destinations.delta.fill_values import FillWork, filled_rows
-from instep.destinations.delta.merge import DeltaMergeWork, counts, latest_time, marks, meet
+from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, counts, filled_rows, latest_time, marks, meet
 from instep.destinations.delta.rewrite import Places, RowEdit, new_rows, rewritten
 from instep.destinations.delta.rows import brief_columns, fields_by_name, numbered, places, table_rows
 from instep.destinations.delta.shape import DeltaField
