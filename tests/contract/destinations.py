@@ -27,6 +27,11 @@ def delta(folder: Path) -> Destination:
     return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
 
 
+def delta_by_spark(folder: Path) -> Destination:
+    """The same, whose upserts are all done by tasks of Spark, as those of large tables are."""
+    return DeltaDestination(DeltaConfig("lake", str(folder / "delta"), upsert_rows=0))
+
+
 class PartitioningSchema(DeltaSchema):
     """Each table is made with partitions by its key, or else by its first column that can be."""
 
@@ -92,6 +97,7 @@ def iceberg_in_s3(folder: Path, bucket: Bucket) -> Destination:
 
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {
     "delta": delta,
+    "delta by Spark": delta_by_spark,
     "delta in partitions": delta_in_partitions,
     "duckdb": duckdb,
     "iceberg": iceberg,

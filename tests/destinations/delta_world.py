@@ -24,6 +24,10 @@ class Warehouse(duckdb_world.Warehouse):
         self.fence = 0
         create(self.to, wanted, self.commit("make"))
 
+    def forget(self) -> None:
+        """What was read of logs is read again."""
+        self.to = DeltaDestination(self.to.config)
+
     @property
     def held(self) -> DeltaTableState:
         """The table as its log has it."""

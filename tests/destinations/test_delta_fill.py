@@ -7,15 +7,22 @@ from pathlib import Path
 import pytest
 import test_duckdb_fill as same
 from delta_world import Warehouse
+from test_delta_merge import SMALL
 
 from instep.destinations.base import FillSize
+from instep.destinations.delta import fill, merge_parts
 from instep.errors import StageError
 from instep.schema.changes.kinds import ColumnAdded
 from lake import REF, stage
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Warehouse:
+@pytest.fixture(params=["here", "by tasks"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    """Fills are done in this process, or as those of large tables are."""
+    if request.param == "by tasks":
+        monkeypatch.setattr(fill, "fits", lambda *_: False)
+        for name, value in SMALL.items():
+            monkeypatch.setattr(merge_parts, name, value)
     made = Warehouse(tmp_path, same.OLD)
     made.append({"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 3, "name": "c"})
     made.change(same.NEW, *(ColumnAdded(REF, c, 2 + i) for i, c in enumerate(same.NEW.columns[2:4])))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -13,9 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta_world import Warehouse
+from deltalake import DeltaTable, write_deltalake
 
 from instep.destinations.base import Commit
+from instep.destinations.delta import checkpoint as module
 from instep.destinations.delta.change import DeltaCommit
+from instep.destinations.delta.destination import DeltaDestination
 from instep.destinations.delta.files import statistics
 from instep.destinations.delta.log import EVERY, DeltaLog, place_of
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
@@ -64,7 +69,8 @@ def test_a_checkpoint_says_what_the_commits_said(shop: Warehouse) -> None:
     assert told is not None
     for path in [*log.folder.glob("*.checkpoint.parquet"), log.folder / "_last_checkpoint"]:
         path.unlink()
-    assert log.snapshot() == told
+    shop.forget()
+    assert shop.held.snapshot == told
     assert shop.rows() == rows
 
 
@@ -74,11 +80,13 @@ def test_readers_begin_at_a_checkpoint(shop: Warehouse) -> None:
     told, log = shop.held.snapshot, shop.held.log
     for version in range(EVERY):
         log.folder.joinpath(f"{version:020}.json").unlink()
+    shop.forget()
     assert shop.held.snapshot == told
     assert log.versions()[0] == EVERY
     points = shop.to.lifecycle.savepoints.savepoints(REF)
     assert all(p.id >= EVERY for p in points)
     log.folder.joinpath(f"{EVERY:020}.checkpoint.parquet").write_text("broken")
+    shop.forget()
     with pytest.raises(DestinationError, match="cannot be read"):
         shop.rows()
 
@@ -142,6 +150,7 @@ def test_an_edit_by_hand_is_seen(shop: Warehouse, old: str, new: str, kind: str)
 
 def test_a_hole_in_the_log_is_named(shop: Warehouse) -> None:
     shop.held.log.folder.joinpath(f"{1:020}.json").unlink()
+    shop.forget()
     with pytest.raises(DestinationError, match="lacks version 1"):
         shop.rows()
     assert shop.to.schema.tables() == [REF], "whoever wants it is told"
@@ -179,7 +188,8 @@ STATS: list[tuple[str, list[Any], Any, Any]] = [
     ("timestamp", [dt.datetime(2026, 1, 1, 0, 0, 0, 1001)], "2026-01-01T00:00:00.001", "2026-01-01T00:00:00.002"),
     ("timestamptz", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)], "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z"),
     ("string", ["b", "a"], "a", "b"),
-    ("string", ["x" * 40], None, None),
+    ("string", ["x" * 40, "y" * 40], "x" * 32, "y" * 32 + "\U0010ffff"),
+    ("string", ["x" * 32 + "\U0010ffff!"], None, None),
     ("float64", [1.0, float("nan")], None, None),
     ("boolean", [True], None, None),
     ("int32", [None], None, None),
@@ -220,3 +230,120 @@ def test_a_log_in_a_bucket_names_no_file_of_this_machine(path: str) -> None:
         place_of(table, {"path": path})
     assert str(place_of(table, {"path": "at=1%3A2/a.parquet"})) == "s3://b/t/at=1:2/a.parquet"
     assert str(place_of(table, {"path": "s3://other/a%20b.parquet"})) == "s3://other/a b.parquet"
+
+
+def test_a_log_is_read_once_and_then_its_new_commits(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    while shop.held.snapshot.version < EVERY:
+        shop.append({"id": shop.fence})
+    read, whole = list[Path](), list[int]()
+    commits, checkpoint = DeltaLog._read, module.read
+    monkeypatch.setattr(DeltaLog, "_read", staticmethod(lambda path: read.append(path) or commits(path)))
+    monkeypatch.setattr(module, "read", lambda version, paths: whole.append(version) or checkpoint(version, paths))
+    shop.forget()
+    for number in range(3):
+        shop.to.schema.state(REF)
+        shop.to.schema.sizes([REF])
+        shop.merge({"id": number, "name": "new"})
+        shop.rows()
+    assert whole == [EVERY]
+    assert len(read) == len(set(read)), "no commit twice"
+
+
+def test_a_table_in_the_place_of_another_is_not_taken_for_it(shop: Warehouse, tmp_path: Path) -> None:
+    other = Warehouse(tmp_path / "other")
+    other.append({"id": 7}, {"id": 8})
+    assert (shop.held.snapshot.version, len(shop.rows())) == (other.held.snapshot.version, 1)
+    shutil.rmtree(shop.held.folder)
+    shutil.copytree(other.held.folder, shop.path / REF[0] / REF[1])
+    assert shop.rows("id") == [(7,), (8,)]
+
+
+def test_a_commit_between_others_that_is_gone_is_a_hole(shop: Warehouse) -> None:
+    held = shop.held
+    other = DeltaDestination(shop.to.config)
+    for fence in (50, 51):
+        other.write.claim(REF, fence)
+    held.log.path(held.snapshot.version + 1).unlink()
+    with pytest.raises(DestinationError, match=f"lacks version {held.snapshot.version + 1}"):
+        shop.rows()
+
+
+@pytest.mark.parametrize("sidecar", [False, True], ids=["one file", "sidecars"])
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_checkpoints_of_the_second_form_are_read(shop: Warehouse, form: str, sidecar: bool) -> None:
+    for number in range(3):
+        shop.merge({"id": number})
+    told, log = shop.held.snapshot, shop.held.log
+    tagged = {**next(told.files.each()), "tags": {"by": "other"}, "path": "data/more.parquet"}
+    whole, _ = module.content(told.after(told.version, [{"add": tagged}]), 0)
+    lines = pq.read_table(pa.BufferReader(whole)).to_pylist(maps_as_pydicts="strict")
+    actions = [{k: v for k, v in line.items() if v is not None} for line in lines]
+    rest = [a for a in actions if not sidecar or ("add" not in a and "remove" not in a)]
+    if sidecar:
+        log.folder.joinpath("_sidecars").mkdir()
+        log.folder.joinpath("_sidecars", "s.parquet").write_bytes(whole)
+        rest.append({"sidecar": {"path": "s.parquet", "sizeInBytes": len(whole), "modificationTime": 1}})
+    rest.append({"checkpointMetadata": {"version": told.version}})
+    path = log.folder / f"{told.version:020}.checkpoint.{uuid.uuid4()}.{form}"
+    if form == "json":
+        path.write_text("".join(json.dumps(a) + "\n" for a in rest))
+    else:
+        more = {"sidecar": pa.struct({"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64()})}
+        schema = pa.schema([*module.SCHEMA, *more.items()])
+        pq.write_table(pa.Table.from_pylist(rest, schema=schema), path)
+    for version in range(told.version + 1):
+        log.path(version).unlink()
+    found = DeltaLog(log.table).snapshot()
+    assert found is not None
+    assert found.files["data/more.parquet"]["tags"] == {"by": "other"}
+    rest_of = {p: f for p, f in found.files.items() if p != "data/more.parquet"}
+    assert (rest_of, found.gone, found.domains) == (dict(told.files), told.gone, told.domains)
+
+
+def test_commits_that_were_put_into_one_file_are_read_from_it(tmp_path: Path) -> None:
+    for number in range(4):
+        write_deltalake(tmp_path, pa.table({"id": [number]}), mode="append" if number % 2 else "overwrite")
+    told = DeltaLog(tmp_path).snapshot()
+    DeltaTable(tmp_path).compact_logs(1, 3)
+    log = DeltaLog(tmp_path)
+    for version in (1, 2):
+        log.path(version).unlink()
+    found = log.snapshot()
+    assert told is not None
+    assert found is not None
+    assert dict(found.files) == dict(told.files)
+
+
+def test_what_other_writers_say_of_files_survives_a_checkpoint(shop: Warehouse) -> None:
+    held = shop.held
+    [file] = held.files
+    theirs = {**file, "tags": {"ZCUBE_ID": "1"}, "baseRowId": 7, "defaultRowCommitVersion": 2}
+    txn = {"appId": "stream", "version": 3, "lastUpdated": 1_700_000_000_000}
+    held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {"add": theirs}, {"txn": txn}])
+    snapshot = shop.held.snapshot
+    shop.held.log.checkpoint(snapshot, 0)
+    shop.forget()
+    found = shop.held.snapshot
+    assert (dict(found.files[file["path"]]), found.txns["stream"]) == (theirs, txn)
+
+
+def test_only_loads_that_read_no_row_call_themselves_blind(shop: Warehouse) -> None:
+    def blind() -> bool:
+        held = shop.held
+        return bool(next(a["commitInfo"]["isBlindAppend"] for a in held.log.actions(held.snapshot.version)))
+
+    shop.append({"id": 2})
+    assert blind()
+    shop.merge({"id": 3})
+    assert not blind(), "only new rows, but the table was read for them"
+
+
+def test_a_table_says_when_it_gets_a_checkpoint(shop: Warehouse) -> None:
+    held = shop.held
+    configuration = {**held.snapshot.metadata["configuration"], "delta.checkpointInterval": "3"}
+    held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+    for number in range(6):
+        shop.append({"id": number})
+    found = [int(p.name[:20]) for p in held.log.folder.glob("*.checkpoint.parquet")]
+    assert found
+    assert all(version % 3 == 0 for version in found)

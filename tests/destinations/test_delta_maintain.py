@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
 """Maintenance changes no row: small files become one, what only old versions need goes, and nothing else."""
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Upkeep
+from instep.destinations.delta import maintain
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.step import UndropColumn
-from lake import ORDERS, REF, stage
+from lake import ORDERS, REF, spark, stage, with_spark  # noqa: F401
 
 EAGER = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0, target_file_size=1 << 20)
 NAME = ORDERS.columns[1]
@@ -154,3 +156,47 @@ def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_p
     assert shop.to.maintenance.maintain(REF, work(shop, how=two)).removed == 1
     assert (shop.held.folder / first).exists(), "the version before the last needs it"
     assert shop.to.lifecycle.savepoints.rows_at(REF, shop.to.lifecycle.savepoints.savepoints(REF)[1].id) == 1
+
+
+KEEPS = [
+    ("files", "delta.deletedFileRetentionDuration", "interval 1 week"),
+    ("versions", "delta.logRetentionDuration", "30 days"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), [c[1:] for c in KEEPS], ids=[c[0] for c in KEEPS])
+def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: str) -> None:
+    held = shop.held
+    configuration = {**held.snapshot.metadata["configuration"], name: value}
+    held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+    shop.overwrite({"id": 9})
+    time.sleep(0.01)
+    assert shop.to.maintenance.maintain(REF, work(shop)).removed == 0
+
+
+def test_no_file_is_deleted_where_writers_have_to_know_more(shop: Warehouse) -> None:
+    shop.overwrite({"id": 9})
+    time.sleep(0.01)
+    held = shop.held
+    protocol = {**held.snapshot.protocol, "writerFeatures": ["columnMapping", "catalogManaged"]}
+    held.log.put(held.snapshot.version + 1, [{"protocol": protocol}])
+    with pytest.raises(DestinationError, match="catalogManaged"):
+        shop.to.maintenance.maintain(REF, work(shop))
+    assert all((held.folder / path).exists() for path in held.snapshot.gone)
+
+
+@with_spark
+def test_tasks_put_files_together_in_commits_of_their_own(
+    shop: Warehouse, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintain, "SPARK_BYTES", 0)
+    monkeypatch.setattr(maintain, "COMMIT_BYTES", 1)
+    rows, state, version = shop.rows(), shop.to.schema.state(REF), shop.held.snapshot.version
+    size = max(int(f["size"]) for f in shop.held.files)
+    pairs = replace(EAGER, target_file_size=2 * size + 1, keep_snapshots=100)
+    stopped = shop.to.maintenance.maintain(REF, work(shop, how=pairs, session=lambda: spark, go_on=lambda: False))
+    assert (stopped.files, stopped.rewritten, shop.held.snapshot.version) == (3, 2, version + 1)
+    done = shop.to.maintenance.maintain(REF, work(shop, how=pairs, session=lambda: spark))
+    assert (len(shop.files()), done.files, done.bytes) == (2, 2, shop.held.snapshot.bytes)
+    assert shop.rows() == rows
+    assert replace(shop.to.schema.state(REF), files=4, bytes=state.bytes) == state

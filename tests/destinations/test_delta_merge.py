@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from delta_world import Warehouse
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 
 from instep.destinations.base import Commit, Merge
+from instep.destinations.delta import merge_parts
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.schema.changes.kinds import ColumnRemoved
 from lake import ORDERS, REF, create, rows_of, stage, table
@@ -45,6 +48,45 @@ def test_files_merge_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) ->
                 )
                 told.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
             assert told[0] == told[1]
+
+
+def _run(_session: Any, work: Any, tasks: Any, what: str) -> list[Any]:
+    """As Spark runs tasks: each travels, and so does its result."""
+    return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task)), 0, None))) for task in tasks]
+
+
+SMALL = {"run_tasks": _run, "width": lambda _session: 2, "MEET_ROWS": 2, "TASK_ROWS": 2, "WRITE_ROWS": 2}
+
+
+@pytest.mark.parametrize("few", [100, 0], ids=["few", "many"])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    base=st.lists(ROW, max_size=8).map(_one_a_key),
+    loads=st.lists(st.tuples(st.lists(ROW, max_size=8), MERGE, st.none() | st.sets(IDS, min_size=1)), max_size=3),
+)
+def test_tasks_merge_as_this_process_does(few: int, base: list[dict[str, Any]], loads: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        for setting, value in {**SMALL, "FEW_ROWS": few}.items():
+            patch.setattr(merge_parts, setting, value)
+        pair = [DeltaDestination(DeltaConfig("d", f"{name}/{n}", upsert_rows=n)) for n in (1_000, -1)]
+        for to in pair:
+            create(to, WANTED)
+            files = [stage(to, REF, rows, chunk=n) for n, rows in enumerate((base[:2], base[2:5], base[5:]))]
+            to.write.overwrite(REF, files, Commit("base", 1))
+        for fence, (rows, how, known) in enumerate(loads, 2):
+            if known is not None:
+                how, known = how | {"complete": False}, known | {row["id"] for row in rows}
+            found = []
+            for to in pair:
+                to.write.claim(REF, fence)
+                keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
+                files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
+                merge = Merge(("id",), keys=keys, **how)
+                outcome = to.write.merge(object(), REF, files, merge, Commit(f"r{fence}", fence, "c"))
+                found.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
+            assert found[0] == found[1]
+            [data] = [*Path(f"{name}/-1").rglob("data")]
+            assert [p for p in data.iterdir() if "-merge-" in p.name] == []
 
 
 def test_only_files_with_rows_that_change_are_written_again(tmp_path: Path) -> None:

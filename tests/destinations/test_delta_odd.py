@@ -93,12 +93,12 @@ def test_a_name_too_long_for_a_folder_is_refused(shop: Warehouse) -> None:
     assert shop.to.schema.tables() == [REF]
 
 
-def _full(actions: Any) -> None:
+def _full(*_: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_no_load(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.destinations.delta.log.content", _full)
+    monkeypatch.setattr("instep.destinations.delta.checkpoint.content", _full)
     while shop.held.snapshot.version < EVERY + 1:
         shop.append({"id": 10 + shop.fence})
     assert len(shop.rows()) == shop.to.schema.state(REF).rows

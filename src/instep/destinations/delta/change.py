@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -12,14 +13,19 @@ from urllib.parse import unquote
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.delta.log import EVERY, WRITABLE, Action, DeltaSnapshot
+from instep.destinations.delta.log import EVERY
 from instep.destinations.delta.shape import DeltaField, features, fields_of, from_json, schema_string
+from instep.destinations.delta.snapshot import READABLE, Action, DeltaSnapshot
 from instep.destinations.delta.table_state import DOMAIN, HIGHEST, PART, DeltaTableState, named, state_at
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.sql.records import Parked, Record, dump
 from instep.errors import Conflict, DestinationError, InstepError
 
+WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants"}
 WIDENING = "delta.enableTypeWidening"
+FILES_STAY = "delta.deletedFileRetentionDuration"
+_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_UNITS["week"] = 7 * _UNITS["day"]
 ENGINE = "instep"
 OWN_FILES = "-rewrite-"
 """What names of files contain that this process wrote for a commit, not a task for a load."""
@@ -41,11 +47,24 @@ def check_writable(state: DeltaTableState) -> None:
         )
 
 
+def file_days(warehouse: Warehouse) -> str:
+    """Return how long other programs have to leave files that were removed."""
+    return f"interval {max(int(warehouse.days), 1)} days"
+
+
+def retention(state: DeltaTableState, name: str, ours: str = "") -> int:
+    """Return the milliseconds that somebody has set as a property of the table; 0 for what we have set ourselves, or
+    what is no interval."""
+    text = state.configuration.get(name, "")
+    found = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(" + "|".join(_UNITS) + r")s?", text.strip().casefold())
+    return int(found[1]) * _UNITS[found[2]] if found and text != ours else 0
+
+
 @dataclass
 class DeltaCommit:
     """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
     `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
-    they become other ones."""
+    they become other ones. `blind`: the rows that come do not depend on those that are there."""
 
     state: DeltaTableState
     record: Record
@@ -55,6 +74,7 @@ class DeltaCommit:
     keeps_rows: bool = False
     domains: dict[str, str] = field(default_factory=dict)
     by: Sequence[DeltaField] | None = None
+    blind: bool = False
 
     def land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         """Write it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
@@ -83,7 +103,7 @@ class DeltaCommit:
             if now is None or not _is_beside(was, now):
                 raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
             self.state, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
-        if version and version % EVERY == 0:
+        if version and version % int(self.state.configuration.get("delta.checkpointInterval", EVERY)) == 0:
             self._checkpoint(version, warehouse)
         return version
 
@@ -111,6 +131,7 @@ class DeltaCommit:
                     "extendedFileMetadata": True,
                     "partitionValues": old.get("partitionValues") or {},
                     "size": old["size"],
+                    **({"tags": old["tags"]} if "tags" in old else {}),
                 }
             }
         for file in self.add:
@@ -130,7 +151,7 @@ class DeltaCommit:
             "operation": operation,
             "operationParameters": {},
             "engineInfo": ENGINE,
-            "isBlindAppend": bool(self.add) and not self.remove,
+            "isBlindAppend": self.blind,
             "userMetadata": json.dumps(info),
         }
 
@@ -218,7 +239,6 @@ def begin(
     files: Sequence[Action] = (),
 ) -> bool:
     """Make a table, partitioned by some of its columns; False if one is there."""
-    days = max(int(warehouse.days), 1)
     metadata = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -226,11 +246,11 @@ def begin(
         "createdTime": now_ms(),
         "configuration": {
             "delta.columnMapping.mode": "name",
-            "delta.deletedFileRetentionDuration": f"interval {days} days",
+            FILES_STAY: file_days(warehouse),
             HIGHEST: "0",
         },
     }
-    empty = DeltaSnapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
+    empty = DeltaSnapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {})
     log = warehouse.make(record.ref)
     change = DeltaCommit(DeltaTableState(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
     change.domains |= warehouse.name_domain(record.ref)

@@ -13,8 +13,8 @@ from instep.destinations.delta.ddl import CAPABILITIES, DeltaDdl, statements
 from instep.destinations.delta.files import io_of
 from instep.destinations.delta.fill import DeltaFills, DeltaRestoredValues
 from instep.destinations.delta.keep import DeltaClones, DeltaRetention
-from instep.destinations.delta.load import DeltaMerges
 from instep.destinations.delta.maintain import DeltaMaintenance, DeltaSavepoints
+from instep.destinations.delta.merge import DeltaMerges
 from instep.destinations.delta.rows import DeltaRows
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.table_state import DeltaTableState, find, not_ours, require
@@ -36,13 +36,15 @@ from instep.stage.files.place import StorageFolder
 @dataclass(frozen=True)
 class DeltaConfig:
     """`warehouse`: the folder of the tables, or a place in S3, reached by `properties` (which may hold credentials).
-    `undo_days`: how long what was dropped is kept."""
+    `undo_days`: how long what was dropped is kept. `upsert_rows`: upserts of more rows, those of the table included,
+    are done by tasks of Spark."""
 
     name: str
     warehouse: str
     prefix: str = "_instep_"
     quarantine_days: int = 30
     undo_days: float = 7
+    upsert_rows: int = 5_000_000
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -242,7 +244,7 @@ class DeltaDestination:
         self.config, self.quarantine_days = config, config.quarantine_days
         self.warehouse = warehouse_of(config, (shard_column(config.prefix), shard) if shard else None)
         self.schema = DeltaSchema(self.warehouse, config.prefix)
-        self.write = DeltaWrite(self.warehouse, config.prefix)
+        self.write = DeltaWrite(self.warehouse, config.prefix, config.upsert_rows)
         self.lifecycle = DeltaLifecycle(self)
         self.maintenance = DeltaMaintenance(self.warehouse, config.prefix)
         self.sharing = DeltaSharing(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.log import Action, encoded, place_of
+from instep.destinations.delta.log import encoded, place_of
 from instep.destinations.delta.shape import (
     FIELD_ID,
     DeltaField,
@@ -23,6 +24,7 @@ from instep.destinations.delta.shape import (
     texts,
     values_of,
 )
+from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError
@@ -34,7 +36,9 @@ from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
 BATCH = 1 << 16
 _TEXT = 32
-"""Longer texts are not told in statistics."""
+"""Longer texts are told in statistics by how they begin."""
+_LAST = "\U0010ffff"
+"""What sorts after every other character, in all readers."""
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
 
 
@@ -123,17 +127,26 @@ def spec(state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Seq
     )
 
 
+@dataclass(frozen=True)
+class Writing:
+    """Who writes files: a run, and one of its tasks."""
+
+    run: str
+    task: int = 0
+    attempt: int = 0
+
+
 def write(
     state: DeltaTableState,
     fields: Sequence[DeltaField],
-    run: str,
+    writing: Writing,
     rows: Iterable[pa.RecordBatch],
     by: Sequence[DeltaField] | None = None,
 ) -> list[Action]:
     """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
     they become other ones."""
     by = state.by if by is None else by
-    writer = writer_for(spec(state, fields, run, by), 0, 0)
+    writer = writer_for(spec(state, fields, writing.run, by), writing.task, writing.attempt)
     try:
         for batch in rows:
             writer.write(batch)
@@ -197,7 +210,7 @@ def copied(
     for file in files:
         if file.rows:
             check_ids(state, file, read_footer(file), fields)
-            out += write(state, fields, run, batches(staged_path(state, file), fields, by_id=True), by)
+            out += write(state, fields, Writing(run), batches(staged_path(state, file), fields, by_id=True), by)
     return out
 
 
@@ -294,7 +307,7 @@ def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[st
         nulls[name] = sum(p.null_count for p in parts)
         if any(check(kinds[name]) for check in _COUNTED) and all(p.has_min_max for p in parts):
             ends = [v for p in parts for v in (p.min, p.max)]
-            if ends and not any(isinstance(v, str) and len(v) > _TEXT for v in ends):
+            if ends:
                 least, most = _stat_value(min(ends)), _stat_value(max(ends), up=True)
                 if least is not None and most is not None:
                     low[name], high[name] = least, most
@@ -317,9 +330,13 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _stat_value(value: Any, *, up: bool = False) -> Any:
-    """As the log spells a value; times are told in milliseconds, the greatest rounded up. None for a number that JSON
-    has no exact form for, and for a time after which there is no millisecond."""
+    """As the log spells a value: times in milliseconds, long texts by how they begin, the greatest rounded up. None for
+    a number that JSON has no exact form for, and for what nothing follows that can be told."""
     match value:
+        case str() if len(value) > _TEXT:
+            if not up:
+                return value[:_TEXT]
+            return None if value[_TEXT] == _LAST else value[:_TEXT] + _LAST
         case datetime():
             plain = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
             text = _milliseconds(plain, up=up)

@@ -7,7 +7,7 @@ Values that were kept as JSON beside a table's rows, taken out into columns of t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,16 @@ from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.delta import shape
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.keep import version_before
-from instep.destinations.delta.log import Action, rows_of
+from instep.destinations.delta.merge_parts import fill_by_tasks
+from instep.destinations.delta.merge_work import FillWork, filled_rows
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import as_table, engine, fields_by_name, run, staged_rows, table_rows
 from instep.destinations.delta.shape import BEFORE, arrow_type
+from instep.destinations.delta.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
+from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.overflow import OverflowColumn, Promoted
-from instep.destinations.rows import merged
 from instep.destinations.sql.records import MOST_IDS
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
@@ -45,48 +47,21 @@ def _may_lack(file: Action, column: str) -> bool:
     return bool(stats.get("numRecords", 1) and stats.get("nullCount", {}).get(column) != 0)
 
 
-def _found(state: DeltaTableState, work: Fill) -> tuple[RowEdit, int]:
-    """Return what becomes of rows that get a value or another note, and how many."""
-    columns, first = list(work.columns), len(work.key)
-    names = [*work.key, *columns, work.meta]
-    same = " AND ".join(f"t.c{i} = s.c{i}" for i in range(first))
-    places = range(first, first + len(columns))
-    meta = first + len(columns)
-    gets = " OR ".join(f"(t.c{i} IS NULL AND s.c{i} IS NOT NULL)" for i in places)
-    noted = f"t.c{meta} IS NOT NULL OR s.c{meta} IS NOT NULL"
-    values = ", ".join(f"coalesce(t.c{i}, s.c{i}) AS v{i}" for i in places)
+def _fill(change: DeltaCommit, work: FillWork, commit: Commit) -> int:
+    """Put the files with the values into the change; returns how many rows get one."""
+    state = change.state
     with engine() as db:
-        db.register("staged", staged_rows(state, names, work.values))
-        run(db, "CREATE TEMP TABLE s AS SELECT * FROM staged")
-        db.register("t", table_rows(state, names))
-        rows = as_table(
-            db,
-            f"SELECT t.f, t.p, ({gets}) AS gets, t.c{meta} AS old, s.c{meta} AS new, {values} "
-            f"FROM t JOIN s ON {same} WHERE {gets} OR {noted}",
-        )
-    return _edit(state, work, columns, rows)
-
-
-def _edit(state: DeltaTableState, work: Fill, columns: Sequence[str], rows: pa.Table) -> tuple[RowEdit, int]:
-    lacks = [rows.column(5 + i).is_null().to_pylist() for i in range(len(columns))]
-    old, new = rows.column(3).to_pylist(), rows.column(4).to_pylist()
-    notes = [
-        merged(o, n, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns) if o or n else None
-        for o, n, *lacking in zip(old, new, *lacks, strict=True)
-    ]
-    gets = rows.column(2).to_pylist()
-    keep = np.flatnonzero([bool(g) or note != o for g, note, o in zip(gets, notes, old, strict=True)])
-    rows_left = rows.take(pa.array(keep))
-    at = np.stack([rows_left.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
-    kinds = [f.type for f in fields_by_name(state, [work.meta])]
-    assert kinds == ["string"], "notes are text"
-    meta = pa.array([notes[i] for i in keep], pa.large_string())
-    values = rows_left.select(range(5, 5 + len(columns))).rename_columns(list(columns)).append_column(work.meta, meta)
-    return RowEdit(at, values), len(keep)
+        staged = staged_rows(state, work.compared, work.how.values)
+        edit = filled_rows(db, work, staged, table_rows(state, work.compared))
+    if len(edit.at):
+        edited(change, [edit], (), commit)
+    return len(edit.at)
 
 
 class DeltaFills(DeltaFacet):
     """Values for rows that lack them, in one commit."""
+
+    upsert_rows: int
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         """Return the files whose statistics allow for a NULL in one of the columns; none once all backfills were
@@ -98,9 +73,9 @@ class DeltaFills(DeltaFacet):
         if gone := sorted(columns.keys() - known.keys()):
             return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
         left = [known[c] for c, number in columns.items() if number not in table_state.record.fills]
-        found = [f for f in table_state.files if any(_may_lack(f, c) for c in left)]
+        found = [f for f in table_state.own.each() if any(_may_lack(f, c) for c in left)]
         rows, weight = sum(rows_of(f) for f in found), sum(int(f["size"]) for f in found)
-        return FillSize(len(found), rows, weight, len(table_state.files))
+        return FillSize(len(found), rows, weight, len(table_state.own))
 
     def fill(
         self,
@@ -119,9 +94,10 @@ class DeltaFills(DeltaFacet):
             why = f"table {named(ref)} cannot be filled: it has not been loaded yet"
             raise DestinationError(why, hint="load the whole table again")
         change = DeltaCommit(table_state, table_state.record)
-        edit, filled = _found(table_state, work)
-        if len(edit.at):
-            edited(change, [edit], (), commit)
+        if fits(table_state, work.values, self.upsert_rows):
+            filled = _fill(change, FillWork(work), commit)
+        else:
+            filled = fill_by_tasks(session, change, FillWork(work), commit)
         crashpoint("fill.rewritten")
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         fills = tuple(dict.fromkeys((*table_state.record.fills, *work.columns.values())))[-MOST_IDS:]

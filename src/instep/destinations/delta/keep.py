@@ -15,7 +15,8 @@ from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import io_of, path_of
-from instep.destinations.delta.log import Action, DeltaLog
+from instep.destinations.delta.log import DeltaLog
+from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require, state_at, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, ObjectWarehouse, Warehouse
 from instep.destinations.shared import landed
@@ -147,7 +148,7 @@ class DeltaClones(DeltaFacet):
             table_state.record, table=table, place=f"copy of {table_state.record.place}", parked=(), copy=origin
         )
         log = self.warehouse.make(place)
-        files = [_linked(table_state, log, file) for file in table_state.files]
+        files = [_linked(table_state, log, file) for file in table_state.own.each()]
         if not begin(
             self.warehouse, with_stored(own, table_state.fields, {}), table_state.fields, commit, table_state.by, files
         ):

@@ -1,10 +1,10 @@
-"""The log of one Delta table: what its versions say, and commits that only one writer can make.
+"""The log of one Delta table: its versions, and commits that only one writer can make.
 
 A version is a file of JSON lines. It is written aside and linked to its name, which fails if the name is taken, or put
 into an object store on the condition that there is none: of two writers that start from the same version one is
 refused, whatever they do.
 
-Checkpoints of a Delta log: the state of a table as one Parquet file, in the columns that every reader knows.
+The newest version is read once and then kept up to date by the commits that came since.
 """
 
 from __future__ import annotations
@@ -14,52 +14,27 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from threading import Lock
 from urllib.parse import quote, unquote, urlparse
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from instep.destinations.delta import checkpoint
+from instep.destinations.delta.snapshot import NOTHING, Action, DeltaSnapshot, texts_of
 from instep.errors import DestinationError
-from instep.stage.files.object_store import AnyPath, ObjectPath, is_object, opened
+from instep.stage.files.object_store import AnyPath, ObjectPath, is_object
 from instep.stage.files.place import clear_errors
 
 FOLDER = "_delta_log"
 EVERY = 20
-"""A checkpoint is written at every so many versions."""
-READABLE = frozenset({"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck"})
-WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants"}
+"""A checkpoint is written at every so many versions, unless the table says how many."""
+POINTER = "_last_checkpoint"
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
-Action = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class DeltaSnapshot:
-    """A table at one version. `files`: the `add` actions by path, decoded and relative to the table; `gone`: the
-    `remove` actions of files that older versions need. `domains`: the configuration by domain."""
-
-    version: int
-    metadata: Action
-    protocol: Action
-    files: Mapping[str, Action]
-    gone: Mapping[str, Action]
-    domains: Mapping[str, str]
-    txns: Mapping[str, int]
-
-    @property
-    def bytes(self) -> int:
-        return sum(int(f["size"]) for f in self.files.values())
-
-
-def rows_of(file: Action) -> int:
-    """Return how many rows the statistics of a file say it has; 0 if it has none, as files of others may."""
-    stats = file.get("stats")
-    return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+_COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(?:parquet|json)")
 
 
 def place_of(table: AnyPath, file: Action) -> AnyPath:
@@ -76,138 +51,190 @@ def place_of(table: AnyPath, file: Action) -> AnyPath:
     return table / unquote(urlparse(path).path if path.startswith("file:") else path)
 
 
-@dataclass
-class _State:
-    metadata: Action | None = None
-    protocol: Action | None = None
-    files: dict[str, Action] = field(default_factory=dict)
-    gone: dict[str, Action] = field(default_factory=dict)
-    domains: dict[str, str] = field(default_factory=dict)
-    txns: dict[str, int] = field(default_factory=dict)
+class SnapshotCache:
+    """The newest snapshots that one process has read, by folder, each with what tells its commit from another one of
+    that name. Those that were used last stay."""
 
-    def take(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            for kind, body in action.items():
-                if body is not None:
-                    self._one(kind, body)
+    MOST, FILES = 2_000, 2_000_000
 
-    def _one(self, kind: str, body: Action) -> None:
-        match kind:
-            case "metaData":
-                self.metadata = body
-            case "protocol":
-                self.protocol = body
-            case "add":
-                path = unquote(body["path"])
-                self.files[path] = body
-                self.gone.pop(path, None)
-            case "remove":
-                path = unquote(body["path"])
-                self.files.pop(path, None)
-                self.gone[path] = body
-            case "domainMetadata":
-                self.domains[body["domain"]] = "" if body.get("removed") else body["configuration"]
-            case "txn":
-                self.txns[body["appId"]] = body["version"]
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[DeltaSnapshot, object]] = OrderedDict()
+        self._files, self._lock = 0, Lock()
+
+    def __reduce__(self) -> tuple[type[SnapshotCache], tuple[()]]:
+        """Another process reads for itself."""
+        return SnapshotCache, ()
+
+    def get(self, folder: str) -> tuple[DeltaSnapshot, object] | None:
+        with self._lock:
+            if folder in self._known:
+                self._known.move_to_end(folder)
+            return self._known.get(folder)
+
+    def put(self, folder: str, snapshot: DeltaSnapshot, mark: object) -> None:
+        with self._lock:
+            old = self._known.pop(folder, None)
+            self._known[folder] = snapshot, mark
+            self._files += len(snapshot.files) - (len(old[0].files) if old else 0)
+            while len(self._known) > 1 and (len(self._known) > self.MOST or self._files > self.FILES):
+                _, (out, _) = self._known.popitem(last=False)
+                self._files -= len(out.files)
 
 
+@dataclass(frozen=True)
+class _LogFiles:
+    """What a log's folder has: versions with a commit, each with what tells it from another one; the files of each
+    whole checkpoint; the last version of each file that has several commits, by the first one."""
+
+    commits: Mapping[int, object]
+    checkpoints: Mapping[int, Sequence[AnyPath]]
+    compacted: Mapping[int, int]
+
+    @property
+    def last(self) -> int | None:
+        return max([*self.commits, *self.checkpoints], default=None)
+
+
+@dataclass(frozen=True)
 class DeltaLog:
     """`table` is the folder that holds the log's folder."""
 
-    def __init__(self, table: AnyPath) -> None:
-        self.table = table
-        self.folder = table / FOLDER
+    table: AnyPath
+    cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
 
-    def _names(self) -> list[str]:
+    @property
+    def folder(self) -> AnyPath:
+        return self.table / FOLDER
+
+    def _names(self, first: int) -> Iterator[tuple[str, object]]:
+        """Yield the names from a version on, and what tells a file from another one of that name."""
+        start = f"{first:020}"
         if isinstance(self.folder, ObjectPath):
-            return self.folder.names()
+            yield from self.folder.names_from(start)
+            return
         with suppress(FileNotFoundError, NotADirectoryError):
-            return [path.name for path in self.folder.iterdir()]
-        return []
+            for entry in os.scandir(self.folder):
+                if entry.name >= start:
+                    yield entry.name, None
 
-    def _listed(self) -> tuple[set[int], dict[int, list[AnyPath]]]:
-        """Return the versions whose commits are there, and the files of each whole checkpoint."""
-        commits, parts = set[int](), dict[tuple[int, int], list[str]]()
-        for name in self._names():
+    def _listed(self, first: int = 0) -> _LogFiles:
+        commits, compacted, parts = dict[int, object](), dict[int, int](), dict[tuple[int, str, int], list[str]]()
+        for name, mark in self._names(first):
             if found := _COMMIT.fullmatch(name):
-                commits.add(int(found[1]))
+                commits[int(found[1])] = mark
             elif found := _CHECKPOINT.fullmatch(name):
-                parts.setdefault((int(found[1]), int(found[3] or 1)), []).append(name)
+                parts.setdefault((int(found[1]), found[4] or "", int(found[3] or 1)), []).append(name)
+            elif found := _COMPACTED.fullmatch(name):
+                compacted[int(found[1])] = max(int(found[2]), compacted.get(int(found[1]), 0))
         whole = {
             version: [self.folder / name for name in sorted(names)]
-            for (version, count), names in parts.items()
+            for (version, _, count), names in sorted(parts.items())
             if len(names) == count
         }
-        return commits, whole
+        return _LogFiles(commits, whole, compacted)
 
     def versions(self) -> list[int]:
         """Return the versions that can be read, in order."""
-        commits, whole = self._listed()
-        start = min([*(v for v in whole), *([0] if 0 in commits else [])], default=None)
-        return sorted(v for v in commits | set(whole) if start is not None and v >= start)
+        listed = self._listed()
+        start = min([*listed.checkpoints, *([0] if 0 in listed.commits else [])], default=None)
+        return sorted(v for v in {*listed.commits, *listed.checkpoints} if start is not None and v >= start)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot | None:
         """Return the table at a version, the newest by default; None if nothing is there. Raises DestinationError for a
         log that cannot be read."""
-        commits, whole = self._listed()
-        last = max([*commits, *whole], default=None) if version is None else version
-        if last is None:
+        return self._newest() if version is None else self._replayed(self._listed(), version)
+
+    def _newest(self) -> DeltaSnapshot | None:
+        place = str(self.folder)
+        if known := self.cache.get(place):
+            before, mark = known
+            listed = self._listed(before.version)
+            if before.version in listed.commits and self._mark(listed, before.version) == mark:
+                last = max(listed.commits)
+                if last == before.version:
+                    return before
+                if all(v in listed.commits for v in range(before.version, last)):
+                    return self._remember(listed, self._onto(before, listed, last).checked(self.table))
+        listed = self._listed(self._pointed())
+        if not listed.checkpoints:
+            listed = self._listed()
+        if listed.last is None:
             return None
-        base = max((v for v in whole if v <= last), default=-1)
-        state = _State()
-        if base >= 0:
-            state.take(read(whole[base]))
-        for number in range(base + 1, last + 1):
-            if number not in commits:
+        return self._remember(listed, self._replayed(listed, listed.last))
+
+    def _pointed(self) -> int:
+        """Return the version whose checkpoint somebody has pointed at; a pointer that is wrong costs a listing."""
+        path = self.folder / POINTER
+        if isinstance(self.folder, ObjectPath):  # a folder is listed whole anyway
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                return int(json.loads(path.read_text(encoding="utf-8"))["version"])
+        return 0
+
+    def _remember(self, listed: _LogFiles, found: DeltaSnapshot) -> DeltaSnapshot:
+        if found.version in listed.commits:
+            self.cache.put(str(self.folder), found, self._mark(listed, found.version))
+        return found
+
+    def _mark(self, listed: _LogFiles, version: int) -> object:
+        path = self.path(version)
+        if isinstance(path, ObjectPath):
+            return listed.commits[version]
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _replayed(self, listed: _LogFiles, last: int) -> DeltaSnapshot:
+        base = max((v for v in listed.checkpoints if v <= last), default=-1)
+        start = checkpoint.read(base, listed.checkpoints[base]) if base >= 0 else NOTHING
+        return self._onto(start, listed, last).checked(self.table)
+
+    def _onto(self, start: DeltaSnapshot, listed: _LogFiles, last: int) -> DeltaSnapshot:
+        """Return a snapshot with the commits up to `last`; of several in one file by that."""
+        while start.version < last:
+            number = start.version + 1
+            end = listed.compacted.get(number, -1)
+            if end <= last and end >= number:
+                start = start.after(end, self._read(self.folder / f"{number:020}.{end:020}.compacted.json"))
+            elif number in listed.commits:
+                start = start.after(number, self.actions(number))
+            else:
                 hint = "restore the folder from a backup, or drop the table and load it again"
                 raise DestinationError(f"the log of {self.table} lacks version {number}", hint=hint)
-            state.take(self.actions(number))
-        if state.metadata is None or state.protocol is None:
-            raise DestinationError(f"the log of {self.table} does not say what the table is")
-        odd = sorted(set(state.protocol.get("readerFeatures") or ()) - READABLE)
-        if odd or state.protocol["minReaderVersion"] > 3:
-            raise DestinationError(
-                f"table {self.table} uses {', '.join(odd) or 'a protocol'} that this version does not read",
-                hint="another program has switched it on: drop the feature there (ALTER TABLE ... DROP FEATURE)",
-            )
-        return DeltaSnapshot(last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns)
+        return start
 
     def actions(self, version: int) -> Iterator[Action]:
         """Return what one commit says; FileNotFoundError if it is not kept any more."""
-        path = self._path(version)
+        return self._read(self.path(version))
+
+    @staticmethod
+    def _read(path: AnyPath) -> Iterator[Action]:
         text = path.read_once().decode() if isinstance(path, ObjectPath) else path.read_text(encoding="utf-8")
         # not splitlines(): JSON may hold U+2028 and others that it would break lines at
         return (json.loads(line) for line in text.split("\n") if line)
 
-    def _path(self, version: int) -> AnyPath:
+    def path(self, version: int) -> AnyPath:
         return self.folder / f"{version:020}.json"
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
         """Make that version; False, and nothing changed, if it is there already. The folder must exist."""
-        text = "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions)
-        path = self._path(version)
+        text, path = texts_of(actions), self.path(version)
         return path.create(text.encode()) if isinstance(path, ObjectPath) else _link(path, text)
 
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
         """A file from which readers start; tombstones older than `keep_after` (milliseconds since 1970) stay out."""
-        gone = [a for a in snapshot.gone.values() if a.get("deletionTimestamp", 0) >= keep_after]
-        lines: list[dict[str, Any]] = [{"protocol": snapshot.protocol}, {"metaData": snapshot.metadata}]
-        lines += [{"txn": {"appId": a, "version": v}} for a, v in snapshot.txns.items()]
-        lines += [
-            {"domainMetadata": {"domain": d, "configuration": c, "removed": False}}
-            for d, c in snapshot.domains.items()
-            if c
-        ]
-        lines += [{"add": a} for a in snapshot.files.values()] + [{"remove": a} for a in gone]
-        _replace(self.folder / f"{snapshot.version:020}.checkpoint.parquet", content(lines))
-        pointer = json.dumps({"version": snapshot.version, "size": len(lines)})
-        _replace(self.folder / "_last_checkpoint", pointer.encode())
+        made, size = checkpoint.content(snapshot, keep_after)
+        _replace(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)
+        _replace(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
 
     def clean(self, first: int) -> None:
-        """Delete commits and checkpoints that only versions before `first` need."""
-        commits, whole = self._listed()
-        base = max((v for v in whole if v <= first), default=-1)
-        for path in [*(self._path(v) for v in commits if v < base), *(p for v in whole if v < base for p in whole[v])]:
+        """Delete commits and checkpoints that only versions before `first` need, the oldest first."""
+        listed = self._listed()
+        base = max((v for v in listed.checkpoints if v <= first), default=-1)
+        old = [self.path(v) for v in sorted(listed.commits) if v < base]
+        old += [self.folder / f"{a:020}.{z:020}.compacted.json" for a, z in listed.compacted.items() if z < base]
+        for path in [*old, *(p for v in sorted(listed.checkpoints) if v < base for p in listed.checkpoints[v])]:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
@@ -263,66 +290,3 @@ def _replace(path: AnyPath, content: bytes) -> None:
 def encoded(path: str) -> str:
     """Return a path below the table as the log spells it."""
     return quote(path, safe="/=-_.~")
-
-
-_TEXTS = pa.map_(pa.string(), pa.string())
-_WORDS = pa.list_(pa.string())
-_FILE = {"path": pa.string(), "partitionValues": _TEXTS, "size": pa.int64()}
-
-
-def _struct(**fields: pa.DataType) -> pa.StructType:
-    return pa.struct(list(fields.items()))
-
-
-_PROTOCOL = _struct(
-    minReaderVersion=pa.int32(), minWriterVersion=pa.int32(), readerFeatures=_WORDS, writerFeatures=_WORDS
-)
-_METADATA = _struct(
-    id=pa.string(),
-    name=pa.string(),
-    description=pa.string(),
-    format=_struct(provider=pa.string(), options=_TEXTS),
-    schemaString=pa.string(),
-    partitionColumns=_WORDS,
-    createdTime=pa.int64(),
-    configuration=_TEXTS,
-)
-SCHEMA = pa.schema(
-    {
-        "protocol": _PROTOCOL,
-        "metaData": _METADATA,
-        "txn": _struct(appId=pa.string(), version=pa.int64(), lastUpdated=pa.int64()),
-        "domainMetadata": _struct(domain=pa.string(), configuration=pa.string(), removed=pa.bool_()),
-        "add": _struct(**_FILE, modificationTime=pa.int64(), dataChange=pa.bool_(), stats=pa.string()),
-        "remove": _struct(
-            **_FILE, deletionTimestamp=pa.int64(), dataChange=pa.bool_(), extendedFileMetadata=pa.bool_()
-        ),
-    }
-)
-
-
-def content(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the file: one row an action."""
-    out = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist([dict(a) for a in actions], schema=SCHEMA), out)
-    made: bytes = out.getvalue().to_pybytes()
-    return made
-
-
-def read(paths: Sequence[AnyPath]) -> Iterator[dict[str, Any]]:
-    """Yield the actions of a checkpoint; maps come back as dicts."""
-    for path in paths:
-        try:
-            file = pq.ParquetFile(opened(path))
-            wanted = [f.name for f in file.schema_arrow if f.name in SCHEMA.names]
-            for batch in file.iter_batches(columns=wanted):
-                for row in batch.to_pylist(maps_as_pydicts="strict"):
-                    yield {kind: _plain(body) for kind, body in row.items() if body is not None}
-        except (OSError, pa.ArrowException) as error:
-            hint = "delete the checkpoint if the commits before it are still there, or restore the folder"
-            raise DestinationError(f"the checkpoint {path} cannot be read: {error}", hint=hint) from error
-
-
-def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is not set: a commit would not name it."""
-    return {k: v for k, v in body.items() if v is not None}

@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice, takewhile
 from typing import Any
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Layout, Maintained, Ref, Savepoint, Upkeep
-from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.files import path_of, rows_in, write
+from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, retention
+from instep.destinations.delta.files import path_of
 from instep.destinations.delta.load import again
-from instep.destinations.delta.log import Action, DeltaLog, DeltaSnapshot, rows_of
+from instep.destinations.delta.log import DeltaLog
 from instep.destinations.delta.shape import place
+from instep.destinations.delta.snapshot import Action, DeltaSnapshot, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, missing, named, require, state_at
+from instep.destinations.delta.tasks import PackTask, grouped, pack, portion, run_tasks
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse, now_ms
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
 from instep.stage.files.object_store import AnyPath, files_below
 
 DOMAIN = "instep.maintained"
+SPARK_BYTES = 512 << 20
+"""Files of more bytes are put together by tasks of Spark, if there may be a session."""
+COMMIT_BYTES = 1 << 30
+"""About what one commit exchanges."""
 EXPIRE_BATCH = 10
 """Versions that a sync leaves, so that it does not expire one each time."""
 
@@ -43,29 +50,57 @@ def _maintained(state: DeltaTableState) -> Mapping[str, int]:
 
 
 def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
-    """Small files in one commit that says that no row has changed."""
+    """Put small files together in commits that say that no row has changed."""
     state = require(warehouse, ref)
-    count, size = len(state.files), state.bytes
+    count, size = len(state.own), state.bytes
     done = Maintained(count, count, size, size)
     if state.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
     found = _bins(state, work.how)
-    old = [f for one in found for f in one]
-    if not old:
-        return done
-    done = replace(done, rewritten=len(old), bytes_rewritten=sum(int(f["size"]) for f in old))
-    if work.dry_run:
-        return replace(done, files=count - len(old) + len(found))
-    change = DeltaCommit(state, state.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
-    for one in found:
-        rows = (batch for f in one for batch in rows_in(state, f, state.layout))
-        change.add += [{**a, "dataChange": False} for a in write(state, state.layout, work.run, rows)]
-    files = count - len(old) + len(change.add)
-    change.domains[_domain(state)] = json.dumps({"at": now_ms(), "files": files})
-    change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
-    work.on_progress(sum(rows_of(f) for f in old), sum(int(a["size"]) for a in change.add))
-    after = size - done.bytes_rewritten + sum(int(a["size"]) for a in change.add)
-    return replace(done, files=files, bytes=after)
+    weight = sum(_size(one) for one in found)
+    if work.dry_run or not found:
+        old = sum(map(len, found))
+        return replace(done, rewritten=old, bytes_rewritten=weight, files=count - old + len(found))
+    session = work.session() if weight > SPARK_BYTES else None
+    rows, number = 0, 0
+    for group in grouped([(0, _size(one)) for one in found], 0, COMMIT_BYTES):
+        bins = [found[i] for i in group if all(unquote(f["path"]) in state.own for f in found[i])]
+        change = DeltaCommit(state, state.record, keeps_rows=True)
+        change.remove = sorted(unquote(f["path"]) for one in bins for f in one)
+        places = {path: at for at, path in enumerate(state.paths)}
+        tasks = list[PackTask]()
+        for one in bins:
+            paths = tuple(unquote(f["path"]) for f in one)
+            tasks.append(PackTask(number, portion(state, sorted(places[p] for p in paths)), paths, work.run))
+            number += 1
+        added = [a for some in run_tasks(session, pack, tasks, "compact") for a in some]
+        change.add = [{**a, "dataChange": False} for a in added]
+        if (written := sum(map(rows_of, added))) != (wanted := sum(state.counted(f) for one in bins for f in one)):
+            raise DestinationError(
+                f"table {named(ref)}: {written:,} rows were written in the place of {wanted:,}",
+                hint="nothing was committed; check the files with `instep verify`",
+            )
+        files = len(state.own) - len(change.remove) + len(added)
+        change.domains[_domain(state)] = json.dumps({"at": now_ms(), "files": files})
+        change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
+        rows += written
+        gone, new = sum(map(_size, bins)), sum(int(a["size"]) for a in added)
+        done = replace(
+            done,
+            files=files,
+            bytes=done.bytes - gone + new,
+            rewritten=done.rewritten + len(change.remove),
+            bytes_rewritten=done.bytes_rewritten + gone,
+        )
+        work.on_progress(rows, done.bytes - size + done.bytes_rewritten)
+        if not work.go_on():
+            break
+        state = require(warehouse, ref)
+    return done
+
+
+def _size(files: Sequence[Action]) -> int:
+    return sum(int(f["size"]) for f in files)
 
 
 def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
@@ -93,20 +128,23 @@ class _Expired:
 
 def _expired(warehouse: Warehouse, state: DeltaTableState, how: Maintenance) -> _Expired:
     found = [(version, int(info.get("timestamp", 0))) for version, info in changes(state.log)]
-    gone = expirable(found, (), how, now_ms())
+    young = {v for v, at in found if at >= now_ms() - retention(state, "delta.logRetentionDuration")}
+    gone = expirable(found, young, how, now_ms())
     remaining = [(v, at) for v, at in found if v not in gone]
     if not gone or not remaining:
         return _Expired()
     first, at = min(remaining)
-    return _Expired(gone, min(at, now_ms() - warehouse.days * DAY_MS), first)
+    keeps = max(warehouse.days * DAY_MS, retention(state, FILES_STAY, file_days(warehouse)))
+    return _Expired(gone, min(at, now_ms() - keeps), first)
 
 
 def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> Maintained:
     state = require(warehouse, ref)
+    check_writable(state)
     old = _expired(warehouse, state, work.how)
     if not old.versions:
         return done
-    live = {path_of(state, f) for f in state.snapshot.files.values()}
+    live = {path_of(state, f) for f in state.snapshot.files.each()}
     last = dict[AnyPath, int]()  # a file may have come back and gone again
     for file in _removed(state):
         path = path_of(state, file)
@@ -121,7 +159,7 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
 
 def _removed(state: DeltaTableState) -> Iterator[Action]:
     """What any version that can be read says was removed."""
-    yield from state.snapshot.gone.values()
+    yield from state.snapshot.gone.each()
     for version in state.log.versions():
         with suppress(FileNotFoundError):
             yield from (a["remove"] for a in state.log.actions(version) if a.get("remove"))
@@ -131,7 +169,7 @@ def _named(state: DeltaTableState) -> set[AnyPath]:
     """Return every file that a version that can be read names."""
     versions = state.log.versions()
     first = state.log.snapshot(versions[0])
-    files: list[Action] = [*state.snapshot.files.values(), *_removed(state), *(first.files.values() if first else ())]
+    files: list[Action] = [*state.snapshot.files.each(), *_removed(state), *(first.files.each() if first else ())]
     for version in versions:
         with suppress(FileNotFoundError):
             files += [a["add"] for a in state.log.actions(version) if a.get("add")]
@@ -173,15 +211,21 @@ class DeltaMaintenance(DeltaFacet):
             raise missing(ref)
         recorded = _maintained(table_state)
         at = datetime.fromtimestamp(recorded["at"] / 1000, UTC) if recorded else None
-        return Layout(len(table_state.files), table_state.bytes, 0, len(table_state.log.versions()), at)
+        return Layout(len(table_state.own), table_state.bytes, 0, len(table_state.log.versions()), at)
 
     def due(self, ref: Ref, how: Maintenance) -> bool:
         """Return whether to look closer, by the log."""
         table_state = find(self.warehouse, ref)
         if table_state is None or table_state.state() is None:
             return False
-        grown = len(table_state.files) - _maintained(table_state).get("files", 0)
-        return grown + 1 >= how.min_files or len(_expired(self.warehouse, table_state, how).versions) >= EXPIRE_BATCH
+        grown = len(table_state.own) - _maintained(table_state).get("files", 0)
+        if grown + 1 >= how.min_files:
+            return True
+        limit = now_ms() - how.max_snapshot_age * DAY_MS
+        old = takewhile(lambda c: int(c[1].get("timestamp", 0)) < limit, changes(table_state.log))
+        # commits are read from the oldest on, as far as it takes
+        some = len([*islice(old, EXPIRE_BATCH)]) == EXPIRE_BATCH
+        return some and len(_expired(self.warehouse, table_state, how).versions) >= EXPIRE_BATCH
 
     def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
         """Maintain one table; rows and values stay as they are."""
@@ -229,7 +273,7 @@ def _savepoint(table_state: DeltaTableState, then: DeltaSnapshot, info: dict[str
     if before is not None and not why_not:
         had, own = {f.physical for f in before.fields}, table_state.record.table.by_name
         later = tuple(f.name for f in table_state.fields if f.physical not in had and own[f.name].alias)
-    rows = sum(rows_of(f) for f in then.files.values())
+    rows, _ = then.files.rows
     return Savepoint(then.version, at, record.get("run", ""), rows, cursor, current, later, why_not)
 
 

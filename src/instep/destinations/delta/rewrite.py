@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, PartChange
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.files import as_type, rows_in, write
+from instep.destinations.delta.files import Writing, as_type, rows_in, write
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.rows import cast_all
@@ -45,33 +46,26 @@ def edited(
     NULL), into the change, in the place of those that had the rows; all files if the table gets other partition columns
     (`by`)."""
     state = change.state
-    fields = state.layout
     touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
     if by is not None:
         touched, change.by = list(range(len(state.files))), by
     change.remove += [state.paths[n] for n in touched]
-    rows = _rows(state, fields, touched, [_sorted(e) for e in edits], inserted)
-    change.add += write(state, fields, commit.run, rows, by)
+    rows = chain(rewritten(state, touched, edits), new_rows(state, state.layout, inserted))
+    change.add += write(state, state.layout, Writing(commit.run), rows, by)
 
 
-def _rows(
-    state: DeltaTableState,
-    fields: Sequence[DeltaField],
-    touched: Sequence[int],
-    edits: Sequence[_Sorted],
-    inserted: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    physical = {f.name: f.physical for f in state.columns}
+def rewritten(state: DeltaTableState, touched: Sequence[int], edits: Iterable[RowEdit]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of these files, with the edits done."""
+    physical, ordered = {f.name: f.physical for f in state.columns}, [_sorted(e) for e in edits]
     for number in touched:
-        own = [_of_file(e, number) for e in edits]
+        own = [_of_file(e, number) for e in ordered]
         start = 0
-        for batch in rows_in(state, state.files[number], fields):
+        for batch in rows_in(state, state.files[number], state.layout):
             yield _apply(batch, start, own, physical)
             start += len(batch)
-    yield from _new_rows(state, fields, inserted)
 
 
-def _new_rows(
+def new_rows(
     state: DeltaTableState, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows with columns by name as batches of a file."""
@@ -171,7 +165,7 @@ def again(
     touched = state.paths if casts else sorted(own)
     if touched:
         change.remove += touched
-        change.add += write(state, layout, commit.run, (batch for path in touched for batch in rows(path)))
+        change.add += write(state, layout, Writing(commit.run), (batch for path in touched for batch in rows(path)))
 
 
 @dataclass(frozen=True)

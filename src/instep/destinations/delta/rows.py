@@ -54,12 +54,12 @@ def table_rows(state: DeltaTableState, names: Sequence[str], compared: Collectio
     """Return the columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it).
     Long values of columns that are only `compared` are digests."""
     fields = fields_by_name(state, names)
-    schema = _numbered(fields, f=pa.int32(), p=pa.int64())
+    schema = numbered(fields, f=pa.int32(), p=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
         for number, start, batch in rows_of_files(state, fields):
             place = [pa.repeat(pa.scalar(number, pa.int32()), len(batch)), _range(start, len(batch))]
-            yield pa.RecordBatch.from_arrays([*_brief(batch, names, compared), *place], schema=schema)
+            yield pa.RecordBatch.from_arrays([*brief_columns(batch, names, compared), *place], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 
@@ -70,13 +70,13 @@ def staged_rows(
     """Return the columns of staged files as c0, c1, ..., and n, their number in the order in which they came. Long
     values of columns that are only `compared` are digests."""
     fields = fields_by_name(state, names)
-    schema = _numbered(fields, n=pa.int64())
+    schema = numbered(fields, n=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
         start = 0
-        for file in _in_order(files):
+        for file in in_order(files):
             for batch in batches(staged_path(state, file), fields, by_id=True):
-                columns = [*_brief(batch, names, compared), _range(start, len(batch))]
+                columns = [*brief_columns(batch, names, compared), _range(start, len(batch))]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 start += len(batch)
 
@@ -88,7 +88,7 @@ def staged_at(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of staged rows by name: those with these numbers, in ascending order; None: all of them."""
     fields, start = fields_by_name(state, names), 0
-    for file in _in_order(files):
+    for file in in_order(files):
         if numbers is not None and not len(_between(numbers, start, file.rows)):
             start += file.rows
             continue
@@ -100,7 +100,7 @@ def staged_at(
                 yield pa.RecordBatch.from_arrays(part.columns, names=list(names))
 
 
-def _in_order(files: Sequence[StagedFile]) -> list[StagedFile]:
+def in_order(files: Sequence[StagedFile]) -> list[StagedFile]:
     return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
 
 
@@ -109,11 +109,11 @@ def _between(numbers: Numbers, start: int, count: int) -> Numbers:
     return numbers[low:high]
 
 
-def _brief(batch: pa.RecordBatch, names: Sequence[str], compared: Collection[str]) -> list[pa.Array]:
+def brief_columns(batch: pa.RecordBatch, names: Sequence[str], compared: Collection[str]) -> list[pa.Array]:
     return [brief(c) if name in compared else c for name, c in zip(names, batch.columns, strict=True)]
 
 
-def _numbered(fields: Sequence[DeltaField], **more: pa.DataType) -> pa.Schema:
+def numbered(fields: Sequence[DeltaField], **more: pa.DataType) -> pa.Schema:
     return pa.schema([*((f"c{i}", arrow_type(f.type)) for i, f in enumerate(fields)), *more.items()])
 
 

@@ -33,7 +33,7 @@ from instep.stage.files.names import STORED
 from instep.stage.partition import Partition, Partitioning
 
 if TYPE_CHECKING:
-    from instep.destinations.delta.log import Action
+    from instep.destinations.delta.snapshot import Action
 
 
 ID, PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"

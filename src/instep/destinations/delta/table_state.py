@@ -15,7 +15,7 @@ from itertools import count
 import pyarrow.parquet as pq
 
 from instep.destinations.base import LoadState, Ref
-from instep.destinations.delta.log import Action, DeltaLog, DeltaSnapshot, place_of, rows_of
+from instep.destinations.delta.log import DeltaLog, place_of
 from instep.destinations.delta.shape import (
     DeltaField,
     alone,
@@ -25,6 +25,7 @@ from instep.destinations.delta.shape import (
     first_fields,
     from_json,
 )
+from instep.destinations.delta.snapshot import Action, DeltaSnapshot, FileActions, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.records import Record, load
 from instep.errors import DestinationError
@@ -138,22 +139,25 @@ class DeltaTableState:
         return first_fields(self.record.pending, count(self.highest + 1))
 
     @cached_property
+    def own(self) -> FileActions:
+        """The data files by path."""
+        if self.record.within is None:
+            return self.snapshot.files
+        column, shard = self.record.within
+        return self.snapshot.files.in_partition(next(f.physical for f in self.columns if f.name == column), shard)
+
+    @cached_property
     def paths(self) -> list[str]:
         """The data files, in order."""
-        found = sorted(self.snapshot.files)
-        if self.record.within is None:
-            return found
-        column, shard = self.record.within
-        name = next(f.physical for f in self.columns if f.name == column)
-        return [p for p in found if (self.snapshot.files[p].get("partitionValues") or {}).get(name) == shard]
+        return sorted(self.own)
 
     @cached_property
     def files(self) -> list[Action]:
-        return [self.snapshot.files[path] for path in self.paths]
+        return [self.own[path] for path in self.paths]
 
     @property
     def bytes(self) -> int:
-        return sum(int(f["size"]) for f in self.files)
+        return self.own.bytes
 
     @property
     def area(self) -> str:
@@ -173,16 +177,21 @@ class DeltaTableState:
 
     @cached_property
     def rows(self) -> int:
-        return sum(rows_of(f) if f.get("stats") else self._counted(f) for f in self.files)
+        known, others = self.own.rows
+        return known + sum(self._in_footer(f) for f in others)
 
-    def _counted(self, file: Action) -> int:
+    def counted(self, file: Action) -> int:
+        """Return how many rows a file has, by its footer if the log does not say it."""
+        return rows_of(file) if file.get("stats") else self._in_footer(file)
+
+    def _in_footer(self, file: Action) -> int:
         return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows)
 
     def state(self) -> LoadState | None:
         """Return what the last load recorded; files and bytes as they are now."""
         if self.record.state is None:
             return None
-        return replace(self.record.state, files=len(self.files), bytes=self.bytes)
+        return replace(self.record.state, files=len(self.own), bytes=self.bytes)
 
     def table(self) -> Table:
         """Return the table as it is: what the log says wins."""

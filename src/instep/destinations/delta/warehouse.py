@@ -21,14 +21,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
-from instep.destinations.delta.log import FOLDER, DeltaLog, DeltaSnapshot
+from instep.destinations.delta.log import FOLDER, DeltaLog, SnapshotCache
+from instep.destinations.delta.snapshot import DeltaSnapshot
 from instep.errors import Conflict, ConnectError, DestinationError, SchemaError
 from instep.stage.files.object_store import AnyPath, ObjectPath
 from instep.stage.files.place import StorageFolder, clear_errors
@@ -74,6 +75,7 @@ class Warehouse(ABC):
 
     days: float
     part: tuple[str, str] | None
+    cache: SnapshotCache
 
     @abstractmethod
     def folder(self, ref: Ref) -> AnyPath: ...
@@ -120,7 +122,11 @@ class Warehouse(ABC):
         """A name that nobody will ever use again leaves nothing."""
 
     def log(self, ref: Ref) -> DeltaLog:
-        return DeltaLog(self.folder(ref))
+        return self.log_in(self.folder(ref))
+
+    def log_in(self, folder: AnyPath) -> DeltaLog:
+        """Return the log of the table in a folder, whatever it is called."""
+        return DeltaLog(folder, self.cache)
 
     def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
         """Return what is found at each of these names, in order."""
@@ -158,6 +164,7 @@ class Folders(Warehouse):
     root: Path
     days: float = 7
     part: tuple[str, str] | None = None
+    cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
 
     def folder(self, ref: Ref) -> Path:
         return self.root / folder_name(ref[0]) / folder_name(ref[1])
@@ -319,6 +326,7 @@ class ObjectWarehouse(Warehouse):
     root: ObjectPath
     days: float = 7
     part: tuple[str, str] | None = None
+    cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
 
     @property
     def _names(self) -> ObjectPath:
@@ -375,7 +383,7 @@ class ObjectWarehouse(Warehouse):
     def _gone(self, folder: ObjectPath, ref: Ref) -> bool:
         """Return whether what lies there was dropped, or is called something else by now."""
         try:
-            snapshot = DeltaLog(folder).snapshot()
+            snapshot = self.log_in(folder).snapshot()
         except DestinationError:
             return False
         return snapshot is not None and not self.is_at(snapshot, ref)
@@ -443,7 +451,7 @@ class ObjectWarehouse(Warehouse):
         going = {entry["folder"] for entry in entries if entry.get("deleting")}
         for entry in entries:
             folder = self.root / str(entry["folder"])
-            snapshot = DeltaLog(folder).snapshot() if entry["folder"] not in going else None
+            snapshot = self.log_in(folder).snapshot() if entry["folder"] not in going else None
             if snapshot is not None and (place := _name_domain(snapshot)) and place["dropped"] == entry["at"]:
                 ref = (place["name"][0], place["name"][1])
                 found.append(Waiting(folder, ref, place["id"], int(place["dropped"])))
@@ -452,7 +460,7 @@ class ObjectWarehouse(Warehouse):
     def delete(self, folder: AnyPath) -> None:
         """A table that was dropped: its name leads elsewhere first, so that nobody meets half of it."""
         assert isinstance(folder, ObjectPath)
-        snapshot = DeltaLog(folder).snapshot()
+        snapshot = self.log_in(folder).snapshot()
         if snapshot is not None and (domain := _name_domain(snapshot)):
             ref = (domain["name"][0], domain["name"][1])
             there, number = self._found(ref)

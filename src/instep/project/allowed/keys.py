@@ -167,7 +167,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "type": SETTING, **_LOGIN, "tls": PARTS, "staging": PLACE,
         **_each(SETTING, "connect_timeout read_timeout lock_timeout statement_timeout"),
     },
-    models.DeltaDestinationSection: {"type": SETTING, "warehouse": PLACE},
+    models.DeltaDestinationSection: {"type": SETTING, "warehouse": PLACE, "upsert_rows": SETTING},
     policies.ModifierSection: _each(SETTING, "backfill removed on_invalid_value rename_threshold"),
     policies.OverrideSection: {"preset": SETTING, "rules": PARTS},
     policies.RuleSection: {"on": NAMES, "decide": SETTING, "match": NAMES, "tags": NAMES},

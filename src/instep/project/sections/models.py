@@ -154,12 +154,13 @@ class PostgresDestinationSection(DestinationSection):
 
 
 class DeltaDestinationSection(DestinationSection):
-    """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach; the
-    others are as for Iceberg."""
+    """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach. Upserts
+    of tables with more than `upsert_rows` rows are done by tasks of Spark. The others are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["delta"]
     warehouse: Text = "lake"
+    upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
 
 
 Destination = Annotated[

@@ -171,6 +171,19 @@ class ObjectPath:
             found = obstore.list_with_delimiter(self._store, self.key or None)
         return [o["path"].rpartition("/")[2] for o in found["objects"]]
 
+    def names_from(self, start: str) -> Iterator[tuple[str, str]]:
+        """Yield the objects directly below whose names are not less than this, and what tells the content of each from
+        another one."""
+        import obstore
+
+        before = start[:-1] + chr(ord(start[-1]) - 1) + "~" if start else ""
+        with _reached(self.uri):
+            for batch in obstore.list(self._store, self.key, offset=f"{self.key}/{before}"):
+                for found in batch:
+                    name = found["path"][len(self.key) + 1 :]
+                    if "/" not in name and name >= start:
+                        yield name, found["e_tag"] or str(found["last_modified"])
+
     def unlink(self, missing_ok: bool = False) -> None:
         import obstore
 

@@ -1,0 +1,140 @@
+# ruff: noqa: S608 - columns are numbered, values are parameters
+"""An upsert: what differs is found in DuckDB, the files that have such rows are rewritten, all in one commit.
+
+One that is too large for this process is done by tasks (merge_parts.py), which find it with the same statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.delta.change import DeltaCommit
+from instep.destinations.delta.files import check_ids, read_footer
+from instep.destinations.delta.load import DeltaLoads, replaced
+from instep.destinations.delta.merge_parts import upsert_by_tasks
+from instep.destinations.delta.merge_work import DeltaMergeWork, counts, latest_time, marks, meet, outcome, refuse
+from instep.destinations.delta.rewrite import RowEdit, edited
+from instep.destinations.delta.rows import (
+    engine,
+    places,
+    staged_at,
+    staged_rows,
+    table_rows,
+)
+from instep.destinations.delta.table_state import DeltaTableState, named, require
+from instep.destinations.delta.tasks import fits
+from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.types import duckdb_primitive
+from instep.errors import DestinationError, SparkNeeded
+from instep.schema.catalog.types import Uuid
+from instep.stage.spec import StagedFile, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
+    """Return the staged rows in the place of those from a value on."""
+    assert how.since is not None, "asked for by the caller"
+    column, low = how.since
+    state = change.state
+    kind = state.record.table.by_name[column].type
+    spelled = "VARCHAR" if isinstance(kind, Uuid) else duckdb_primitive(kind)
+    names = [f.name for f in state.fields]
+    with engine() as db:
+        db.register("t", table_rows(state, [column]))
+        found = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
+        gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+    edited(change, [RowEdit(gone)], staged_at(state, names, files), commit)
+    return LoadOutcome(inserted=sum(f.rows for f in files), deleted=len(gone))
+
+
+def _upsert(change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWork, commit: Commit) -> LoadOutcome:
+    state, how = change.state, work.how
+    with engine() as db:
+        staged = staged_rows(state, work.names, files, work.brief)
+        keys = staged_rows(state, how.key, how.keys) if how.keys else None
+        refuse(state, *meet(db, work, staged, keys, table_rows(state, work.compared, work.brief)))
+        found, absent = counts(db, work)
+        by = state.next_by if how.complete and state.record.by is not None else None
+        if found.keys() - {"returned"} or by is not None:
+            edits, new = _edits(db, state, work, found, files)
+            edited(change, edits, new, commit, by)
+    return outcome(found, absent)
+
+
+def _edits(
+    db: duckdb.DuckDBPyConnection,
+    state: DeltaTableState,
+    work: DeltaMergeWork,
+    found: dict[str, int],
+    files: Sequence[StagedFile],
+) -> tuple[list[RowEdit], Iterator[pa.RecordBatch]]:
+    edits = list[RowEdit]()
+    new: Iterator[pa.RecordBatch] = iter(())
+    if "updated" in found:
+        at = places(db, "SELECT f, p, n FROM met WHERE what = 'updated' ORDER BY n")
+        rows = pa.Table.from_batches(staged_at(state, work.edits, files, at[:, 2]))
+        edits.append(RowEdit(at[:, :2], rows))
+    if "marked" in found:
+        at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
+        edits.append(RowEdit(at, marks(state, work, latest_time(db, work), len(at))))
+    if "removed" in found:
+        edits.append(RowEdit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
+    if "inserted" in found:
+        [numbers] = places(db, "SELECT n FROM met WHERE what = 'inserted' ORDER BY n").T
+        new = staged_at(state, [c.name for c in work.table.columns], files, numbers)
+    return edits, new
+
+
+class DeltaMerges(DeltaLoads):
+    """Loads that change single rows."""
+
+    def __init__(self, warehouse: Warehouse, prefix: str, upsert_rows: int) -> None:
+        super().__init__(warehouse, prefix)
+        self.upsert_rows = upsert_rows
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    ) -> LoadOutcome:
+        """Merge by tasks of Spark what is too large for this process. StageError for staged rows without a key, or a
+        table with twins."""
+        table_state = require(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        if table_state.record.pending is not None:
+            if not how.complete:
+                raise replaced(ref)
+            return self.overwrite(ref, files, commit, copy=True)
+        if not how.key and how.since is None:
+            raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+        change = DeltaCommit(table_state, table_state.record)
+        for file in files:
+            check_ids(table_state, file, read_footer(file), table_state.fields)
+        work = DeltaMergeWork(table_state.record.table, how, SystemColumns.of(table_state.record.table, self.prefix))
+        if how.since:
+            done = _since(change, files, how, commit)
+        elif fits(table_state, [*files, *how.keys], self.upsert_rows):
+            done = _upsert(change, files, work, commit)
+        elif spark is None:
+            raise SparkNeeded(
+                f"table {named(ref)} is too large to be merged without Spark",
+                hint="set `engine: spark` in instep.yml, or raise `upsert_rows` of the destination",
+            )
+        else:
+            done = upsert_by_tasks(spark, change, files, work, commit)
+        left = how.deletes == "soft" and how.since is None and done.deleted > 0
+        deleted = left and bool(work.system.deleted)
+        before = table_state.rows
+        gone = 0 if deleted else done.deleted
+        rows = before + done.inserted - gone
+        record = table_state.record if change.by is None else replace(table_state.record, by=None)
+        change.record = record.after_load(commit, rows, files, new=done.inserted, deleted=deleted)
+        change.land("MERGE", commit, self.warehouse)
+        return done

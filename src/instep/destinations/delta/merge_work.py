@@ -1,0 +1,256 @@
+# ruff: noqa: S608 - columns are numbered, values are parameters
+"""What meets by key, and the statements that say what becomes of it: the same in this process and in tasks.
+
+Of a merge, staged rows and those of the table. Of a fill, rows that lack a value and values that were staged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from instep.destinations.base import Fill, LoadOutcome, Merge
+from instep.destinations.delta.rewrite import RowEdit
+from instep.destinations.delta.rows import as_table, count, fields_by_name, run
+from instep.destinations.delta.shape import arrow_type
+from instep.destinations.delta.table_state import DeltaTableState, named
+from instep.destinations.rows import merged
+from instep.errors import StageError
+from instep.schema.catalog.catalog import Table
+from instep.stage.spec import SystemColumns
+
+
+@dataclass(frozen=True)
+class DeltaMergeWork:
+    """One merge. `names`: the columns of staged rows that decide it: key first, then those whose values are compared,
+    then the time."""
+
+    table: Table
+    how: Merge
+    system: SystemColumns
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """Columns whose values are compared: retained and unread ones are not."""
+        out = {self.system.synced, self.system.deleted, *self.how.key, *self.how.unread}
+        return tuple(c.name for c in self.table.live if c.name not in out)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return (*self.how.key, *self.values, *([self.system.synced] if self.system.synced else []))
+
+    @property
+    def stamps(self) -> tuple[str, ...]:
+        """System columns that are set and not compared."""
+        return tuple(c for c in (self.system.synced, self.system.deleted) if c)
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """What an updated row gets."""
+        return (*self.values, *self.stamps)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """All columns of a staged row, `names` first."""
+        return (*self.names, *(c.name for c in self.table.columns if c.name not in self.names))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """What is read of the table."""
+        return (*self.how.key, *self.values, *((self.system.deleted,) if self.system.deleted else ()))
+
+    @property
+    def brief(self) -> frozenset[str]:
+        """What is compared and nothing else: the cursor has an order."""
+        return frozenset(self.values).difference((self.how.cursor,))
+
+    def same_key(self, a: str, b: str) -> str:
+        return " AND ".join(f"{a}.c{i} = {b}.c{i}" for i in range(len(self.how.key)))
+
+    def key(self, side: str) -> str:
+        return ", ".join(f"{side}.c{i}" for i in range(len(self.how.key)))
+
+    @property
+    def latest(self) -> str:
+        """One row a key: the highest by cursor, then the last one staged."""
+        newest = f"c{self.names.index(c)} DESC NULLS LAST, " if (c := self.how.cursor) else ""
+        return f"SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY {self.key('r')} ORDER BY {newest}n DESC) = 1"
+
+    @property
+    def what(self) -> str:
+        """What becomes of a row of the table, of a staged one, or of both."""
+        how, first = self.how, len(self.how.key)
+        gone = f"coalesce(t.c{first + len(self.values)}, false)" if self.system.deleted else "false"
+        differs = [gone, *(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(first, first + len(self.values)))]
+        newer = f"coalesce(s.c{(c := self.names.index(how.cursor))} >= t.c{c}, true)" if how.cursor else "true"
+        cases = [
+            ("t.f IS NULL", "'inserted'"),
+            (f"s.n IS NOT NULL AND {newer} AND ({' OR '.join(differs)})", "'updated'"),
+        ]
+        if how.keys:  # also of a row that came, and is older
+            cases.append(("k.here", f"CASE WHEN {gone} THEN 'returned' END"))
+        cases.append(("s.n IS NOT NULL", "NULL"))
+        if (how.complete or how.keys) and how.deletes == "hard":
+            cases.append(("true", "'removed'"))
+        if (how.complete or how.keys) and how.deletes == "soft" and self.system.deleted:
+            cases.append((f"NOT {gone}", "'marked'"))
+        return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"
+
+    @property
+    def met(self) -> str:
+        keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
+        here, known = "false", ""
+        if self.how.keys:
+            here = "coalesce(k.here, false)"
+            known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {self.same_key('t', 'k')}"
+        return (
+            f"SELECT t.f, t.p, s.n, {here} AS known, {self.what} AS what "
+            f"FROM t FULL JOIN s ON {self.same_key('t', 's')}{known}"
+        )
+
+    @property
+    def absent(self) -> str:
+        """Counts the keys of the source that neither a row of the table nor a staged one has."""
+        keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
+        met = "SELECT count(*) FILTER (known OR what = 'inserted') FROM met"
+        return f"SELECT count(*) - ({met}) FROM (SELECT DISTINCT {keys} FROM k)"
+
+
+def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
+    """Return what a merge did."""
+    left = found.get("marked", 0) + found.get("removed", 0)
+    return LoadOutcome(
+        found.get("inserted", 0), found.get("updated", 0), left, max(absent, 0), found.get("returned", 0)
+    )
+
+
+def meet(
+    db: duckdb.DuckDBPyConnection,
+    work: DeltaMergeWork,
+    staged: pa.RecordBatchReader,
+    keys: pa.RecordBatchReader | None,
+    table: pa.RecordBatchReader,
+) -> tuple[int, int]:
+    """Make the tables s (one staged row a key) and met (every row, and what becomes of it). Returns how many staged
+    rows have NULL in their key, and how many keys the table has more than once: with any, nothing may be written."""
+    db.register("staged", staged)
+    run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
+    lacks = " OR ".join(f"c{i} IS NULL" for i in range(len(work.how.key)))
+    nulls = count(db, f"SELECT count(*) FROM r WHERE {lacks}")
+    if keys is not None:
+        db.register("bare", keys)
+        run(db, "CREATE TEMP TABLE k AS SELECT * FROM bare")
+        nulls += count(db, f"SELECT count(*) FROM k WHERE {lacks}")
+    run(db, f"CREATE TEMP TABLE s AS {work.latest}")
+    run(db, "DROP TABLE r")
+    db.register("t", table)
+    run(db, f"CREATE TEMP TABLE met AS {work.met}")
+    db.unregister("t")
+    return nulls, count(
+        db,
+        "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL GROUP BY n HAVING count(*) > 1)",
+    )
+
+
+def refuse(state: DeltaTableState, nulls: int, twins: int) -> None:
+    """Raise StageError for staged rows without a key, or a table with twins."""
+    if nulls:
+        raise StageError(
+            f"table {named(state.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
+        )
+    if twins:
+        raise StageError(
+            f"table {named(state.ref)} holds {twins} keys more than once: nothing was written",
+            hint="`instep sync --full` rebuilds it",
+        )
+
+
+def counts(db: duckdb.DuckDBPyConnection, work: DeltaMergeWork) -> tuple[dict[str, int], int]:
+    """Return how many rows what becomes of, and how many more keys the source has than rows of the table and staged
+    ones have."""
+    found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
+    return found, count(db, work.absent) if work.how.keys else 0
+
+
+def latest_time(db: duckdb.DuckDBPyConnection, work: DeltaMergeWork) -> int | None:
+    """Return the time of the staged rows in microseconds since 1970; None if they have none."""
+    if not work.system.synced:
+        return None
+    [(at,)] = db.execute(f"SELECT epoch_us(max(c{work.names.index(work.system.synced)})) FROM s").fetchall()
+    return at if at is None else int(at)
+
+
+def marks(state: DeltaTableState, work: DeltaMergeWork, at: int | None, rows: int) -> pa.Table:
+    """Return the system columns of rows that leave: the time is that of the staged rows, or this moment."""
+    values = {work.system.synced: time.time_ns() // 1000 if at is None else at, work.system.deleted: True}
+    kinds = {f.name: arrow_type(f.type) for f in fields_by_name(state, work.stamps)}
+    return pa.table({n: pa.repeat(pa.scalar(values[n], kinds[n]), rows) for n in work.stamps})
+
+
+@dataclass(frozen=True)
+class FillWork:
+    """One fill, as tasks take it: columns are those of both sides, and none is only compared."""
+
+    how: Fill
+    brief: frozenset[str] = frozenset()
+
+    @cached_property
+    def edits(self) -> tuple[str, ...]:
+        """What a row gets."""
+        return (*self.how.columns, self.how.meta)
+
+    @cached_property
+    def compared(self) -> tuple[str, ...]:
+        """What is read of the table."""
+        return (*self.how.key, *self.edits)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """What is read of staged files."""
+        return self.compared
+
+    def same_key(self, a: str, b: str) -> str:
+        return " AND ".join(f"{a}.c{i} = {b}.c{i}" for i in range(len(self.how.key)))
+
+
+def filled_rows(
+    db: duckdb.DuckDBPyConnection, work: FillWork, staged: pa.RecordBatchReader, table: pa.RecordBatchReader
+) -> RowEdit:
+    """Return what becomes of rows that get a value or another note."""
+    first, columns = len(work.how.key), list(work.how.columns)
+    places = range(first, first + len(columns))
+    meta = first + len(columns)
+    gets = " OR ".join(f"(t.c{i} IS NULL AND s.c{i} IS NOT NULL)" for i in places)
+    noted = f"t.c{meta} IS NOT NULL OR s.c{meta} IS NOT NULL"
+    values = ", ".join(f"coalesce(t.c{i}, s.c{i}) AS v{i}" for i in places)
+    db.register("staged", staged)
+    run(db, "CREATE TEMP TABLE s AS SELECT * FROM staged")
+    db.register("t", table)
+    rows = as_table(
+        db,
+        f"SELECT t.f, t.p, ({gets}) AS gets, t.c{meta} AS old, s.c{meta} AS new, {values} "
+        f"FROM t JOIN s ON {work.same_key('t', 's')} WHERE {gets} OR {noted}",
+    )
+    return _edit(work.how.meta, columns, rows)
+
+
+def _edit(note: str, columns: Sequence[str], rows: pa.Table) -> RowEdit:
+    lacks = [rows.column(5 + i).is_null().to_pylist() for i in range(len(columns))]
+    old, new = rows.column(3).to_pylist(), rows.column(4).to_pylist()
+    notes = [
+        merged(o, n, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns) if o or n else None
+        for o, n, *lacking in zip(old, new, *lacks, strict=True)
+    ]
+    gets = rows.column(2).to_pylist()
+    keep = np.flatnonzero([bool(g) or note != o for g, note, o in zip(gets, notes, old, strict=True)])
+    left = rows.take(pa.array(keep))
+    at = np.stack([left.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
+    meta = pa.array([notes[i] for i in keep], pa.large_string())
+    values = left.select(range(5, 5 + len(columns))).rename_columns(list(columns)).append_column(note, meta)
+    return RowEdit(at, values)
