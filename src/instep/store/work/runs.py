@@ -169,6 +169,13 @@ class Runs:
         with self._db.read() as transaction:
             return [run_of(row) for row in transaction.execute(query)]
 
+    def last_dead(self, connection: str) -> int:
+        """Return the fence of the connection's last run that did not get to its end, 0 if all did."""
+        ended = runs.c.status.not_in(("running", "done", "partial"))
+        query = select(func.max(runs.c.fence)).where(runs.c.connection == connection, ended)
+        with self._db.read() as transaction:
+            return int(transaction.execute(query).scalar() or 0)
+
     def outcomes(self, names: Sequence[str]) -> dict[str, Outcomes]:
         """Return how the syncs of these connections have gone; those that never ran are not there."""
         c = runs.c

@@ -242,7 +242,7 @@ def _runs() -> None:
 
 def _rows() -> None:
     columns = _strings("connection", "table_schema", "table_name") + _columns(sa.Text(), "cursor")
-    columns += _texts("run") + _columns(sa.BigInteger(), "fence") + _times("at")
+    columns += _texts("proof", "run") + _columns(sa.BigInteger(), "fence") + _times("at")
     _create("cursors", columns, key=("connection", "table_schema", "table_name"), refers=_CONNECTION)
 
     columns = _strings("connection", "table_key", "column_key") + _columns(sa.Text(), "cursor") + _times("at")
