@@ -351,9 +351,7 @@ class _Sync:
         context, run, tables = self.context, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         with context.transaction():
-            context.store.runs.record_tables(*tables)
             context.store.runs.describe(run, engine=asdict(self.engine.use))
-            context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             proven = proofs(context, run, self.outcome.loaded)
             context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence, proofs=proven)
@@ -368,6 +366,8 @@ class _Sync:
                     context.store.backfills.done(backfill.number)
                     if isinstance(self.follow, Streaming) and backfill.table not in cursors:
                         context.store.cursors.forget(context.name, backfill.table)
+            context.store.runs.record_tables(*tables)  # last, for rows common to connections are written one by one
+            context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
         crashpoint("sync.noted")
         return tables
 

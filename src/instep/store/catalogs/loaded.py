@@ -35,7 +35,7 @@ class LoadedColumns:
     ) -> None:
         """The columns of these accepted tables, in the place of what was recorded of them; a table without one of the
         `filters` keeps its own."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             now, given = self._db.now(), filters or {}
             filters = {**self.filters(connection, found.keys() - given.keys()), **given}
             ensure(transaction, connection, now)
@@ -93,14 +93,14 @@ class LoadedColumns:
         self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
 
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
-        with self._db.write():
+        with self._db.write(connection):
             known = self.of(connection)
             changed = {table: tuple(act(table, c) for c in columns) for table, columns in known.items()}
             self.save(connection, {table: columns for table, columns in changed.items() if columns != known[table]})
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             known, filters = self.of(connection), self.filters(connection)
             for table in moves:
                 transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
@@ -149,7 +149,7 @@ class Cursors:
         if not found:
             return
         c, now = cursors.c, self._db.now()
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, now)
             newer = select(c.table_schema, c.table_name).where(c.connection == connection, c.fence > fence)
             for schema, name in transaction.execute(newer):
@@ -167,7 +167,7 @@ class Cursors:
     def disprove(self, connection: str, tables: Collection[Ref]) -> None:
         """Take away the proofs of these tables: the next run loads them."""
         c = cursors.c
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             for these in of_tables(cursors, tables):
                 transaction.execute(update(cursors).where(c.connection == connection, these).values(proof=""))
 
@@ -193,7 +193,7 @@ class Cursors:
         """The next load of the table starts from nothing."""
         c = cursors.c
         where = (c.connection == connection, c.table_schema == table[0], c.table_name == table[1])
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             transaction.execute(cursors.delete().where(*where))
 
 
