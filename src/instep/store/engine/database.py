@@ -1,8 +1,8 @@
 """The engine of the control database: pragmas, transactions, and driver errors in plain words.
 
 SQLite runs in WAL mode with foreign keys; every write starts with BEGIN IMMEDIATE, so a reader never has to
-become a writer half-way. On PostgreSQL advisory locks give the same order to writes of the same connection, and to those
-of rows that belong to none (docs/adr/0035-locks-by-connection.md).
+become a writer half-way. On PostgreSQL advisory locks give the same order to writes of the same connection, and to
+those of rows that belong to none (docs/adr/0035-locks-by-connection.md).
 """
 
 from __future__ import annotations
@@ -142,14 +142,20 @@ class Database:
         locked: set[str] = self._local.locked
         if self._sqlite or name in locked or _ALL in locked:
             return
-        row = {"kind": _LOCKS, "all": 0, "common": 1, "connections": _LOCKS + 1, "one": zlib.crc32(name.encode()) - 2**31}
+        row = {
+            "kind": _LOCKS,
+            "all": 0,
+            "common": 1,
+            "connections": _LOCKS + 1,
+            "one": zlib.crc32(name.encode()) - 2**31,
+        }
         if not locked and not name:
             name, locks = _ALL, "pg_advisory_xact_lock(:kind, :all)"
         elif not locked:
             locks = "pg_advisory_xact_lock_shared(:kind, :all), pg_advisory_xact_lock(:connections, :one)"
         else:
             locks = "pg_advisory_xact_lock(:connections, :one)" if name else "pg_advisory_xact_lock(:kind, :common)"
-        query = text(f"SELECT {locks}")  # noqa: S608 - one of the texts above
+        query = text(f"SELECT {locks}")
         transaction.execute(query, {k: v for k, v in row.items() if f":{k}" in locks})
         locked.add(name)
 

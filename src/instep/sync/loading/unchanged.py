@@ -58,24 +58,32 @@ class UnchangedTables:
         if not isinstance(self.snapshot, Versioned) or self.context.shard:
             return {}
         own = [r for r in self.reads if not r.where]  # a filter may look at the clock, or at other tables
-        records = ((r, self._records.get(r.table.ref)) for r in own)
-        before = {r.source.ref: json.loads(one.proof)["source"] for r, one in records if one and one.proof}
+        known = ((r.source.ref, self._known(r)) for r in own)
+        before = {ref: one["source"] for ref, one in known if one.get("maker") == self._maker}
         return self.snapshot.versions(own, before)
+
+    @property
+    def _maker(self) -> str:
+        """What gives versions and rules their form."""
+        return f"{__version__} {self.context.source.kind}"
+
+    def _known(self, read: TableRead) -> Mapping[str, str]:
+        record = self._records.get(read.table.ref)
+        return json.loads(record.proof) if record and record.proof else {}
 
     def holds(self, read: TableRead, rules: LoadRules) -> bool:
         """Return whether the destination has the rows of this table. Not after a run that has died since its load: it
         may have begun something."""
-        record = self._records.get(read.table.ref)
-        if record is None or not record.proof or record.fence <= self._last_dead:
+        known = self._known(read)
+        if known.get("maker") != self._maker or self._records[read.table.ref].fence <= self._last_dead:
             return False
-        known = json.loads(record.proof)
         if known["source"] != self.versions.get(read.source.ref) or known["rules"] != self._digest(read, rules):
             return False
-        return bool(known["destination"] == _text(self.context.destination.schema.state(rules.ref)))
+        return known["destination"] == _text(self.context.destination.schema.state(rules.ref))
 
     def _digest(self, read: TableRead, rules: LoadRules) -> str:
         salt = blake2b(self.context.salt).digest()
-        parts = (__version__, read, rules, self.context.settings(read.table), self.context.naming)
+        parts = (read, rules, self.context.settings(read.table), self.context.naming)
         return blake2b(repr(parts).encode() + salt, digest_size=16).hexdigest()
 
     def proof(self, load: Load) -> str:
@@ -85,7 +93,7 @@ class UnchangedTables:
         if load.notes or load.choice.mode in ("cdc", "stream") or not version:
             return ""
         rules = LoadRules(load.ref, load.on_invalid_value, load.holds, load.extra, load.only_copies)
-        return json.dumps({"source": version, "rules": self._digest(load.read, rules)})
+        return json.dumps({"maker": self._maker, "source": version, "rules": self._digest(load.read, rules)})
 
 
 def proofs(context: SyncContext, run: Run, done: Collection[TableResult]) -> dict[Ref, str]:
