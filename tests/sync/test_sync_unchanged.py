@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.project.sections.tables import TableSettings
 from instep.sources.sqlite import connect
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import Inline, OnSpark
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, by_key, counts
 
@@ -96,6 +97,20 @@ def test_an_unchanged_table_is_not_written_to(world: World) -> None:
     assert before is not None
     assert after is not None
     assert after.metadata_location == before.metadata_location
+
+
+def test_spark_starts_when_there_is_a_row_to_read(world: World) -> None:
+    class Started(Exception):
+        pass
+
+    def start() -> Any:
+        raise Started
+
+    filled(world)
+    assert sync(world.context, RunScope(), engine=OnSpark(start)).status == "done"
+    world.run("INSERT INTO t VALUES (3, 3)")
+    with pytest.raises(Started):
+        sync(world.context, RunScope(), engine=OnSpark(start))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "sqlite-wal"])
