@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+import subprocess
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.project.sections.tables import TableSettings
 from instep.sources.sqlite import connect
+from instep.store.store import Store
 from instep.sync.loading.engine import Inline, OnSpark
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, by_key, counts
@@ -206,3 +211,28 @@ def test_values_in_quarantine_are_reported_again(world: World) -> None:
     for _ in range(2):
         report = world.sync()
         assert counts(report, "t")[4] == 1
+
+
+PROJECT = """
+version: 1
+engine: local
+sources: {shop: {type: sqlite, path: s.db}}
+destinations: {lake: {type: iceberg, warehouse: lake, namespace: shop}}
+connections: {c: {source: shop, destination: lake, tables: {main.t: {columns: {a: named}}}}}
+"""
+
+
+def test_another_process_comes_to_the_same_proof(tmp_path: Path) -> None:
+    """Names that the project file gives, and sets, whose order differs between processes, are among the rules."""
+    (tmp_path / "instep.yml").write_text(PROJECT)
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(9, 2), j json)")
+        connection.execute("INSERT INTO t VALUES (1, 'x', 1, '{}')")
+        connection.commit()
+    time.sleep(3.1)
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "INSTEP_RESIDENT": "off"}
+        subprocess.run([sys.executable, "-m", "instep.cli.main", "sync"], cwd=tmp_path, env=env, check=True)
+    with Store(f"sqlite:///{tmp_path / '.instep' / 'state.db'}") as store:
+        runs = store.runs.history("c")
+        assert [store.runs.tables(run.id)[0].read for run in runs] == [0, 1]

@@ -55,7 +55,8 @@ class UnchangedTables:
     @cached_property
     def versions(self) -> Mapping[Ref, str]:
         """The versions of the source tables."""
-        if not isinstance(self.snapshot, Versioned) or self.context.shard:
+        comparable = self.context.destination.capabilities.versions and not self.context.shard
+        if not comparable or not isinstance(self.snapshot, Versioned):
             return {}
         own = [r for r in self.reads if not r.where]  # a filter may look at the clock, or at other tables
         known = ((r.source.ref, self._known(r)) for r in own)
@@ -83,7 +84,7 @@ class UnchangedTables:
 
     def _digest(self, read: TableRead, rules: LoadRules) -> str:
         salt = blake2b(self.context.salt).digest()
-        parts = (read, rules, self.context.settings(read.table), self.context.naming)
+        parts = (read, rules, self.context.settings(read.table), self.context.naming.prefix)
         return blake2b(repr(parts).encode() + salt, digest_size=16).hexdigest()
 
     def proof(self, load: Load) -> str:
