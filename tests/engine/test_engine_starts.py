@@ -123,7 +123,7 @@ def place(make_place: Callable[..., Place]) -> Place:
 def test_the_first_sync_on_a_terminal_starts_one_and_says_so_once(place: Place, window: Window) -> None:
     typed(place, window, "sync")
     assert place.status()["commands_run"] == 1
-    assert typed(place, window, "sync").count("starting this project's engine") == 1
+    assert typed(place, window, "sync").count("started this project's engine") == 1
     assert place.run("sync").returncode == 0  # on no terminal: it uses what is there
     assert place.status()["commands_run"] == 3
 
@@ -133,6 +133,6 @@ def test_the_first_sync_on_a_terminal_starts_one_and_says_so_once(place: Place, 
 @pytest.mark.parametrize(("words", "resident"), [(("sync", "--no-engine"), ""), (("sync",), "off")])
 def test_it_can_be_done_without(place: Place, window: Window, words: tuple[str, ...], resident: str) -> None:
     place.env["INSTEP_RESIDENT"] = resident
-    assert "starting this project's engine" not in typed(place, window, *words)
+    assert "started this project's engine" not in typed(place, window, *words)
     place.env["INSTEP_RESIDENT"] = ""
     assert not place.status()["running"]

@@ -71,7 +71,7 @@ def test_the_first_and_the_second_sync_leave_everything_equal(make_world: MakeWo
     assert "seen" not in world.tables()
     assert world.rows("nobody") == world.rows("void") == []
     assert world.rows("system", "src__instep_id") == [(2,)]
-    assert counts(report, "composite") == (3, 0, 0, 0, 0)
+    assert counts(report, "composite")[1:] == (0, 0, 0, 0)
 
 
 def test_case_twins_and_schemas_get_names_of_their_own(world: World) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from instep.project.project import Project
     from instep.project.sections.tables import TableSettings
     from instep.project.text.references import Opens
-    from instep.schema.catalog.catalog import Table
     from instep.schema.planning.naming import NamesOf
     from instep.schema.policy.policy import Policy
     from instep.sources.base import Source
@@ -288,6 +287,7 @@ class App:
             reserved=destination.capabilities.reserved,
             given=custom_names_of(project, connection),
         )
+        settings_of = cache(lambda ref: table_settings(project, connection, ref, policy))
         context = SyncContext(
             name=connection,
             source=source,
@@ -298,7 +298,7 @@ class App:
             file=project.selection(connection),
             protect=project.connection(connection).protect.rules(),
             naming=naming,
-            settings=lambda table: table_settings(project, connection, table, policy),
+            settings=lambda table: settings_of(table.ref),
             types=project.connection(connection).types,
             store=self.store,
             spark=self._spark(destination),
@@ -488,9 +488,9 @@ def custom_names_of(project: Project, connection: str) -> NamesOf:
     return given
 
 
-def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
+def table_settings(project: Project, connection: str, table: tuple[str, str], policy: Policy) -> TableSettings:
     """Return the settings of a table in the project file, with what its connection, policy and source say of all."""
-    settings = project.table(connection, table.ref)
+    settings = project.table(connection, table)
     common = {
         "keep_old_names": project.connection(connection).keep_old_names,
         "on_invalid_value": policy.modifiers.get("on_invalid_value"),

@@ -54,7 +54,7 @@ _READ_ONCE = (
 _OPEN_FILE = re.compile(r"(-\w|--[\w-]+=)?(/dev/fd/|/proc/self/)")
 """How arguments begin that name open files of this process, as `<(command)` and `--out=>(command)` do."""
 STARTS = (
-    "starting this project's engine, in which later commands find Spark warm: "
+    "started this project's engine, in which later commands find Spark warm: "
     "`instep engine stop` ends it, --no-engine does without\n"
 )
 """What somebody is told who has not asked for an engine."""

@@ -73,7 +73,8 @@ class Commit:
 @dataclass(frozen=True)
 class LoadState:
     """Record of a table's last data commit, read from the destination itself. `deleted` tells whether
-    rows are marked as deleted."""
+    rows are marked as deleted. `version`: the number of the table's rows and columns, another one after every commit,
+    whoever makes it; "" where the destination has none."""
 
     run: str
     fence: int
@@ -83,6 +84,7 @@ class LoadState:
     bytes: int
     files: int
     deleted: bool = False
+    version: str = ""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def start(project: Path) -> None:
 def run(arguments: list[str], project: Path, *, starts: bool, says: str = "") -> int:
     """Run a command in the project's engine and return its exit code; NoEngine if that is not possible.
 
-    `starts`: start an engine if there is none, or one of another code. `says`: what is said then.
+    `starts`: start an engine if there is none, or one of another code. `says`: what is said once it listens.
     """
     for number in range(3):
         _open(number)  # no socket may take the number of a stream that is closed
@@ -183,10 +183,10 @@ def run(arguments: list[str], project: Path, *, starts: bool, says: str = "") ->
         except NoEngine:
             if not starts:
                 raise
-            sys.stderr.write(says)
-            says = ""
             start(project)
             peer = connect(project)
+            sys.stderr.write(says)
+            says = ""
         with peer:
             if _hand_over(peer, arguments):
                 return _wait(peer)

@@ -116,6 +116,19 @@ class Filters(Protocol):
         ...
 
 
+@runtime_checkable
+class Versioned(Protocol):
+    """A snapshot of a source that can prove that the rows of a table have not changed."""
+
+    def versions(self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """Return the version of each table's rows by source table, given those that earlier snapshots have returned.
+
+        Whoever reads the table at two snapshots with the same version gets the same rows. A table of which that
+        cannot be proven is left out.
+        """
+        ...
+
+
 class WholeCatalog(ABC):
     """Mixin for sources that have to read their catalog to tell whether it is unchanged."""
 

@@ -148,9 +148,10 @@ class Store:
         back_up(self._db, file)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Everything that this thread does inside commits together; an exception undoes all of it."""
-        with self._db.write():
+    def transaction(self, connection: str = "") -> Iterator[None]:
+        """Everything that this thread does inside commits together; an exception undoes all of it. With a connection's
+        name it waits only for those who write rows of the same connection."""
+        with self._db.write(connection):
             yield
 
     def close(self) -> None:

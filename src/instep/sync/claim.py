@@ -48,7 +48,7 @@ def claimed(context: SyncContext, kind: RunKind, *, paused_too: bool = False) ->
 
 
 def _end(context: SyncContext, run: Run, status: RunStatus, error: str) -> None:
-    with context.store.transaction():
+    with context.store.transaction(context.name):
         context.store.runs.finish(run, status, error)
         context.store.events.add(RunEnded(context.name, run.id, run.kind, status, error))
         if status == "done" and run.kind in SYNCS:

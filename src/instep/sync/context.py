@@ -109,7 +109,7 @@ class SyncContext:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """One transaction of the store; Fenced, and nothing written, once a later run has taken over."""
-        with self.store.transaction():
+        with self.store.transaction(self.name):
             if self.run is not None:
                 self.store.runs.check(self.run)
             yield

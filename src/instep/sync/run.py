@@ -41,6 +41,7 @@ from instep.sync.loading.plan_loads import LoadPass, rows_of
 from instep.sync.loading.promote_overflow import promote_first, promote_rest
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
+from instep.sync.loading.unchanged import proofs
 from instep.sync.operations.maintain import maintain_loaded
 from instep.sync.progress import Progress, Silent, SyncReport
 from instep.sync.quarantine.quarantine import expire
@@ -75,7 +76,8 @@ def sync(
     engine, progress = engine or on_spark(context), progress or Silent()
     with claimed(context, scope.kind) as run, context.tables_born():
         remove_abandoned()
-        engine.begin()
+        if not context.store.cursors.proven(context.name):  # else there may be nothing to read
+            engine.begin()
         context, outcome = replace(context, run=run), RunOutcome()
         streams = isinstance(context.source, Streams)
         anew = scope.full or scope.kind == "backfill"
@@ -192,6 +194,7 @@ class _Sync:
             self.progress.tables(rows_of(detection, loads))
             if not loads:
                 return self.advance_positions((), detection)
+            self.engine.begin()
             loading = Loading(self.context, self.engine, loads, self.run, self.progress, self.outcome.loaded.append)
             loading.read(snapshot)
         self.check_not_fenced(loading.open)
@@ -350,12 +353,12 @@ class _Sync:
         context, run, tables = self.context, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         with context.transaction():
-            context.store.runs.record_tables(*tables)
             basis = {d.load.table.path: list(d.basis) for d in self.outcome.loaded if d.basis}
             context.store.runs.describe(run, engine=asdict(self.engine.use), **({"basis": basis} if basis else {}))
-            context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
-            context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence)
+            proven = proofs(context, run, self.outcome.loaded)
+            context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence, proofs=proven)
+            context.store.cursors.disprove(context.name, [t.table for t in tables if t.status != "done"])
             waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]
             silent, whole = self.unsent_tables(waiting), {load.table.ref for load in loaded if load.complete}
             remember_loaded(context, [*(load.read for load in loaded), *silent], whole)
@@ -366,6 +369,8 @@ class _Sync:
                     context.store.backfills.done(backfill.number)
                     if isinstance(self.follow, Streaming) and backfill.table not in cursors:
                         context.store.cursors.forget(context.name, backfill.table)
+            context.store.runs.record_tables(*tables)  # last, for rows common to connections are written one by one
+            context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
         crashpoint("sync.noted")
         return tables
 

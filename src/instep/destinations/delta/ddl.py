@@ -55,6 +55,7 @@ CAPABILITIES = Capabilities(
     comments=True,
     keys=True,
     max_name_bytes=240,
+    versions=True,
 )
 
 

@@ -191,7 +191,8 @@ class DeltaTableState:
         """Return what the last load recorded; files and bytes as they are now."""
         if self.record.state is None:
             return None
-        return replace(self.record.state, files=len(self.own), bytes=self.bytes)
+        number = str(self.snapshot.version)
+        return replace(self.record.state, files=len(self.own), bytes=self.bytes, version=number)
 
     def table(self) -> Table:
         """Return the table as it is: what the log says wins."""

@@ -59,6 +59,7 @@ CAPABILITIES = Capabilities(
     keys=True,
     max_name_bytes=255,
     merges_requested=True,
+    versions=True,
 )
 
 

@@ -42,7 +42,7 @@ class Capabilities:
     back with its values; otherwise drops are parked under another name. `comments`, `keys`: inspect and execute know
     them. `views`: old names can be shown beside the new ones.
     `max_name_bytes` counts UTF-8 bytes. `merges_requested`: a merge finds rows that are gone among the keys asked for.
-    `reserved`: names that no column may have.
+    `reserved`: names that no column may have. `versions`: a table tells that something was committed to it.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Capabilities:
     views: bool = False
     max_name_bytes: int = 255
     merges_requested: bool = False
+    versions: bool = False
     reserved: frozenset[str] = frozenset()
 
     def fold(self, name: str) -> str:

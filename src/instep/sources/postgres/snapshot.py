@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.schema.catalog.catalog import Catalog, Column
@@ -25,6 +27,7 @@ from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_s
 from instep.sources.postgres.locks import MAIN, SessionWatch, marking, new_key, unlocked
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.types import expression, literal, octets, quote, quote_table, select, yielded
+from instep.sources.postgres.versions import SMALL, ReadPoint, batches, read_point, row_versions, sizes
 from instep.sources.query import differing
 from instep.sources.server import nearest
 from instep.stage.spec import Chunk
@@ -134,6 +137,26 @@ class PostgresSnapshot:
         with translated(self._config):
             row = self._ask(lambda: self._connection.execute("SELECT pg_current_snapshot()::text").fetchone())
         return str(row[0]) if row else ""
+
+    def versions(self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """Return the versions of tables whose rows are read at this very read point; see `versions`."""
+        if self._lane or not reads:
+            return {}
+        with translated(self._config):
+            refs = [r.source.ref for r in reads]
+            point = self._ask(lambda: read_point(self._connection))
+            if point is None:
+                return {}
+            found = self._ask(lambda: sizes(self._connection, refs))
+            known = {ref: ReadPoint(*before[ref].split("|")) for ref in found if ref in before}
+            same = {ref for ref, was in known.items() if (was.start, was.shown) == (point.start, point.shown)}
+            rows: dict[tuple[str, str], str] = {}
+            for some in batches([ref for ref, size in found.items() if ref not in same and size <= SMALL]):
+                rows |= self._ask(partial(row_versions, self._connection, some))
+            anew = self._ask(lambda: rewritten(self._connection, refs))
+        now = {ref: replace(point, rows=rows.get(ref, "")) for ref in found.keys() - anew}
+        same |= {ref for ref, one in now.items() if ref in known and one.has_rows_of(known[ref])}
+        return {ref: before[ref] if ref in same else one.text for ref, one in now.items()}
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return a fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -122,6 +123,33 @@ def file_state(connection: sqlite3.Connection, path: str) -> DatabaseFileState:
     with describing(path, ReadError):
         version = int(connection.execute("PRAGMA schema_version").fetchone()[0])
         return DatabaseFileState(version, Path(path).stat().st_ino)
+
+
+SETTLED = 3.0
+"""Seconds after a write in which another one may get the same time: file systems keep times by the tick, some by two
+seconds."""
+
+
+def written_at(path: str) -> str:
+    """Return what any write to the database changes, "" as long as that is not certain. To be looked at before the
+    rows are: then it is not newer than they.
+
+    The time at which a file last changed is the kernel's. No program sets it: a restored copy has the time of the
+    restore, whatever time of modification it brings along, and a clock that was put back does not meet the same
+    nanosecond again. Found by `stat`, as `DatabaseFileState` is.
+    """
+    found, now = [], time.time()
+    for file in (path, f"{path}-wal"):
+        try:
+            state = Path(file).stat()
+        except FileNotFoundError:
+            continue
+        if not state.st_size:  # a reader may have made it
+            continue
+        if now - state.st_ctime < SETTLED:
+            return ""
+        found.append((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+    return repr(found)
 
 
 STEP = 64 << 20

@@ -42,6 +42,7 @@ from instep.sources.sqlite.connect import (
     file_state,
     in_wal_mode,
     transaction,
+    written_at,
 )
 from instep.sources.sqlite.read import SqliteReader, text
 from instep.sources.sqlite.types import query_type
@@ -126,15 +127,16 @@ class SqliteSource:
     def snapshot(self) -> Iterator[SqliteSnapshot]:
         """A read transaction, held until the context ends; of a copy, where it would keep writers waiting."""
         with connect(self.config) as connection:
+            written = written_at(self.config.path)
             if in_wal_mode(connection, self.config.path):
                 begin(connection, self.config.path)
-                yield SqliteSnapshot(self.config, connection)
+                yield SqliteSnapshot(self.config, connection, written=written)
                 return
         with (
             copied(self.config, self._copies) as copy,
             transaction(self.config.model_copy(update={"path": copy})) as connection,
         ):
-            yield SqliteSnapshot(self.config, connection, copy)
+            yield SqliteSnapshot(self.config, connection, copy, written)
 
 
 def _check_tables(count: int) -> Check:
@@ -143,10 +145,12 @@ def _check_tables(count: int) -> Check:
 
 
 class SqliteSnapshot:
-    """The file, or its `copy`, as of one read transaction."""
+    """The file, or its `copy`, as of one read transaction, which began after the file was last `written`."""
 
-    def __init__(self, config: SqliteSourceSection, connection: sqlite3.Connection, copy: str = "") -> None:
-        self.config = config
+    def __init__(
+        self, config: SqliteSourceSection, connection: sqlite3.Connection, copy: str = "", written: str = ""
+    ) -> None:
+        self.config, self._written = config, written
         self._connection = connection
         self.reader = SqliteReader(config, file_state(connection, copy or config.path), copy)
 
@@ -204,6 +208,10 @@ class SqliteSnapshot:
         with describing(self.config.path, ReadError, f"counting {read.source.path}"):
             query = f"SELECT count(*) FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
             return int(self._connection.execute(rows_where(query, filters(read))).fetchone()[0])
+
+    def versions(self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+        """Return when the file was written for each table; a view may look at the clock."""
+        return {r.source.ref: self._written for r in reads if self._written and r.source.kind == "table"}
 
     @property
     def dialect(self) -> str:

@@ -66,7 +66,7 @@ class Backfills:
             c.scope == scope,
             c.status.in_(("wanted", "running")),
         )
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             if instead:
                 transaction.execute(update(backfills).where(*same).values(status="cancelled", ended=self._db.now()))
@@ -160,7 +160,7 @@ class Watermarks:
         fresh = {seen: cursor for seen, cursor in found.items() if seen not in self.of(connection)}
         if not fresh:
             return
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             now = self._db.now()
             ensure(transaction, connection, now)
             rows = [
@@ -172,5 +172,5 @@ class Watermarks:
     def forget(self, connection: str, seen: Seen) -> None:
         c = watermarks.c
         where = (c.connection == connection, c.table_key == seen[0], c.column_key == seen[1])
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             transaction.execute(delete(watermarks).where(*where))

@@ -40,7 +40,7 @@ class Switches:
         last = {(*switch.ref, switch.column): switch for switch in chosen}
         if not last:
             return
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             c = switches.c
             same = (c.table_schema == bindparam("s"), c.table_name == bindparam("t"), c.column_name == bindparam("n"))
@@ -55,7 +55,7 @@ class Switches:
         places = {(*s.ref, s.column): s for s in found}
         new = [s for place, s in places.items() if place not in known]
         again = [s for place, s in places.items() if place in known and not known[place].listed_off]
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             if new:
                 ensure(transaction, connection, now := self._db.now())
                 transaction.execute(insert(switches), [_row(connection, s, who="", at=now) for s in new])
@@ -64,7 +64,7 @@ class Switches:
 
     def let_in(self, connection: str, found: Sequence[Switch]) -> None:
         """Take back that these objects were left out by policy; what people have chosen about them stays."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             for switch in found:
                 if not switch.is_chosen:
                     _remove(transaction, connection, switch)
@@ -73,14 +73,14 @@ class Switches:
 
     def forget(self, connection: str, chosen: Sequence[Switch]) -> None:
         """Forget the choices about these objects."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             for switch in chosen:
                 _remove(transaction, connection, switch)
 
     def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
         """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
         name itself stands."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             for old, _ in moves:
                 _remove(transaction, connection, old)
             for _, new in moves:
@@ -162,7 +162,7 @@ class Choices:
     def set(self, connection: str, table: Ref, what: What, value: Iterable[str], *, start: str = "", who: str) -> None:
         """Take the place of what was chosen before."""
         c = table_choices.c
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             transaction.execute(delete(table_choices).where(*_of(connection, table), c.what == what))
             values = {"connection": connection, "table_schema": table[0], "table_name": table[1], "what": what}
@@ -172,7 +172,7 @@ class Choices:
 
     def drop(self, connection: str, table: Ref, what: What) -> None:
         """Drop a choice: the project file or the source decides from now on."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             transaction.execute(delete(table_choices).where(*_of(connection, table), table_choices.c.what == what))
 
     def of(self, connection: str) -> dict[tuple[Ref, What], KeyChoice]:
@@ -184,7 +184,7 @@ class Choices:
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """What was chosen for renamed tables goes on under their new names; all at once, names may be swapped."""
-        with self._db.write():
+        with self._db.write(connection):
             moved = [choice for choice in self.of(connection).values() if choice.table in moves]
             for choice in moved:
                 self.drop(connection, choice.table, choice.what)

@@ -43,7 +43,7 @@ class Copies:
         if any(c.place == place for c in self.existing(connection)):
             return
         values = {"table_schema": table[0], "table_name": table[1], "namespace": place[0], "name": place[1]}
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             query = insert(copies).values(connection=connection, **values, why=why, rows=rows, at=self._db.now())
             transaction.execute(query)
@@ -67,7 +67,7 @@ class Copies:
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """Copies of renamed tables belong to them under their new names; the copies keep their own."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             for copy in self.existing(connection):
                 if (to := moves.get(copy.table)) is not None:
                     values = {"table_schema": to[0], "table_name": to[1]}

@@ -60,7 +60,7 @@ class Discoveries:
             "catalog": catalog_to_dict(seen.catalog),
             "at": self._db.now(),
         }
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
             transaction.execute(insert(discoveries).values(connection=connection, **values))
@@ -99,12 +99,12 @@ class Discoveries:
     def touch(self, connection: str) -> None:
         """The source was looked at again and is unchanged."""
         where = discoveries.c.connection == connection
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
 
     def forget(self, connection: str) -> None:
         """The next detection reads the source's catalog anew."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
 
 
@@ -128,7 +128,7 @@ class Detections:
         """Log one detection; False if this run has logged it before (a replay changes nothing)."""
         c = detections.c
         same = (c.connection == connection, c.run == run, c.fingerprint == fingerprint)
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             if transaction.execute(select(c.number).where(*same)).first():
                 return False

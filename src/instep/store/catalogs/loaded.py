@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, select
+from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, select, update
 
 from instep.errors import Fenced
 from instep.schema.planning.projection import LoadedColumn, LoadedRules
@@ -34,7 +35,7 @@ class LoadedColumns:
     ) -> None:
         """The columns of these accepted tables, in the place of what was recorded of them; a table without one of the
         `filters` keeps its own."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             now, given = self._db.now(), filters or {}
             filters = {**self.filters(connection, found.keys() - given.keys()), **given}
             ensure(transaction, connection, now)
@@ -92,14 +93,14 @@ class LoadedColumns:
         self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
 
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
-        with self._db.write():
+        with self._db.write(connection):
             known = self.of(connection)
             changed = {table: tuple(act(table, c) for c in columns) for table, columns in known.items()}
             self.save(connection, {table: columns for table, columns in changed.items() if columns != known[table]})
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             known, filters = self.of(connection), self.filters(connection)
             for table in moves:
                 transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
@@ -118,7 +119,8 @@ def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:
 
 @dataclass(frozen=True)
 class CursorRecord:
-    """`cursor` is the JSON text of the data commit by `run`, which held `fence`."""
+    """`cursor` is the JSON text of the data commit by `run`, which held `fence`; `proof` is by what a later run knows
+    that nothing has changed since, "" if by nothing (see sync/loading/unchanged.py)."""
 
     connection: str
     table: Ref
@@ -126,18 +128,28 @@ class CursorRecord:
     run: str
     fence: int
     at: datetime
+    proof: str = ""
 
 
 class Cursors:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def save(self, connection: str, found: Mapping[Ref, str], *, run: str, fence: int) -> None:
-        """Cursor by table; raises Fenced if a later run has recorded one of them."""
+    def save(
+        self,
+        connection: str,
+        found: Mapping[Ref, str],
+        *,
+        run: str,
+        fence: int,
+        proofs: Mapping[Ref, str] = MappingProxyType({}),
+    ) -> None:
+        """Record the cursor of each of these tables, with the proof of those that have one; raises Fenced if a later
+        run has recorded one of them."""
         if not found:
             return
         c, now = cursors.c, self._db.now()
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, now)
             newer = select(c.table_schema, c.table_name).where(c.connection == connection, c.fence > fence)
             for schema, name in transaction.execute(newer):
@@ -146,8 +158,24 @@ class Cursors:
             same = (c.connection == connection, c.table_schema == bindparam("of"), c.table_name == bindparam("name"))
             transaction.execute(cursors.delete().where(*same), [{"of": s, "name": n} for s, n in found])
             common = {"connection": connection, "run": run, "fence": fence, "at": now}
-            rows = [{"table_schema": s, "table_name": n, "cursor": cursor} for (s, n), cursor in found.items()]
+            rows = [
+                {"table_schema": s, "table_name": n, "cursor": cursor, "proof": proofs.get((s, n), "")}
+                for (s, n), cursor in found.items()
+            ]
             transaction.execute(insert(cursors), [row | common for row in rows])
+
+    def disprove(self, connection: str, tables: Collection[Ref]) -> None:
+        """Take away the proofs of these tables: the next run loads them."""
+        c = cursors.c
+        with self._db.write(connection) as transaction:
+            for these in of_tables(cursors, tables):
+                transaction.execute(update(cursors).where(c.connection == connection, these).values(proof=""))
+
+    def proven(self, connection: str) -> bool:
+        """Return whether the last load of some table has left a proof."""
+        query = select(cursors.c.connection).where(cursors.c.connection == connection, cursors.c.proof != "").limit(1)
+        with self._db.read() as transaction:
+            return transaction.execute(query).first() is not None
 
     def of(self, connection: str) -> dict[Ref, CursorRecord]:
         with self._db.read() as transaction:
@@ -165,7 +193,7 @@ class Cursors:
         """The next load of the table starts from nothing."""
         c = cursors.c
         where = (c.connection == connection, c.table_schema == table[0], c.table_name == table[1])
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             transaction.execute(cursors.delete().where(*where))
 
 

@@ -23,7 +23,7 @@ class OldNames:
         """Record old names before the rename is carried out; skip those that the same plan has already recorded."""
         known = {(n.batch, n.table, n.column, n.old) for n in self.of(connection)}
         new = [n for n in names if (n.batch, n.table, n.column, n.old) not in known]
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             for name in new:
                 transaction.execute(insert(old_names).values(connection=connection, **_values(name)))
@@ -31,7 +31,7 @@ class OldNames:
     def keep(self, connection: str, names: Iterable[OldName]) -> None:
         """Set the old names of the connection to exactly these."""
         by_number = {n.number: n for n in names}
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             for was in self.of(connection):
                 where = old_names.c.number == was.number
                 if was.number not in by_number:
@@ -110,7 +110,7 @@ class Mappings:
         if (found := next(known, None)) is not None:
             return found
         values = {"table_schema": table[0], "table_name": table[1], "old": old, "new": new, "who": who}
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             query = insert(mappings).values(connection=connection, at=self._db.now(), **values)
             number = transaction.execute(query.returning(mappings.c.number)).scalar_one()
@@ -156,7 +156,7 @@ class Undos:
         if (found := next((u for u in self.waiting(connection) if u.changes == wanted), None)) is not None:
             return found
         values = {"changes": [*wanted], "drops": [*drops], "who": who}
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             query = insert(undos).values(connection=connection, at=self._db.now(), **values)
             number = transaction.execute(query.returning(undos.c.number)).scalar_one()

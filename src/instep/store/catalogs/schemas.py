@@ -32,7 +32,7 @@ class Accepted:
     ) -> AcceptedVersion:
         """Return the next version. An equal catalog adds nothing and answers the latest version. `base` is the
         fingerprint that the caller started from ("" for none yet): StalePlan if another version came in between."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             latest = _latest(transaction, connection)
             if base is not None and base != (latest.fingerprint if latest else ""):
@@ -149,7 +149,7 @@ class Schemas:
     ) -> bool:
         """Keep the next version; False if the last one is equal."""
         digest = fingerprint(catalog)
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             last = transaction.execute(_side_versions(connection, side).limit(1)).first()
             if last and (last.fingerprint, last.identity) == (digest, identity):

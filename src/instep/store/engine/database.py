@@ -1,13 +1,15 @@
 """The engine of the control database: pragmas, transactions, and driver errors in plain words.
 
 SQLite runs in WAL mode with foreign keys; every write starts with BEGIN IMMEDIATE, so a reader never has to
-become a writer half-way. On PostgreSQL an advisory lock gives the same order of writes.
+become a writer half-way. On PostgreSQL advisory locks give the same order to writes of the same connection, and to
+those of rows that belong to none (docs/adr/0040-locks-by-connection.md).
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -48,7 +50,9 @@ def make_private(database: Path) -> None:
 
 
 BUSY_SECONDS = 30.0
-_WRITE_LOCK = 0x696E73746570  # the number of the advisory lock: "instep" in ASCII
+_LOCKS = 0x696E7374  # the class of the advisory locks: "inst" in ASCII; that of connections is the next number
+_ALL = "*"
+"""Stands for all rows among the names of connections."""
 _CAUSES = (
     ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
     ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
@@ -95,24 +99,30 @@ class Database:
         return engine
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A write transaction of its own, or a savepoint in the one that this thread has open."""
+    def write(self, connection_name: str = "") -> Iterator[Connection]:
+        """A write transaction of its own, or a savepoint in the one that this thread has open.
+
+        With the name of a connection it reads and writes rows of that one only, and waits for nobody who writes those
+        of another.
+        """
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
-            known = len(self._local.after)
+            known, locked = len(self._local.after), set(self._local.locked)
             try:
                 with self._plain_errors(), outer.begin_nested():
+                    self._lock(outer, connection_name)
                     yield outer
             except BaseException:
                 del self._local.after[known:]
+                self._local.locked = locked  # the server has let go of the locks of a savepoint that it rolled back
                 raise
             return
         after: list[Callable[[], None]] = []
         with self._plain_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(instep_write=True)
             with connection.begin():
-                if not self._sqlite:
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _WRITE_LOCK})
+                self._local.locked = set()
+                self._lock(connection, connection_name)
                 self._local.connection, self._local.after = connection, after
                 try:
                     yield connection
@@ -120,6 +130,34 @@ class Database:
                     self._local.connection = None
         for call in after:
             call()
+
+    def in_turn(self, transaction: Connection) -> None:
+        """Wait, inside `write`, for all who write rows that are common to connections: what is numbered from here on is
+        committed in the order of its numbers."""
+        self._lock(transaction, "")
+
+    def _lock(self, transaction: Connection, name: str) -> None:
+        """Lock the rows of a connection, or those of none: all rows at the beginning of a transaction, later those that
+        are common to connections."""
+        locked: set[str] = self._local.locked
+        if self._sqlite or name in locked or _ALL in locked:
+            return
+        row = {
+            "kind": _LOCKS,
+            "all": 0,
+            "common": 1,
+            "connections": _LOCKS + 1,
+            "one": zlib.crc32(name.encode()) - 2**31,
+        }
+        if not locked and not name:
+            name, locks = _ALL, "pg_advisory_xact_lock(:kind, :all)"
+        elif not locked:
+            locks = "pg_advisory_xact_lock_shared(:kind, :all), pg_advisory_xact_lock(:connections, :one)"
+        else:
+            locks = "pg_advisory_xact_lock(:connections, :one)" if name else "pg_advisory_xact_lock(:kind, :common)"
+        query = text(f"SELECT {locks}")
+        transaction.execute(query, {k: v for k, v in row.items() if f":{k}" in locks})
+        locked.add(name)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Register `call` inside `write`: it runs after the commit, and not after a rollback."""

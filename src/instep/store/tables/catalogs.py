@@ -177,6 +177,7 @@ cursors = Table(
     connection_column(primary_key=True),
     *table_ref_columns(primary_key=True),
     Column("cursor", Text, nullable=False),
+    text_column("proof"),
     text_column("run"),
     Column("fence", BigInteger, nullable=False),
     Column("at", Utc, nullable=False),

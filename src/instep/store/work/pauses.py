@@ -30,7 +30,7 @@ class Pauses:
         paused by several changes and runs when all of them have ended."""
         schema, name = table or ("", "")
         where = _active(connection, pauses.c.table_schema == schema, pauses.c.table_name == name)
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             if transaction.execute(select(pauses.c.number).where(*where, pauses.c.change == change)).first():
                 return False

@@ -52,7 +52,7 @@ class Runs:
     def claim(self, connection: str, kind: RunKind, who: str = "", detail: Mapping[str, Any] | None = None) -> Run:
         """Start a run; raises RunInProgress while another one of the connection is alive. One that is not ends here,
         with its event."""
-        with self._db.write() as transaction:
+        with self._db.write(connection) as transaction:
             now = self._db.now()
             ensure(transaction, connection, now)
             self._take_over(transaction, connection, now)
@@ -99,12 +99,12 @@ class Runs:
 
     def heartbeat(self, run: Run) -> None:
         """Extend the lease; raises Fenced once the run was taken over."""
-        with self._db.write() as transaction:
+        with self._db.write(run.connection) as transaction:
             self._change(transaction, run, lease_until=self._db.now() + self.lease)
 
     def finish(self, run: Run, status: RunStatus, error: str = "", detail: Mapping[str, Any] | None = None) -> Run:
         """End a run; `detail` replaces the recorded one if given. Raises Fenced once it was taken over."""
-        with self._db.write() as transaction:
+        with self._db.write(run.connection) as transaction:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now()}
             if detail is not None:
                 values["detail"] = dict(detail)
@@ -113,7 +113,7 @@ class Runs:
 
     def describe(self, run: Run, **detail: Any) -> None:
         """Add to the recorded detail of a run."""
-        with self._db.write() as transaction:
+        with self._db.write(run.connection) as transaction:
             where = runs.c.id == run.id
             known = transaction.execute(select(runs.c.detail).where(where)).scalar_one()
             transaction.execute(update(runs).where(where).values(detail={**known, **detail}))
@@ -121,7 +121,7 @@ class Runs:
     def settle(self, run: Run, status: RunStatus, error: str = "") -> None:
         """What has become of a run that was ended on record before its work, so as to hold nobody up."""
         values = {"status": status, "error": error, "ended": self._db.now()}
-        with self._db.write() as transaction:
+        with self._db.write(run.connection) as transaction:
             transaction.execute(update(runs).where(runs.c.id == run.id).values(**values))
 
     def check(self, run: Run) -> None:
@@ -168,6 +168,13 @@ class Runs:
             query = query.where(runs.c.kind == kind)
         with self._db.read() as transaction:
             return [run_of(row) for row in transaction.execute(query)]
+
+    def last_dead(self, connection: str) -> int:
+        """Return the fence of the connection's last run that did not get to its end, 0 if all did."""
+        ended = runs.c.status.not_in(("running", "done", "partial"))
+        query = select(func.max(runs.c.fence)).where(runs.c.connection == connection, ended)
+        with self._db.read() as transaction:
+            return int(transaction.execute(query).scalar() or 0)
 
     def outcomes(self, names: Sequence[str]) -> dict[str, Outcomes]:
         """Return how the syncs of these connections have gone; those that never ran are not there."""

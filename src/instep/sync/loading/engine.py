@@ -40,7 +40,7 @@ class Engine(Protocol):
         ...
 
     def begin(self) -> None:
-        """Start what will be needed whatever the work is, beside whatever is read meanwhile."""
+        """Start what reading rows will need, beside whatever is done meanwhile; again does nothing."""
         ...
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:

@@ -28,12 +28,14 @@ from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load, keep_rows, plan_load
+from instep.sync.loading.unchanged import LoadRules, UnchangedTables
 from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
 from instep.sync.schema_changes.selection_change import owes_versions, want_again
 from instep.sync.schema_changes.table_layout import rekeyed
+from instep.sync.table_mode import choose
 
 _SENT_AGAIN = "the next sync lets the connector send everything again"
 
@@ -74,6 +76,7 @@ class LoadPass:
         dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
         holds, extras = holds_of(self.context, self.detection), overflow_columns(self.context, self.detection)
         on = sides_now(self.context).now if extras else self.context.selection
+        unchanged, provable = UnchangedTables(self.context, self.snapshot, sound), self._is_plain()
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
@@ -86,6 +89,16 @@ class LoadPass:
                 self._leave(ref, "failed", refused[ref])
                 continue
             if self.follow is not None and ref in self.follow.pending:
+                continue
+            rules = LoadRules(
+                destination_ref(read.table, self.context.naming),
+                self._on_invalid_value(read.table, actions.get(ref, "quarantine")),
+                holds.get(ref, {}),
+                extra_reads(on, read, extras.get(ref, ())),
+                only_copies(read, self.backfills),
+            )
+            again = ref in owing or ref in waiting or ref in anew
+            if provable and not again and self._is_unchanged(read, rules, unchanged):
                 continue
             if isinstance(self.follow, Streaming) and self.follow.is_quiet(read) and ref not in owing:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
@@ -107,15 +120,30 @@ class LoadPass:
             if self.follow is not None and self.follow.is_idle(load) and ref not in owing:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)
                 continue
-            on_invalid_value = self._on_invalid_value(load, actions.get(ref, "quarantine"))
-            extra = extra_reads(on, read, extras.get(ref, ()))
-            copies = only_copies(read, self.backfills)
-            loads.append(
-                replace(
-                    load, on_invalid_value=on_invalid_value, holds=holds.get(ref, {}), extra=extra, only_copies=copies
-                )
+            load = replace(
+                load,
+                on_invalid_value=rules.on_invalid_value,
+                holds=rules.holds,
+                extra=rules.extra,
+                only_copies=rules.only_copies,
             )
+            loads.append(replace(load, proof=unchanged.proof(load)))
         return loads
+
+    def _is_unchanged(self, read: TableRead, rules: LoadRules, unchanged: UnchangedTables) -> bool:
+        """Leave a table as it is if nothing is asked of it and its rows are proven to be at the destination."""
+        ref = read.table.ref
+        if ref not in self.recorded or any(b.table == ref for b in self.backfills):
+            return False
+        if not unchanged.holds(read, rules):
+            return False
+        mode = choose(read.table, self.context.settings(read.table)).mode
+        self.outcome.others[ref] = TableRun(self.run.id, ref, "done", mode)
+        return True
+
+    def _is_plain(self) -> bool:
+        """Return whether this is the first pass of a sync that asks for nothing but what has changed."""
+        return self.only is None and self.scope in (RunScope(), RunScope(tables=self.scope.tables))
 
     def _in_scope(self, path: str, ref: Ref) -> bool:
         """A later pass reads what the first one chose, whatever it is called by now."""
@@ -188,9 +216,9 @@ class LoadPass:
         """The tables whose last load is on record."""
         return self.context.store.loaded.of(self.context.name).keys()
 
-    def _on_invalid_value(self, load: Load, decided: InvalidValue) -> InvalidValue:
+    def _on_invalid_value(self, table: Table, decided: InvalidValue) -> InvalidValue:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
-        return self.context.settings(load.table).handling_of_invalid_values(decided)
+        return self.context.settings(table).handling_of_invalid_values(decided)
 
 
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:

@@ -37,7 +37,7 @@ class Load:
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
     the snapshot was taken, in microseconds since 1970 UTC. `counts`: the operations that a stream has sent.
     `backfills`: the backfills that waited when it was planned, by number and time: what is asked for later it does not
-    serve. `one_moment`: its keys are those of the very moment of its rows."""
+    serve. `one_moment`: its keys are those of the very moment of its rows. `proof`: see `UnchangedTables`."""
 
     number: int
     read: TableRead
@@ -62,6 +62,7 @@ class Load:
     counts: TableCounts | None = None
     backfills: frozenset[tuple[int, datetime]] = frozenset()
     one_moment: bool = True
+    proof: str = ""
 
     def unread(self, outcome: LoadOutcome) -> int:
         """Return how many rows the source has below the cursor that the destination has not, or as deleted only. What a

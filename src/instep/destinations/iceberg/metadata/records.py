@@ -151,7 +151,8 @@ def load_state(metadata: Metadata) -> LoadState | None:
     rows = about if saved["rows"] is None else saved["rows"]
     size, files = total.get("files-size", 0), total.get("data-files", 0)
     values = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
-    return LoadState(*values, rows, size, files, deleted=saved["deleted"])
+    version = f"{metadata['current-snapshot-id']}/{metadata['current-schema-id']}"
+    return LoadState(*values, rows, size, files, saved["deleted"], version)
 
 
 def table_size(metadata: Metadata) -> TableSize:

@@ -1,0 +1,116 @@
+"""Tables that need no load: the destination has the rows that the source has, and both can prove it.
+
+The proof is recorded with the table's last load. It names the version of the rows at the source, the state of the table
+at the destination, and the rules by which the rows were loaded. If all three are the same now, the table is neither
+claimed nor read nor committed to. Whatever cannot be compared counts as changed (docs/adr/0039-unchanged-tables.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+
+from instep import __version__
+from instep.destinations.base import LoadState, Ref
+from instep.model import Run
+from instep.schema.planning.projection import ColumnRead, TableRead
+from instep.sources.base import Snapshot, Versioned
+from instep.stage.spec import InvalidValue
+from instep.store.catalogs.loaded import CursorRecord
+from instep.sync.context import SyncContext
+from instep.sync.loading.load_table import TableResult
+from instep.sync.loading.table_load import Load
+
+
+@dataclass(frozen=True)
+class LoadRules:
+    """What decides, beside the settings, how the rows of a table are loaded: see `Load`."""
+
+    ref: Ref
+    on_invalid_value: InvalidValue
+    holds: Mapping[str, tuple[str, str]]
+    extra: tuple[ColumnRead, ...]
+    only_copies: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UnchangedTables:
+    """The proofs of one pass over these tables, read at its snapshot."""
+
+    context: SyncContext
+    snapshot: Snapshot
+    reads: Sequence[TableRead]
+
+    @cached_property
+    def _records(self) -> Mapping[Ref, CursorRecord]:
+        return self.context.store.cursors.of(self.context.name)
+
+    @cached_property
+    def _last_dead(self) -> int:
+        return self.context.store.runs.last_dead(self.context.name)
+
+    @cached_property
+    def versions(self) -> Mapping[Ref, str]:
+        """The versions of the source tables."""
+        comparable = self.context.destination.capabilities.versions and not self.context.shard
+        if not comparable or not isinstance(self.snapshot, Versioned):
+            return {}
+        own = [r for r in self.reads if not r.where]  # a filter may look at the clock, or at other tables
+        known = ((r.source.ref, self._known(r)) for r in own)
+        before = {ref: one["source"] for ref, one in known if one.get("maker") == self._maker}
+        return self.snapshot.versions(own, before)
+
+    @property
+    def _maker(self) -> str:
+        """What gives versions and rules their form."""
+        return f"{__version__} {self.context.source.kind}"
+
+    def _known(self, read: TableRead) -> Mapping[str, str]:
+        record = self._records.get(read.table.ref)
+        return json.loads(record.proof) if record and record.proof else {}
+
+    def holds(self, read: TableRead, rules: LoadRules) -> bool:
+        """Return whether the destination has the rows of this table. Not after a run that has died since its load: it
+        may have begun something."""
+        known = self._known(read)
+        if known.get("maker") != self._maker or self._records[read.table.ref].fence <= self._last_dead:
+            return False
+        if known["source"] != self.versions.get(read.source.ref) or known["rules"] != self._digest(read, rules):
+            return False
+        return known["destination"] == _text(self.context.destination.schema.state(rules.ref))
+
+    def _digest(self, read: TableRead, rules: LoadRules) -> str:
+        salt = blake2b(self.context.salt).digest()
+        parts = (read, rules, self.context.settings(read.table), self.context.naming.prefix)
+        return blake2b(repr(parts).encode() + salt, digest_size=16).hexdigest()
+
+    def proof(self, load: Load) -> str:
+        """Return what proves later that a table whose load is planned has not changed since, but for the state of the
+        destination; "" if nothing can, or a log or a stream tells it."""
+        version = self.versions.get(load.read.source.ref)
+        if load.notes or load.choice.mode in ("cdc", "stream") or not version:
+            return ""
+        rules = LoadRules(load.ref, load.on_invalid_value, load.holds, load.extra, load.only_copies)
+        return json.dumps({"maker": self._maker, "source": version, "rules": self._digest(load.read, rules)})
+
+
+def proofs(context: SyncContext, run: Run, done: Collection[TableResult]) -> dict[Ref, str]:
+    """Return the proofs of these tables, as this run has loaded them. A table with something to report has none: the
+    next load reports it again."""
+    found = {}
+    for one in done:
+        clean = one.error is None and not (one.invalid_values or one.casts or one.unread)
+        if not clean or not one.load.proof:
+            continue
+        state = context.destination.schema.state(one.load.ref)
+        if text := _text(state) if state and (state.run, state.fence) == (run.id, run.fence) else "":
+            found[one.load.table.ref] = json.dumps({**json.loads(one.load.proof), "destination": text})
+    return found
+
+
+def _text(state: LoadState | None) -> str:
+    """Return what tells one state of a table from all others, "" if nothing does: somebody else may write there."""
+    return repr(replace(state, bytes=0, files=0)) if state and state.version else ""

@@ -1,0 +1,238 @@
+"""A table is left as it is only where its rows are proven to be at the destination; any change has it loaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.destinations.base import Commit
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.project.sections.tables import TableSettings
+from instep.sources.sqlite import connect
+from instep.store.store import Store
+from instep.sync.loading.engine import Inline, OnSpark
+from instep.sync.run import RunScope, sync
+from sync_world import MakeWorld, World, by_key, counts
+
+KINDS = ("postgres", "sqlite", "sqlite-wal")
+CHANGES = {
+    "insert": ["INSERT INTO t VALUES (3, 3)"],
+    "update": ["UPDATE t SET a = 9 WHERE id = 1"],
+    "delete": ["DELETE FROM t WHERE id = 1"],
+    "as many": ["DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (7, 7)"],
+    "swapped": ["UPDATE t SET a = 3 - a"],
+    "all": ["DELETE FROM t"],
+    "anew": ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 6)"],
+    "column": ["ALTER TABLE t ADD COLUMN b int DEFAULT 5"],
+    "other table": ["INSERT INTO u VALUES (3)"],
+}
+OF_POSTGRES = {
+    "truncated": ["TRUNCATE t"],
+    "filled again": ["BEGIN; TRUNCATE t; INSERT INTO t VALUES (1, 8), (2, 9); COMMIT"],
+    "moved": ["DELETE FROM t WHERE id = 1", "VACUUM FULL t", "INSERT INTO t VALUES (4, 1)"],
+    "without statistics": ["UPDATE t SET a = 9", "SELECT pg_stat_reset()"],
+    "rewritten": ["ALTER TABLE t ALTER a TYPE int USING a * 2"],
+    "in a block": ["DO $$ BEGIN FOR i IN 10..20 LOOP INSERT INTO t VALUES (i, i); END LOOP; END $$"],
+}
+
+
+@pytest.fixture(autouse=True)
+def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "SETTLED", 0.1)
+
+
+def loaded(world: World) -> set[str]:
+    """Sync, once what was written before is proven to be; return the tables that were read."""
+    time.sleep(0.15)
+    report = sync(world.context, RunScope(), engine=Inline())
+    assert report.status == "done", [t.error for t in report.tables]
+    return {t.table[1] for t in report.tables if counts(report, t.table[1])[0]}
+
+
+def filled(world: World) -> World:
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    world.run("CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1)")
+    assert loaded(world) == {"t", "u"}
+    assert loaded(world) == set()
+    return world
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_change_is_loaded(make_world: MakeWorld, kind: str, change: str) -> None:
+    world = filled(make_world(kind))
+    world.run(*CHANGES[change])
+    loaded(world)
+    time.sleep(0.15)
+    world.settled()
+    assert world.differing() == {}
+    assert loaded(world) == set()
+
+
+@pytest.mark.parametrize("change", OF_POSTGRES)
+def test_any_change_of_postgresql_is_loaded(world: World, change: str) -> None:
+    filled(world)
+    world.run(*OF_POSTGRES[change])
+    loaded(world)
+    assert world.differing() == {}
+
+
+def test_only_the_table_that_changed_is_read(world: World) -> None:
+    """Of PostgreSQL, where other tables, and others' statistics, change all the time."""
+    filled(world)
+    world.run("INSERT INTO u VALUES (2)", "ANALYZE", "CREATE TABLE public.w (id int)")
+    assert loaded(world) == {"u"}
+    assert world.differing() == {}
+
+
+def test_an_unchanged_table_is_not_written_to(world: World) -> None:
+    filled(world)
+    before = world.destination.lake.load(("shop", "t"))
+    loaded(world)
+    after = world.destination.lake.load(("shop", "t"))
+    assert before is not None
+    assert after is not None
+    assert after.metadata_location == before.metadata_location
+
+
+def test_spark_starts_when_there_is_a_row_to_read(world: World) -> None:
+    class Started(Exception):
+        pass
+
+    def start() -> Any:
+        raise Started
+
+    filled(world)
+    assert sync(world.context, RunScope(), engine=OnSpark(start)).status == "done"
+    world.run("INSERT INTO t VALUES (3, 3)")
+    with pytest.raises(Started):
+        sync(world.context, RunScope(), engine=OnSpark(start))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "sqlite-wal"])
+def test_a_restored_copy_is_another_file(make_world: MakeWorld, kind: str) -> None:
+    """Of the same size and time, and with the same counters."""
+    world = filled(make_world(kind))
+    path = Path(world.context.source.config.path)  # type: ignore[attr-defined]
+    world.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    loaded(world)
+    times = path.stat()
+    copy = path.with_name("copy")
+    shutil.copy2(path, copy)
+    content = copy.read_bytes()
+    assert content.count(b"\x02\x02") > 0
+    world.run("UPDATE t SET a = 7 WHERE id = 2", "PRAGMA wal_checkpoint(TRUNCATE)")
+    changed = bytearray(path.read_bytes())
+    changed[24:28], changed[92:96] = content[24:28], content[92:96]
+    path.write_bytes(changed)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    loaded(world)
+    assert world.rows("t") == [(1, 1), (2, 7)]
+    shutil.copy2(copy, path)
+    loaded(world)
+    assert world.rows("t") == [(1, 1), (2, 2)]
+
+
+def test_a_write_of_a_moment_ago_proves_nothing(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "SETTLED", 1000.0)
+    world = make_world("sqlite")
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert [loaded(world), loaded(world)] == [{"t"}, {"t"}]
+
+
+def test_a_clock_that_was_put_back_proves_nothing(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(make_world("sqlite"))
+    now = time.time() - 3600
+    monkeypatch.setattr(connect.time, "time", lambda: now)
+    assert loaded(world) == {"t", "u"}
+
+
+@pytest.mark.parametrize("settings", [by_key("id", deletes="hard"), TableSettings(mode="full_refresh")])
+def test_other_settings_have_the_table_loaded(world: World, settings: TableSettings) -> None:
+    filled(world)
+    world.settings["t"] = settings
+    assert loaded(world) == {"t"}
+    assert loaded(world) == set()
+
+
+def test_a_filter_may_look_at_anything(world: World) -> None:
+    world.settings["t"] = TableSettings(filter="id < 9")
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert [loaded(world), loaded(world)] == [{"t"}, {"t"}]
+
+
+@pytest.mark.parametrize("scope", [RunScope(full=True), RunScope(kind="backfill")])
+def test_who_asks_for_everything_gets_it(world: World, scope: RunScope) -> None:
+    filled(world)
+    report = sync(world.context, scope, engine=Inline())
+    assert counts(report, "t")[0] == 2
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_what_others_do_at_the_destination_is_put_right(world: World, tmp_path: Path, format: str) -> None:
+    if format == "delta":
+        world.destination = DeltaDestination(DeltaConfig("lake", str(tmp_path / "delta")))  # type: ignore[assignment]
+    filled(world)
+    state = world.destination.schema.state(("shop", "t"))
+    assert state is not None
+    assert state.version
+    world.destination.write.claim(("shop", "t"), state.fence)
+    world.destination.write.overwrite(("shop", "t"), (), Commit(state.run, state.fence, state.cursor, state.accepted))
+    assert loaded(world) == {"t"}
+    assert world.rows("t") == [(1, 1), (2, 2)]
+
+
+def test_a_table_that_is_gone_from_the_destination_is_missed(world: World) -> None:
+    filled(world)
+    world.destination.lake.catalog.drop_table(("shop", "t"))
+    assert world.statuses(world.sync())["t"] != "done"
+
+
+def test_after_a_run_that_died_all_is_loaded_once(world: World) -> None:
+    filled(world)
+    run = world.store.runs.claim("shop", "sync")
+    world.store.runs.finish(run, "failed", "interrupted")
+    assert loaded(world) == {"t", "u"}
+    assert loaded(world) == set()
+
+
+def test_values_in_quarantine_are_reported_again(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'x')")
+    world.types = {"text": "int32"}
+    for _ in range(2):
+        report = world.sync()
+        assert counts(report, "t")[4] == 1
+
+
+PROJECT = """
+version: 1
+engine: local
+sources: {shop: {type: sqlite, path: s.db}}
+destinations: {lake: {type: iceberg, warehouse: lake, namespace: shop}}
+connections: {c: {source: shop, destination: lake, tables: {main.t: {columns: {a: named}}}}}
+"""
+
+
+def test_another_process_comes_to_the_same_proof(tmp_path: Path) -> None:
+    """Names that the project file gives, and sets, whose order differs between processes, are among the rules."""
+    (tmp_path / "instep.yml").write_text(PROJECT)
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("CREATE TABLE t (id integer PRIMARY KEY, a text, n numeric(9, 2), j json)")
+        connection.execute("INSERT INTO t VALUES (1, 'x', 1, '{}')")
+        connection.commit()
+    time.sleep(3.1)
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "INSTEP_RESIDENT": "off"}
+        subprocess.run([sys.executable, "-m", "instep.cli.main", "sync"], cwd=tmp_path, env=env, check=True)
+    with Store(f"sqlite:///{tmp_path / '.instep' / 'state.db'}") as store:
+        runs = store.runs.history("c")
+        assert [store.runs.tables(run.id)[0].read for run in runs] == [0, 1]
