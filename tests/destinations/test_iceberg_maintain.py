@@ -436,13 +436,13 @@ def test_tasks_of_spark_do_the_same(tmp_path: Path, spark: Any, monkeypatch: pyt
     for n in range(5):
         lake.append(*({"id": 10 * n + i, "name": f"n{i}", "size": i, "tags": ["a", None]} for i in range(5)))
     merge = Merge(("id",))
-    lake.to.write.merge(spark, REF, [stage(lake.to, REF, [{"id": 1, "name": "m"}])], merge, lake.commit())
+    lake.to.write.merge(lambda: spark, REF, [stage(lake.to, REF, [{"id": 1, "name": "m"}])], merge, lake.commit())
     lake.drop(SIZE)
     before = lake.rows("id", "name", "tags")
     done = lake.maintain(session=lambda: spark)
     assert (done.files, done.deletes) == (1, 0)
     assert lake.rows("id", "name", "tags") == before
-    lake.to.write.merge(spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
+    lake.to.write.merge(lambda: spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
     assert dict(lake.rows("id", "name"))[2] == "later"
     lake.undrop(SIZE)
     sizes = dict(lake.rows("id", "size"))

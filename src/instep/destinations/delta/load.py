@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, check_ids, copied, path_of, read_footer, remove_files, staged_path
 from instep.destinations.delta.log import Action, rows_of
@@ -39,10 +39,6 @@ from instep.errors import Conflict, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.types import Uuid
 from instep.stage.spec import StagedFile, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 TRIES = 5
 T = TypeVar("T")
@@ -326,7 +322,7 @@ class DeltaMerges(DeltaLoads):
     """Loads that change single rows."""
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
         table_state = require(self.warehouse, ref)

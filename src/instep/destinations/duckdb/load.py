@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
 from instep.destinations.duckdb.ddl import swap_in
 from instep.destinations.duckdb.file import DatabaseFile, DuckDbFacet, DuckDbSession, exactly
 from instep.destinations.duckdb.records import find, prepare, put, require, sql_type
@@ -30,10 +29,6 @@ from instep.destinations.sql.staged import ORDER, consume, filled
 from instep.errors import DestinationError, StageError
 from instep.stage.files.place import local
 from instep.stage.spec import StagedFile, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
 
@@ -223,7 +218,7 @@ class DuckDbLoads(DuckDbFacet):
         return LoadOutcome(inserted=added, deleted=before)
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
         with self.here(commit, files, how.keys, how.requested) as (here, keys, requested):

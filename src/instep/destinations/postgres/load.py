@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
 from instep.destinations.postgres.ddl import definitions, describe, park, with_types
 from instep.destinations.postgres.dependants import INDEX, copy_rights, index, is_plain, loosen, proves_unique
 from instep.destinations.postgres.ingest import Staging, plain_reader, rows_of, whole
@@ -27,10 +27,6 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, filled
 from instep.errors import Conflict, DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _OLD = "_instep_old"
 
@@ -295,7 +291,7 @@ class PostgresLoads(PostgresFacet):
         return LoadOutcome(inserted=count, deleted=before)
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
         record = known(self.server, ref, commit)

@@ -99,8 +99,8 @@ def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewri
 def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
     scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
-    deletes = {_file(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
-    task = FileScanTask(_file(old.path, old.place), deletes)
+    deletes = {file_at(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
+    task = FileScanTask(file_at(old.path, old.place), deletes)
     gone = _read_all_delete_files(io, [task])
     for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
         if batch.num_rows:
@@ -132,7 +132,8 @@ class _FillRun:
         return pa.Table.from_batches(batches, pa.schema(list(zip(names, kinds, strict=True))))
 
 
-def _file(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
+def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
+    """Return a data file, or delete file, as far as reading it needs it."""
     file = DataFile.from_args(
         content=content,
         file_path=path,
