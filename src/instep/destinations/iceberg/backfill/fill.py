@@ -20,9 +20,10 @@ from pyiceberg.types import DecimalType, PrimitiveType
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.iceberg.backfill.fill_task import FillTask, Old, Rewritten, fill_part, old_file
+from instep.destinations.iceberg.backfill.fill_task import FillTask, Rewritten, fill_part
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
+from instep.destinations.iceberg.commit.row_reader import Old, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
 from instep.destinations.iceberg.commit.snapshots import Replaced
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet

@@ -23,7 +23,6 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, LoadOutcome
-from instep.destinations.iceberg.backfill.fill_task import Old, file_at, old_file
 from instep.destinations.iceberg.commit.position_deletes import (
     Deletes,
     PositionFile,
@@ -31,7 +30,7 @@ from instep.destinations.iceberg.commit.position_deletes import (
     is_of_one_file,
     write_positions,
 )
-from instep.destinations.iceberg.commit.row_reader import RowReader
+from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_at, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import partitioning, place_of
