@@ -8,16 +8,17 @@ rows at these places, and nothing of the others.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from instep.errors import InstepError, SetupError
 from instep.spark.failure import explain
-from instep.spark.payload import job_tag
+from instep.spark.payload import check_size, job_tag, packed, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -85,17 +86,40 @@ class Edits:
     counts: Mapping[str, int]
     absent: int = 0
 
-    def run(self, task: RowsTask, kinds: Sequence[str], by: str, tasks: int) -> list[bytes]:
-        """Return the results of a job over the edits of these kinds; those of one file (by the expression `by`) are
-        one task's."""
+    def run(self, write: Write, work: Any, kinds: Sequence[str], by: str, tasks: int) -> list[Any]:
+        """Return what `write` makes of the edits of these kinds; those of one file (by the expression `by`) are one
+        task's. `work` is packed as one, and may hold credentials."""
+        payload = packed((write, work))
+        check_size(self.frame.sparkSession, [payload])
         listed = ", ".join(text(kind) for kind in kinds)
         frame = self.frame.where(f"what IN ({listed})").selectExpr("*", f"{by} AS `by`").repartition(tasks, "by")
         with _explained():
-            rows = frame.select("what", "sf", "sp", "tf", "tp").mapInArrow(task, "result binary").collect()
-        return [bytes(row[0]) for row in rows]
+            parts = frame.select("what", "sf", "sp", "tf", "tp").mapInArrow(WriteTask(payload), "result binary")
+            return [pickle.loads(bytes(row[0])) for row in parts.collect()]
 
 
-RowsTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Write = Callable[[Any, pa.Table, int, int], Any]
+"""(work, edits, number, attempt) to a result; a function of a module, so that workers find it by its name."""
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """A task that is sent to the workers: it is given edits, and answers with one result."""
+
+    payload: bytes = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        if not (parts := [batch for batch in batches if len(batch)]):
+            return
+        context = TaskContext.get()
+        number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        write, work = unpacked(self.payload)
+        result = pickle.dumps(write(work, pa.Table.from_batches(parts), number, attempt))
+        yield pa.record_batch([pa.array([result], pa.binary())], names=["result"])
+
+
 BROADCAST_ROWS = 1_000_000
 """So many staged keys are sent to all tasks; the table's other rows are then dropped where they are read."""
 

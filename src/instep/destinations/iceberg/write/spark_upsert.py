@@ -7,9 +7,8 @@ deletes for the rows whose place they take.
 from __future__ import annotations
 
 import math
-import pickle
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,6 @@ from instep.destinations.iceberg.write.upsert import Delta, new_rows
 from instep.errors import Conflict, StageError
 from instep.spark.executors import slots
 from instep.spark.merge import Edits, MergeFiles, MergePlan, MergeSettings, find_edits
-from instep.spark.payload import check_size, packed, unpacked
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.place import keep_only
 from instep.stage.files.pyiceberg_code import load_file_io
@@ -130,18 +128,16 @@ class SparkUpsert:
         metadata = light(self.table.metadata)
         staged = tuple(Old(n, f.file_path, 0, 0, place=place_of(f)) for n, f in enumerate(self.staged.files))
         files = tuple(old_file(n, task) for n, task in enumerate(self.tasks))
-        payload = packed(MergeWork(self.plan, metadata, spec, staged, files))
-        check_size(self.spark, [payload])
-        kinds = ("inserted", "updated", "marked")
-        tasks = max(math.ceil(self._count(*kinds) / ROWS), 1)
-        rows: list[bytes] = []
-        if self._count(*kinds):
-            rows = self.edits.run(RowsTask(payload), kinds, "coalesce(sf, -1 - tf)", tasks)
-        gone: list[bytes] = []
-        if self._count(*kinds[1:], "removed"):
+        work = MergeWork(self.plan, metadata, spec, staged, files)
+        came, gone = ("inserted", "updated", "marked"), ("updated", "marked", "removed")
+        written: list[list[StagedFile]] = []
+        positions: list[list[tuple[str, PositionFile]]] = []
+        if rows := self._count(*came):
+            written = self.edits.run(write_rows, work, came, "coalesce(sf, -1 - tf)", math.ceil(rows / ROWS))
+        if self._count(*gone):
             tasks = min(2 * slots(self.spark), len(files))
-            gone = self.edits.run(PositionsTask(payload), (*kinds[1:], "removed"), "tf", tasks)
-        return [f for one in rows for f in pickle.loads(one)], dict(p for one in gone for p in pickle.loads(one))
+            positions = self.edits.run(write_gone, work, gone, "tf", tasks)
+        return [f for one in written for f in one], dict(p for one in positions for p in one)
 
 
 def light(metadata: TableMetadata) -> TableMetadata:
@@ -195,56 +191,31 @@ class MergeWork:
         return RowReader(table, [file_at(old.path, old.place) for old in files])
 
 
-@dataclass(frozen=True)
-class MergeTask:
-    """A task of a merge, sent to the workers: it is given edits, and answers with one result."""
-
-    work: bytes = field(repr=False)
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        parts = [batch for batch in batches if len(batch)]
-        if not parts:
-            return
-        context = TaskContext.get()
-        number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
-        result = self.done(unpacked(self.work), pa.Table.from_batches(parts), number, attempt)
-        yield pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
-
-    def done(self, work: MergeWork, edits: pa.Table, number: int, attempt: int) -> Any:
-        raise NotImplementedError
+def write_rows(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> list[StagedFile]:
+    """Write the rows that come."""
+    staged, table = work.reader(work.staged), work.reader(work.files)
+    writer = writer_for(work.spec, number, attempt)
+    try:
+        for delta in deltas(edits):
+            for batch in new_rows(work.plan, staged, table, delta).to_batches():
+                writer.write(batch)
+        return list(writer.close())
+    except BaseException:
+        writer.abort()
+        raise
 
 
-class RowsTask(MergeTask):
-    """Writes the rows that come."""
-
-    def done(self, work: MergeWork, edits: pa.Table, number: int, attempt: int) -> list[StagedFile]:
-        staged, table = work.reader(work.staged), work.reader(work.files)
-        writer = writer_for(work.spec, number, attempt)
-        try:
-            for delta in deltas(edits):
-                for batch in new_rows(work.plan, staged, table, delta).to_batches():
-                    writer.write(batch)
-            return list(writer.close())
-        except BaseException:
-            writer.abort()
-            raise
-
-
-class PositionsTask(MergeTask):
-    """Writes the positions of the rows that go, with those of the same data file that are gone already."""
-
-    def done(self, work: MergeWork, edits: pa.Table, number: int, attempt: int) -> list[tuple[str, PositionFile]]:
-        places = _columns(edits, "tf", "tp")
-        io = load_file_io(dict(work.spec.io), work.spec.location)
-        found = []
-        for file in np.unique(places[:, 0]):
-            old = work.files[file]
-            gone = np.union1d(places[places[:, 0] == file, 1], _gone(io, old))
-            path = f"{work.spec.location}/{file}-{number}-{attempt}-deletes.parquet"
-            found.append((old.path, write_positions(io, old.path, gone, path)))
-        return found
+def write_gone(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> list[tuple[str, PositionFile]]:
+    """Write the positions of the rows that go, with those of the same data file that are gone already."""
+    places = _columns(edits, "tf", "tp")
+    io = load_file_io(dict(work.spec.io), work.spec.location)
+    found = []
+    for file in np.unique(places[:, 0]):
+        old = work.files[file]
+        gone = np.union1d(places[places[:, 0] == file, 1], _gone(io, old))
+        path = f"{work.spec.location}/{file}-{number}-{attempt}-deletes.parquet"
+        found.append((old.path, write_positions(io, old.path, gone, path)))
+    return found
 
 
 def _gone(io: Any, old: Old) -> Any:
