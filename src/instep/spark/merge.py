@@ -161,7 +161,7 @@ def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
     frames = {"r": _narrow(session, plan, plan.rows, files.staged)}
     if known := plan.keys or plan.requested:
         keys = session.table(path(known))
-        frames["k"] = keys.select(*_keys(plan)).distinct()
+        frames["k"] = keys.select(*_keys(_functions(session), plan)).distinct()
     frames["t"] = _narrow(session, plan, plan.table, files.table)
     if files.rows <= BROADCAST_ROWS and not (plan.complete or plan.keys or plan.since):
         wanted = frames["r"].select(*_numbered(plan))
@@ -173,30 +173,39 @@ def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
 
 def _narrow(session: SparkSession, plan: MergePlan, table: Name, files: Sequence[str]) -> DataFrame:
     """Return the key (c0, ...), the hashes of the compared values (h0, h1), cursor, mark and place of each row."""
-    from pyspark.sql import functions as f
-
-    rows = session.table(path(table))
+    f, rows = _functions(session), session.table(path(table))
     if plan.within and table == plan.table:
         rows = rows.where(f.col(name(plan.within[0])) == f.lit(plan.within[1]))
     kinds = {field.name: field.dataType for field in rows.schema}
-    hashed = [part for c in plan.values for part in _hashed(f.col(name(c)), kinds[c])] if plan.key else []
+    hashed = [part for c in plan.values for part in _hashed(f, f.col(name(c)), kinds[c])] if plan.key else []
     columns = [
-        *_keys(plan),
+        *_keys(f, plan),
         *(f.xxhash64(f.lit(seed), *hashed).alias(f"h{seed}") for seed in (0, 1)),
         *([f.col(name(plan.cursor)).alias("cursor")] if plan.cursor else []),
         *([f.col(name(plan.deleted)).alias("deleted")] if plan.deleted else []),
         f.xxhash64(rows.metadataColumn("_file")).alias("path"),
         rows.metadataColumn("_pos").alias("p"),
     ]
-    paths = session.createDataFrame(pa.table({"file": files, "f": pa.array(range(len(files)), pa.int32())}))
+    paths = session.createDataFrame(
+        pa.table({"file": pa.array(files, pa.string()), "f": pa.array(range(len(files)), pa.int32())})
+    )
     numbers = paths.select(f.xxhash64("file").alias("path"), "f").hint("broadcast")
     known = rows.select(*columns).join(numbers, "path", "left").drop("path")
     return known.withColumn("f", f.coalesce("f", f.lit(-1)))
 
 
-def _keys(plan: MergePlan) -> list[Column]:
-    from pyspark.sql import functions as f
+def _functions(session: SparkSession) -> Any:
+    """Return the functions that make columns for this kind of session."""
+    if is_connect(session):
+        from pyspark.sql.connect import functions as remote
 
+        return remote
+    from pyspark.sql import functions
+
+    return functions
+
+
+def _keys(f: Any, plan: MergePlan) -> list[Column]:
     columns = plan.key if plan.since is None else [plan.since[0]]
     return [f.col(name(c)).alias(f"c{i}") for i, c in enumerate(columns)]
 
@@ -205,18 +214,17 @@ def _numbered(plan: MergePlan) -> list[str]:
     return [f"c{i}" for i in range(len(plan.key))]
 
 
-def _hashed(value: Column, kind: DataType) -> list[Column]:
+def _hashed(f: Any, value: Column, kind: DataType) -> list[Column]:
     """Return what is hashed of a value. `xxhash64` skips NULL and the ends of lists, so both are told; 0.0 and -0.0,
     and all NaN, are alike for it as they are for `<=>`."""
-    from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, StructType
 
     if isinstance(kind, StructType):
-        fields = [part for one in kind for part in _hashed(value.getField(one.name), one.dataType)]
+        fields = [part for one in kind for part in _hashed(f, value.getField(one.name), one.dataType)]
         return [value.isNull(), *fields]
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        return [value.isNull(), f.size(value), f.transform(value, lambda one: f.struct(*_hashed(one, element)))]
+        return [value.isNull(), f.size(value), f.transform(value, lambda one: f.struct(*_hashed(f, one, element)))]
     return [value.isNull(), value]
 
 
