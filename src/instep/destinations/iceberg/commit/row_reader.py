@@ -14,6 +14,7 @@ from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from instep.destinations.iceberg.commit.shard_table import planned
@@ -150,3 +151,9 @@ def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileCont
     )
     file.spec_id = place[0]
     return file
+
+
+def light(metadata: TableMetadata) -> TableMetadata:
+    """Return the table's metadata as far as reading and writing its files needs it."""
+    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
+    return metadata.model_copy(update={**nothing, "current_snapshot_id": None})

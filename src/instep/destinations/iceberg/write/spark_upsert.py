@@ -29,7 +29,7 @@ from instep.destinations.iceberg.commit.position_deletes import (
     is_of_one_file,
     write_positions,
 )
-from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_at, old_file
+from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_at, light, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import partitioning, place_of
@@ -138,12 +138,6 @@ class SparkUpsert:
             tasks = min(2 * slots(self.spark), len(files))
             positions = self.edits.run(write_gone, work, gone, "tf", tasks)
         return [f for one in written for f in one], dict(p for one in positions for p in one)
-
-
-def light(metadata: TableMetadata) -> TableMetadata:
-    """Return the table's metadata as far as reading and writing its files needs it."""
-    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
-    return metadata.model_copy(update={**nothing, "current_snapshot_id": None})
 
 
 @contextmanager
