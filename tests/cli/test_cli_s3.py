@@ -68,7 +68,7 @@ def test_spark_merges_in_a_bucket_and_shows_no_secret(shop: Shop, bucket: Bucket
     assert "7.00" in said[3].stdout
     logs = [f for f in shop.folder.joinpath("events").rglob("*") if f.is_file() and f.stat().st_size > 10_000]
     told = [f.read_text() for f in logs]
-    assert any("SparkListenerJobStart" in text and "MergeRows" in text for text in told), "what is looked at is there"
+    assert any("SparkListenerJobStart" in text and "MapInArrow" in text for text in told), "what is looked at is there"
     assert [s for s in said if SECRET in s.stdout + s.stderr] == []
     files = [f for f in shop.folder.rglob("*") if f.is_file()]
     assert [f.name for f in files for one in (SECRET, "AKIACANARY") if one.encode() in f.read_bytes()] == []

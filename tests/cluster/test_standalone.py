@@ -35,8 +35,7 @@ def test_a_merge_that_only_spark_can_do(on_cluster: Demo) -> None:
     demo.load()
     demo.change(r"warehouse: lake\}", "warehouse: lake, upsert_rows: 0}")
     demo.told("sync", "shop", "--full", "--table", "public.customer")
-    metadata = (demo.folder / "lake").rglob("*.metadata.json")
-    assert any("spark.app.id" in file.read_text(encoding="utf-8") for file in metadata)
+    assert list((demo.folder / "lake").rglob("*-merge-*/*.parquet"))
     demo.change(r"warehouse: lake, upsert_rows: 0\}", "warehouse: lake}")
 
 
@@ -112,7 +111,7 @@ def test_a_connector_in_a_task_goes_on_after_its_executor(cluster: Standalone, s
         assert part in said
     assert shop.rows() == {0: "newer", 1: "new", 2: "new", 3: "new", 5: "new", 6: "new", 7: "new"}
     assert shop.state == {"at": 2}
-    assert any("spark.app.id" in file.read_text() for file in (shop.folder / "lake").rglob("*.metadata.json"))
+    assert list((shop.folder / "lake").rglob("*-merge-*/*.parquet"))
 
 
 def test_a_connector_ends_with_its_driver(cluster: Standalone, shop: Shop) -> None:

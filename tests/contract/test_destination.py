@@ -361,7 +361,7 @@ def test_merge(
     files = [stage(destination, REF, staged)] if staged else []
     if keys:
         how = replace(how, keys=(stage(destination, REF, keys, only=["id"]),))
-    assert destination.write.merge(spark, REF, files, how, Commit("run-2", 2, "c2", "f2")) == outcome
+    assert destination.write.merge(lambda: spark, REF, files, how, Commit("run-2", 2, "c2", "f2")) == outcome
     assert rows_of(destination, columns=FIELDS) == expected
     assert destination.schema.sizes([REF])[REF].rows == destination.write.first_rows(REF, 100).num_rows == len(expected)
     state = destination.schema.state(REF)
@@ -389,10 +389,12 @@ def test_only_what_was_asked_for_is_gone(destination: Destination, spark: Any, d
     for _ in range(2):
         asked = (stage(destination, REF, keys, only=["id"]),)
         how = Merge(("id",), requested=asked, deletes=deletes)
-        destination.write.merge(spark, REF, [stage(destination, REF, rows)], how, Commit("run-2", 2, "c2"))
+        destination.write.merge(lambda: spark, REF, [stage(destination, REF, rows)], how, Commit("run-2", 2, "c2"))
         assert rows_of(destination, columns=FIELDS) == expected
     asked = (stage(destination, REF, keys, only=["id"]),)
-    destination.write.merge(spark, REF, [], Merge(("id",), requested=asked, deletes="hard"), Commit("run-3", 3, "c3"))
+    destination.write.merge(
+        lambda: spark, REF, [], Merge(("id",), requested=asked, deletes="hard"), Commit("run-3", 3, "c3")
+    )
     assert rows_of(destination, columns=FIELDS) == UNTOUCHED[:2]
     state = destination.schema.state(REF)
     assert state is not None
@@ -420,7 +422,7 @@ def test_a_deleted_row_that_returns_lives_again(
         files = [stage(destination, REF, staged)] if staged else []
         if how is known:
             how = replace(how, keys=(stage(destination, REF, BASE, only=["id"]),))
-        assert destination.write.merge(spark, REF, files, how, Commit(f"run-{fence}", fence)) == outcome
+        assert destination.write.merge(lambda: spark, REF, files, how, Commit(f"run-{fence}", fence)) == outcome
         assert [d for _, d in rows_of(destination, columns=["id", f"{PREFIX}deleted"])] == deleted
 
 
@@ -433,7 +435,7 @@ def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destina
     destination.schema.execute(REF, _steps(RecordIdentity(REF, kept, after.columns[2])), after, Commit("run-1", 1))
     destination.write.claim(REF, 2)
     files = [stage(destination, REF, [{"id": 1, "a": 5}, {"id": 3, "a": 5}])]
-    destination.write.merge(spark, REF, files, Merge(("id",)), Commit("run-2", 2))
+    destination.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-2", 2))
     assert rows_of(destination) == [(1, 5, "k"), (2, 1, "l"), (3, 5, None)]
 
 

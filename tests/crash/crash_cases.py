@@ -44,7 +44,7 @@ SPARK_MERGE = (
     "sync.commit.after@3",
     "sync.cleared",
 )
-"""As SYNC, where Spark does the upserts: on a branch of its own, from a staging table."""
+"""As SYNC, where Spark does the upserts, from a staging table."""
 
 FIRST = (
     "sync.claim.after",

@@ -429,20 +429,20 @@ def row_by_row(lake: Lake) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 @with_spark
 def test_tasks_of_spark_do_the_same(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark writes the files, and reads them as this process does; a MERGE of Spark goes on from there."""
+    """Spark writes the files, and reads them as this process does; a merge of Spark goes on from there."""
     monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.SPARK_BYTES", 0)
     lake = Lake(tmp_path, upsert_rows=0)
     lake.add(TAGS)
     for n in range(5):
         lake.append(*({"id": 10 * n + i, "name": f"n{i}", "size": i, "tags": ["a", None]} for i in range(5)))
     merge = Merge(("id",))
-    lake.to.write.merge(spark, REF, [stage(lake.to, REF, [{"id": 1, "name": "m"}])], merge, lake.commit())
+    lake.to.write.merge(lambda: spark, REF, [stage(lake.to, REF, [{"id": 1, "name": "m"}])], merge, lake.commit())
     lake.drop(SIZE)
     before = lake.rows("id", "name", "tags")
     done = lake.maintain(session=lambda: spark)
     assert (done.files, done.deletes) == (1, 0)
     assert lake.rows("id", "name", "tags") == before
-    lake.to.write.merge(spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
+    lake.to.write.merge(lambda: spark, REF, [stage(lake.to, REF, [{"id": 2, "name": "later"}])], merge, lake.commit())
     assert dict(lake.rows("id", "name"))[2] == "later"
     lake.undrop(SIZE)
     sizes = dict(lake.rows("id", "size"))

@@ -50,7 +50,7 @@ def upsert(
 ) -> LoadOutcome:
     lake.write.claim(REF, fence)
     files = [stage(lake, REF, rows)] if rows else []
-    return lake.write.merge(spark, REF, files, how, Commit(f"run-{fence}", fence))
+    return lake.write.merge(lambda: spark, REF, files, how, Commit(f"run-{fence}", fence))
 
 
 def names(lake: IcebergDestination) -> list[str]:

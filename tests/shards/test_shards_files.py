@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -313,19 +314,20 @@ def test_merges_of_spark_and_its_readers(tmp_path: Path, spark: Any) -> None:
 
 
 def _while_spark_merges(shop: Shop, spark: Any) -> None:
-    """The other shard commits after the merge has begun: what it did on its branch lands all the same, once."""
-    merged, run = list[str](), merge_.run_merge
+    """The other shard commits after the merge has found its rows: they land all the same, once."""
+    merged, find = list[str](), merge_.found_by_spark
 
-    def run_merge(session: Any, plan: Any, settings: Any) -> Any:
+    @contextmanager
+    def found_by_spark(session: Any, staged: Any, plan: Any, settings: Any) -> Iterator[Any]:
         merged.append(plan.within[1])
-        done = run(session, plan, settings)
-        if merged == ["b"]:
-            shop["a"].run("INSERT INTO t VALUES (7, 'a', 7)")
-            shop["a"].sync(full=True)
-        return done
+        with find(session, staged, plan, settings) as found:
+            if merged == ["b"]:
+                shop["a"].run("INSERT INTO t VALUES (7, 'a', 7)")
+                shop["a"].sync(full=True)
+            yield found
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(merge_, "run_merge", run_merge)
+        patched.setattr(merge_, "found_by_spark", found_by_spark)
         shop["b"].run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (1, 'again', 1)")
         shop["b"].sync()
     assert merged == ["b", "a"]

@@ -1,4 +1,4 @@
-"""The text of the MERGE: names and literals quoted, clauses only where they belong."""
+"""The SQL of a merge: names and literals quoted, cases only where they belong."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from instep.spark.merge import MergePlan, audit_sql, known_sql, merge_sql, name, statements, text
+from instep.spark.merge import MergePlan, absent_sql, edits_sql, name, text
 
 PLAN = MergePlan(
     table=("lake", "shop", "or`ders"),
-    branch="f7",
     rows=("lake", "staging", "rows"),
     key=("id", "k"),
     values=("a",),
@@ -35,48 +34,34 @@ def test_literals_are_quoted(given: str, quoted: str) -> None:
     assert text(given) == quoted
 
 
-def test_a_merge_names_its_branch_and_compares_keys_null_safely() -> None:
-    sql = merge_sql(PLAN)
-    assert sql.startswith("MERGE INTO `lake`.`shop`.`or``ders`.`branch_f7` t USING")
-    assert "ON t.`id` <=> s.`id` AND t.`k` <=> s.`k`" in sql
-    assert "UPDATE SET t.`a` = s.`a`, t.`_s` = s.`_s`, t.`_d` = s.`_d`" in sql
-    assert "INSERT (`id`, `k`, `a`, `old`, `_s`, `_d`)" in sql
-
-
 @pytest.mark.parametrize(
     ("plan", "present", "absent"),
     [
-        (PLAN, [], ["BY SOURCE", "coalesce(s."]),
-        (replace(PLAN, complete=True), ["BY SOURCE AND NOT coalesce(t.`_d`, false) THEN UPDATE"], ["DELETE"]),
-        (replace(PLAN, complete=True, deletes="hard"), ["BY SOURCE THEN DELETE"], ["true, t.`_s`"]),
-        (replace(PLAN, complete=True, deletes="ignore"), [], ["BY SOURCE"]),
-        (replace(PLAN, complete=True, deleted=""), [], ["BY SOURCE", "`_d`, false"]),
-        (WITH_KEYS, ["FULL OUTER JOIN", "BY SOURCE"], ["NOT s.`__staged`"]),
-        (replace(PLAN, cursor="a"), ["coalesce(s.`a` >= t.`a`, true)", "r.`a` DESC NULLS LAST"], []),
-        (replace(PLAN, order=("f1", "f2")), ["VALUES ('f1', 0), ('f2', 1)"], []),
-        (replace(PLAN, order=("f1",)), [], ["VALUES ('"]),
-        (replace(PLAN, values=()), ["NOT (true)"], []),
+        (
+            PLAN,
+            ["t.c0 = s.c0 AND t.c1 = s.c1", "'inserted'", "'updated'"],
+            ["'marked'", "'removed'", "FROM k", "cursor"],
+        ),
+        (replace(PLAN, complete=True), ["WHEN NOT coalesce(t.deleted, false) THEN 'marked'"], ["'removed'"]),
+        (replace(PLAN, complete=True, deletes="hard"), ["WHEN true THEN 'removed'"], ["'marked'"]),
+        (replace(PLAN, complete=True, deletes="ignore"), [], ["'removed'", "'marked'"]),
+        (replace(PLAN, complete=True, deleted=""), [], ["'marked'", "deleted"]),
+        (WITH_KEYS, ["FROM k", "'returned'", "'marked'"], ["t.here IS NULL"]),
+        (replace(PLAN, requested=("l", "s", "k")), ["FROM k", "t.here IS NULL THEN NULL"], ["'returned'"]),
+        (replace(PLAN, cursor="a"), ["coalesce(s.cursor >= t.cursor, true)", "cursor DESC NULLS LAST"], []),
     ],
 )
-def test_clauses(plan: MergePlan, present: list[str], absent: list[str]) -> None:
-    sql = merge_sql(plan)
+def test_cases(plan: MergePlan, present: list[str], absent: list[str]) -> None:
+    sql = edits_sql(plan)
     assert [p for p in present if p not in sql] == []
     assert [a for a in absent if a in sql] == []
 
 
 def test_from_a_value_on_is_a_delete_and_an_insert() -> None:
-    delete, insert = statements(replace(PLAN, key=(), since=("a", "o'clock", "TIMESTAMP")))
-    assert delete.endswith("WHERE `a` >= CAST('o\\'clock' AS TIMESTAMP)")
-    assert insert.startswith("INSERT INTO `lake`.`shop`.`or``ders`.`branch_f7`")
+    sql = edits_sql(replace(PLAN, key=(), since=("a", "o'clock", "TIMESTAMP")))
+    assert "WHERE c0 >= CAST('o\\'clock' AS TIMESTAMP)" in sql
+    assert "JOIN" not in sql
 
 
-def test_keys_without_a_live_row_are_counted_on_the_branch() -> None:
-    sql = known_sql(WITH_KEYS)
-    assert "count_if(coalesce(t.`_d`, false)) AS returned" in sql
-    assert "`branch_f7` t ON t.`id` <=> k.`id`" in sql
-    assert "0L AS returned" in known_sql(replace(WITH_KEYS, deleted=""))
-
-
-def test_the_audit_looks_at_the_branch() -> None:
-    assert "`branch_f7` t LEFT JOIN" in audit_sql(PLAN)
-    assert "JOIN" not in audit_sql(replace(PLAN, key=()))
+def test_keys_without_a_row_are_counted() -> None:
+    assert absent_sql(WITH_KEYS) == "SELECT count(*) FROM k LEFT ANTI JOIN t ON t.c0 = k.c0 AND t.c1 = k.c1"

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.write import merge
 from instep.errors import SetupError
 from instep.model import EngineUse
 from instep.sync.loading.engine import DriverReads, Engine, Inline, OnSpark
@@ -93,6 +94,30 @@ def test_where_the_driver_reads_a_merge_starts_spark(make_world: MakeWorld, sess
     assert sync(world.context, progress=told, engine=DriverReads(told)).engine == EngineUse("spark", merged=1)
     assert told.starts == 1
     assert world.rows("t", "id", "a") == [(1, "x"), (2, "y"), (3, "z")]
+
+
+@with_spark
+def test_rows_that_this_process_cannot_find_are_looked_for_once_here_and_once_by_spark(
+    make_world: MakeWorld, session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = merging_on_spark(make_world)
+    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake")))
+    told, looked = Told(session), list[str]()
+    run(world, told, DriverReads(told))
+    found_by_spark = merge.found_by_spark
+
+    def no_memory(*_: Any) -> None:
+        looked.append("here")
+
+    def counted(*args: Any) -> Any:
+        looked.append("Spark")
+        return found_by_spark(*args)
+
+    monkeypatch.setattr(merge, "find_upsert", no_memory)
+    monkeypatch.setattr(merge, "found_by_spark", counted)
+    world.run(*MORE)
+    assert run(world, told, DriverReads(told)) == EngineUse("spark", merged=1)
+    assert (looked, told.starts) == (["here", "Spark"], 1)
 
 
 class Session:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Ref = tuple[str, str]
+SparkStart = Callable[[], "SparkSession | None"]
+"""Gives the Spark session, which may have to start first; None where there is none to be had."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from instep.destinations.base import (
     RowLookup,
     RowUpdate,
     Savepoint,
+    SparkStart,
     SparkTable,
     StagingTarget,
     TableSize,
@@ -178,9 +179,9 @@ class WriteFacet(Protocol):
         ...
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """Without `spark`, a merge that only Spark can do raises DestinationError."""
+        """`spark` is called by a merge that only Spark can do; without it, or a session, that raises SparkNeeded."""
         ...
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:

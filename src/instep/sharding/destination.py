@@ -25,6 +25,7 @@ from instep.destinations.base import (
     Ref,
     RowLookup,
     RowUpdate,
+    SparkStart,
     StagingTarget,
     UndropReport,
 )
@@ -75,7 +76,7 @@ class ShardWrite:
         return landed(lambda: self.part.overwrite(ref, files, commit))
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge by the shard's name and the key, again if other shards were in the way."""
         own = replace(how, key=(self.column, *how.key)) if how.key else how

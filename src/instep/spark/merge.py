@@ -1,18 +1,28 @@
-# ruff: noqa: S608 - identifiers pass through `name`, values through `text`
-"""The upsert as one Spark MERGE on a branch of its own, in a session of its own."""
+# ruff: noqa: S608 - columns are numbered, names pass through `name`, values through `text`
+"""The upsert of a large Iceberg table as Spark jobs that never move a whole row.
+
+Of each row only its key, its place (data file and position) and a 128-bit hash of the values that are compared take
+part in the join. What comes of it are edits: places of rows that go, and of staged rows that come. Tasks then read the
+rows at these places, and nothing of the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from instep.errors import SetupError
-from instep.spark.payload import job_tag
+import pyarrow as pa
+
+from instep.errors import InstepError, SetupError
+from instep.spark.failure import explain
+from instep.spark.payload import check_size, job_tag, packed, unpacked
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 Name = tuple[str, ...]
 
@@ -22,15 +32,13 @@ class MergePlan:
     """Plan of a merge.
 
     `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
-    whole source table (empty: not known), `requested` those that the source was asked for (empty: all or none). `order`
-    are the staged files, oldest first. `values` are compared and set, `stamps` (system columns) set but not compared,
-    `inserted` all columns of a new row. `synced` and `deleted` are system columns ("" without); `at` is microseconds
-    since 1970 UTC. `since`: (column, literal, SQL type). `within`: a column and its value in all rows that may be
-    touched.
+    whole source table (empty: not known), `requested` those that the source was asked for (empty: all or none).
+    `values` are compared and set, `stamps` (system columns) set but not compared, `inserted` all columns of a new row.
+    `synced` and `deleted` are system columns ("" without); `at` is microseconds since 1970 UTC. `since`: (column,
+    literal, SQL type). `within`: a column and its value in all rows that may be touched.
     """
 
     table: Name
-    branch: str
     rows: Name
     key: tuple[str, ...]
     values: tuple[str, ...]
@@ -39,7 +47,6 @@ class MergePlan:
     at: int
     keys: Name = ()
     requested: Name = ()
-    order: tuple[str, ...] = ()
     cursor: str = ""
     complete: bool = False
     deletes: Literal["soft", "hard", "ignore"] = "soft"
@@ -50,44 +57,245 @@ class MergePlan:
 
 
 @dataclass(frozen=True)
-class MergeResult:
-    """The branch after the statements: its `rows`; how many distinct keys were `staged`, how many rows have one of
-    them (`found`), and whether those keys are the `same` (by the sum of their hashes). Of the keys of the whole source,
-    `absent` are in no row, `returned` in one that is marked as deleted."""
-
-    rows: int
-    staged: int = 0
-    found: int = 0
-    same: bool = True
-    absent: int = 0
-    returned: int = 0
-
-
-@dataclass(frozen=True)
 class MergeSettings:
-    """`properties` go into the snapshot's summary, `conf` is for this session only, `secrets` are settings of its
-    catalog that nobody may see. `catalog` is the catalog's file, where it is one: Spark's driver has to see it."""
+    """`conf` is for this session only, `secrets` are settings of its catalog that nobody may see. `catalog` is the
+    catalog's file, where it is one: Spark's driver has to see it."""
 
-    properties: Mapping[str, str]
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     catalog: str = ""
 
 
-def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> MergeResult:
-    """Run the statements of `plan` on its branch and look at what came of them."""
-    session = own_session(spark, settings)
-    open_catalog(session, plan.table[0], settings.secrets)
-    if _is_connect(spark):
-        check_server(session, plan.table[0], settings.catalog)
-    if not _is_connect(spark):
-        spark.sparkContext.addJobTag(job_tag())
-    for statement in statements(plan):
-        session.sql(statement)
-    row = session.sql(audit_sql(plan)).collect()[0]
-    known = session.sql(known_sql(plan)).collect()[0] if plan.keys else {"absent": 0, "returned": 0}
-    same = row["staged"]["sum"] == row["sum"]
-    return MergeResult(row["rows"], row["staged"]["n"], row["found"], same, known["absent"], known["returned"])
+@dataclass(frozen=True)
+class MergeFiles:
+    """The paths of the table's files and of those that are staged, by number; a later staged file wins over an earlier
+    one. `rows`: of the staged files, those with requested keys included."""
+
+    table: Sequence[str]
+    staged: Sequence[str]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What a merge does, row by row: (what, sf, sp, tf, tp), the place of the staged row and of the table's, as the
+    number of a file and the position there. `counts`: rows by `what`; "twin" has a key that the table has twice,
+    "moved" is in a file that nobody named. `absent`: keys of the whole source that no row had before."""
+
+    frame: DataFrame
+    counts: Mapping[str, int]
+    absent: int = 0
+
+    def run(self, write: Write, work: Any, kinds: Sequence[str], by: str, tasks: int) -> list[Any]:
+        """Return what `write` makes of the edits of these kinds; those of one file (by the expression `by`) are one
+        task's. `work` is packed as one, and may hold credentials."""
+        payload = packed((write, work))
+        check_size(self.frame.sparkSession, [payload])
+        listed = ", ".join(text(kind) for kind in kinds)
+        frame = self.frame.where(f"what IN ({listed})").selectExpr("*", f"{by} AS `by`").repartition(tasks, "by")
+        with _explained():
+            parts = frame.select("what", "sf", "sp", "tf", "tp").mapInArrow(WriteTask(payload), "result binary")
+            return [pickle.loads(bytes(row[0])) for row in parts.collect()]
+
+
+Write = Callable[[Any, pa.Table, int, int], Any]
+"""(work, edits, number, attempt) to a result; a function of a module, so that workers find it by its name."""
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """A task that is sent to the workers: it is given edits, and answers with one result."""
+
+    payload: bytes = field(repr=False)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        if not (parts := [batch for batch in batches if len(batch)]):
+            return
+        context = TaskContext.get()
+        number, attempt = (context.partitionId(), context.attemptNumber()) if context else (0, 0)
+        write, work = unpacked(self.payload)
+        result = pickle.dumps(write(work, pa.Table.from_batches(parts), number, attempt))
+        yield pa.record_batch([pa.array([result], pa.binary())], names=["result"])
+
+
+BROADCAST_ROWS = 1_000_000
+"""So many staged keys are sent to all tasks; the table's other rows are then dropped where they are read."""
+
+
+@contextmanager
+def find_edits(spark: SparkSession, plan: MergePlan, settings: MergeSettings, files: MergeFiles) -> Iterator[Edits]:
+    """Yield the edits that `plan` asks for."""
+    with _explained():
+        session = own_session(spark, settings)
+        open_catalog(session, plan.table[0], settings.secrets)
+        if is_connect(spark):
+            check_server(session, plan.table[0], settings.catalog)
+        else:
+            spark.sparkContext.addJobTag(job_tag())
+        _views(session, plan, files)
+        frame = session.sql(edits_sql(plan)).persist()
+    try:
+        with _explained():
+            counts = {row[0]: row[1] for row in frame.groupBy("what").count().collect()}
+            absent = session.sql(absent_sql(plan)).collect()[0][0] if plan.keys else 0
+        yield Edits(frame, counts, absent)
+    finally:
+        with suppress(Exception):  # the session may have ended
+            frame.unpersist()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except InstepError:
+        raise
+    except Exception as error:
+        raise explain(error) from error
+
+
+def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
+    """Name the table's rows t, the staged ones r, the known or requested keys k."""
+    frames = {"r": _narrow(session, plan, plan.rows, files.staged)}
+    if known := plan.keys or plan.requested:
+        keys = session.table(path(known))
+        frames["k"] = keys.select(*_keys(_functions(session), plan)).distinct()
+    frames["t"] = _narrow(session, plan, plan.table, files.table)
+    if files.rows <= BROADCAST_ROWS and not (plan.complete or plan.keys or plan.since):
+        wanted = frames["r"].select(*_numbered(plan))
+        wanted = wanted.union(frames["k"]) if known else wanted
+        frames["t"] = frames["t"].join(wanted.distinct().hint("broadcast"), _numbered(plan), "left_semi")
+    for view, frame in frames.items():
+        frame.createOrReplaceTempView(view)
+
+
+def _narrow(session: SparkSession, plan: MergePlan, table: Name, files: Sequence[str]) -> DataFrame:
+    """Return the key (c0, ...), the hashes of the compared values (h0, h1), cursor, mark and place of each row."""
+    f, rows = _functions(session), session.table(path(table))
+    if plan.within and table == plan.table:
+        rows = rows.where(f.col(name(plan.within[0])) == f.lit(plan.within[1]))
+    kinds = {field.name: field.dataType for field in rows.schema}
+    hashed = [part for c in plan.values for part in _hashed(f, f.col(name(c)), kinds[c])] if plan.key else []
+    columns = [
+        *_keys(f, plan),
+        *(f.xxhash64(f.lit(seed), *hashed).alias(f"h{seed}") for seed in (0, 1)),
+        *([f.col(name(plan.cursor)).alias("cursor")] if plan.cursor else []),
+        *([f.col(name(plan.deleted)).alias("deleted")] if plan.deleted else []),
+        f.xxhash64(rows.metadataColumn("_file")).alias("path"),
+        rows.metadataColumn("_pos").alias("p"),
+    ]
+    paths = session.createDataFrame(
+        pa.table({"file": pa.array(files, pa.string()), "f": pa.array(range(len(files)), pa.int32())})
+    )
+    numbers = paths.select(f.xxhash64("file").alias("path"), "f").hint("broadcast")
+    known = rows.select(*columns).join(numbers, "path", "left").drop("path")
+    return known.withColumn("f", f.coalesce("f", f.lit(-1)))
+
+
+def _functions(session: SparkSession) -> Any:
+    """Return the functions that make columns for this kind of session."""
+    if is_connect(session):
+        from pyspark.sql.connect import functions as remote
+
+        return remote
+    from pyspark.sql import functions
+
+    return functions
+
+
+def _keys(f: Any, plan: MergePlan) -> list[Column]:
+    columns = plan.key if plan.since is None else [plan.since[0]]
+    return [f.col(name(c)).alias(f"c{i}") for i, c in enumerate(columns)]
+
+
+def _numbered(plan: MergePlan) -> list[str]:
+    return [f"c{i}" for i in range(len(plan.key))]
+
+
+def _hashed(f: Any, value: Column, kind: DataType) -> list[Column]:
+    """Return what is hashed of a value. `xxhash64` skips NULL and the ends of lists, so both are told; 0.0 and -0.0,
+    and all NaN, are alike for it as they are for `<=>`."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, StructType):
+        fields = [part for one in kind for part in _hashed(f, value.getField(one.name), one.dataType)]
+        return [value.isNull(), *fields]
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return [value.isNull(), f.size(value), f.transform(value, lambda one: f.struct(*_hashed(f, one, element)))]
+    return [value.isNull(), value]
+
+
+def edits_sql(plan: MergePlan) -> str:
+    """Return the edits: each row of the table and each staged one of which something becomes."""
+    found = since_sql(plan.since) if plan.since else pairs_sql(plan)
+    return (
+        "SELECT CASE WHEN sf = -1 OR tf = -1 THEN 'moved' ELSE what END AS what, sf, sp, tf, tp "
+        f"FROM ({found}) WHERE what IS NOT NULL"
+    )
+
+
+def pairs_sql(plan: MergePlan) -> str:
+    """Return every row of the table and every staged one, paired by key, and `what` becomes of it."""
+    columns = range(len(plan.key))
+    keys = ", ".join(f"c{i}" for i in columns)
+    known = here = ""
+    if plan.keys or plan.requested:
+        here = ", k.here"
+        known = f" LEFT JOIN (SELECT *, true AS here FROM k) k ON {same('t', 'k', columns)}"
+    newest = "cursor DESC NULLS LAST, " if plan.cursor else ""
+    latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC)"
+    case = what("t.h0 <> s.h0 OR t.h1 <> s.h1", plan)
+    return (
+        f"SELECT CASE WHEN s.f IS NOT NULL AND t.n > 1 THEN 'twin' ELSE {case} END AS what, "
+        f"s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp FROM "
+        f"(SELECT t.*{here} FROM (SELECT *, count(*) OVER (PARTITION BY {keys}) AS n FROM t) t{known}) t "
+        f"FULL JOIN (SELECT * FROM (SELECT *, {latest} AS n FROM r) WHERE n = 1) s ON {same('t', 's', columns)}"
+    )
+
+
+def what(differs: str, plan: MergePlan) -> str:
+    """Return what becomes of a row of the table (t), a staged one (s) or both, in SQL that Spark and DuckDB share:
+    'inserted', 'updated', 'marked', 'removed', 'returned' (known by its key alone, and marked as deleted) or NULL.
+    `differs`: that the compared values do; t.here tells that the key is known or requested."""
+    deleted = "coalesce(t.deleted, false)" if plan.deleted else "false"
+    newer = "coalesce(s.cursor >= t.cursor, true)" if plan.cursor else "true"
+    cases = [
+        ("t.f IS NULL", "'inserted'"),
+        (f"s.f IS NOT NULL AND {newer} AND ({deleted} OR {differs})", "'updated'"),
+    ]
+    if plan.keys:  # also of a row that came, and is older
+        cases.append(("t.here", f"CASE WHEN {deleted} THEN 'returned' END"))
+    cases.append(("s.f IS NOT NULL", "NULL"))
+    if plan.requested:
+        cases.append(("t.here IS NULL", "NULL"))
+    leave = plan.complete or plan.keys or plan.requested
+    if leave and plan.deletes == "hard":
+        cases.append(("true", "'removed'"))
+    if leave and plan.deletes == "soft" and plan.deleted:
+        cases.append((f"NOT {deleted}", "'marked'"))
+    return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"
+
+
+def same(left: str, right: str, columns: Iterable[int]) -> str:
+    """Return the condition that two rows have the same key. NULL is nobody's key."""
+    return " AND ".join(f"{left}.c{i} = {right}.c{i}" for i in columns)
+
+
+def absent_sql(plan: MergePlan) -> str:
+    """Count the keys of the whole source that no row of the table has."""
+    return f"SELECT count(*) FROM k LEFT ANTI JOIN t ON {same('t', 'k', range(len(plan.key)))}"
+
+
+def since_sql(since: tuple[str, str, str]) -> str:
+    """Return the edits that put all staged rows in the place of those from a value on."""
+    _, literal, kind = since
+    return (
+        "SELECT 'inserted' AS what, f AS sf, p AS sp, CAST(NULL AS INT) AS tf, CAST(NULL AS BIGINT) AS tp FROM r "
+        f"UNION ALL SELECT 'removed', NULL, NULL, f, p FROM t WHERE c0 >= CAST({text(literal)} AS {kind})"
+    )
 
 
 def check_server(session: SparkSession, catalog: str, file: str) -> None:
@@ -120,12 +328,9 @@ def first_line(error: Exception) -> str:
 def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
     """Return a session that shares the context and nothing else; on Connect `newSession` does not exist."""
     new = getattr(spark, "newSession", None)
-    session: SparkSession = spark.cloneSession() if _is_connect(spark) or new is None else new()  # type: ignore[attr-defined]
+    session: SparkSession = spark.cloneSession() if is_connect(spark) or new is None else new()  # type: ignore[attr-defined]
     for key, value in settings.conf.items():
         session.conf.set(key, value)
-    for key, value in settings.properties.items():
-        session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
-    session.conf.set("spark.sql.storeAssignmentPolicy", "STRICT")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 
@@ -145,145 +350,8 @@ def open_catalog(session: SparkSession, catalog: str, secrets: Mapping[str, str]
             session.conf.unset(key)
 
 
-def _is_connect(spark: SparkSession) -> bool:
+def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def statements(plan: MergePlan) -> list[str]:
-    """Return the statements of `plan`, in order; each makes a snapshot on the branch."""
-    if plan.since is None:
-        return [merge_sql(plan)]
-    column, literal, kind = plan.since
-    bound = f"CAST({text(literal)} AS {kind})"
-    columns = _list(plan.inserted)
-    return [
-        f"DELETE FROM {target(plan)} WHERE {name(column)} >= {bound}{_within(plan, ' AND ')}",
-        f"INSERT INTO {target(plan)} ({columns}) SELECT {columns} FROM {path(plan.rows)}",
-    ]
-
-
-def merge_sql(plan: MergePlan) -> str:
-    """Return one MERGE: changed rows updated, new ones inserted, rows that left the source marked or deleted."""
-    on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
-    on += _within(plan, " AND t.")
-    return f"MERGE INTO {target(plan)} t USING ({source_sql(plan)}) s ON {on}\n" + "\n".join(_clauses(plan))
-
-
-def _clauses(plan: MergePlan) -> list[str]:
-    columns = [*plan.values, *plan.stamps]
-    sets = ", ".join(f"t.{name(c)} = s.{name(c)}" for c in columns)
-    values = ", ".join(f"s.{name(c)}" for c in plan.inserted)
-    found = [f"WHEN MATCHED AND {_updates(plan)} THEN UPDATE SET {sets}"]
-    if plan.requested:
-        found += _gone(plan)
-    found.append(f"WHEN NOT MATCHED AND s.{STAGED} THEN INSERT ({_list(plan.inserted)}) VALUES ({values})")
-    if (plan.complete or plan.keys) and plan.deletes == "hard":
-        found.append(f"WHEN NOT MATCHED BY SOURCE{_within(plan, ' AND t.')} THEN DELETE")
-    if (plan.complete or plan.keys) and plan.deletes == "soft" and plan.deleted:
-        mine = _within(plan, " AND t.")
-        mark = f"AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan)}"
-        found.append(f"WHEN NOT MATCHED BY SOURCE{mine} {mark}")
-    return found
-
-
-def _within(plan: MergePlan, before: str) -> str:
-    """Return the condition that a row of the table may be touched, after `before`; nothing where all may."""
-    return f"{before}{name(plan.within[0])} = {text(plan.within[1])}" if plan.within else ""
-
-
-def _gone(plan: MergePlan) -> list[str]:
-    """What becomes of a row whose key the source was asked for and does not have."""
-    if plan.deletes == "hard":
-        return [f"WHEN MATCHED AND NOT s.{STAGED} THEN DELETE"]
-    if plan.deletes == "soft" and plan.deleted:
-        return [f"WHEN MATCHED AND NOT s.{STAGED} AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan)}"]
-    return []
-
-
-def _updates(plan: MergePlan) -> str:
-    """Return a staged row that is not older than the table's and differs from it, or comes back."""
-    same = " AND ".join(f"t.{name(c)} <=> s.{name(c)}" for c in plan.values) or "true"
-    differs = f"NOT ({same})"
-    if plan.deleted:
-        differs = f"({_is_deleted(plan)} OR {differs})"
-    if not plan.cursor:
-        return f"s.{STAGED} AND {differs}"
-    cursor = name(plan.cursor)
-    return f"s.{STAGED} AND coalesce(s.{cursor} >= t.{cursor}, true) AND {differs}"
-
-
-def _is_deleted(plan: MergePlan) -> str:
-    return f"coalesce(t.{name(plan.deleted)}, false)"
-
-
-def _mark(plan: MergePlan) -> str:
-    stamp = f", t.{name(plan.synced)} = timestamp_micros({plan.at})" if plan.synced else ""
-    return f"t.{name(plan.deleted)} = true{stamp}"
-
-
-STAGED, _RANK, _ORDER = "`__staged`", "`__rank`", "`__order`"
-
-
-def source_sql(plan: MergePlan) -> str:
-    """Return one row a key: the latest staged one, or the bare key where only `keys` or `asked` has it."""
-    if not (known := plan.keys or plan.requested):
-        return f"SELECT *, true AS {STAGED} FROM ({latest_sql(plan)})"
-    keyed = ", ".join(f"coalesce(r.{name(k)}, k.{name(k)}) AS {name(k)}" for k in plan.key)
-    rest = "".join(f", r.{name(c)}" for c in plan.inserted if c not in plan.key)
-    on = " AND ".join(f"r.{name(k)} <=> k.{name(k)}" for k in plan.key)
-    return (
-        f"SELECT {keyed}{rest}, r.{name(plan.key[0])} IS NOT NULL AS {STAGED} FROM ({latest_sql(plan)}) r "
-        f"FULL OUTER JOIN (SELECT DISTINCT {_list(plan.key)} FROM {path(known)}) k ON {on}"
-    )
-
-
-def latest_sql(plan: MergePlan) -> str:
-    """Return the staged rows without duplicate keys: the highest cursor wins, then the later file, then the later
-    row."""
-    order = [f"r.{name(plan.cursor)} DESC NULLS LAST"] if plan.cursor else []
-    join = ""
-    if len(plan.order) > 1:
-        files = ", ".join(f"({text(file)}, {number})" for number, file in enumerate(plan.order))
-        join = f" LEFT JOIN (SELECT * FROM VALUES {files} AS f(`__file`, {_ORDER})) f ON r.`__path` = f.`__file`"
-        order.append(f"f.{_ORDER} DESC")
-    order.append("r.`__pos` DESC")
-    rows = f"(SELECT {_list(plan.inserted)}, _file AS `__path`, _pos AS `__pos` FROM {path(plan.rows)})"
-    rank = f"row_number() OVER (PARTITION BY {_list(plan.key, 'r')} ORDER BY {', '.join(order)}) AS {_RANK}"
-    return (
-        f"SELECT {_list(plan.inserted)} FROM (SELECT {_list(plan.inserted, 'r')}, {rank} FROM {rows} r{join}) "
-        f"WHERE {_RANK} = 1"
-    )
-
-
-def audit_sql(plan: MergePlan) -> str:
-    """Return rows of the branch and staged keys among them, in one scan of the key columns."""
-    if not plan.key:
-        none = "named_struct('n', 0L, 'sum', 0L) AS staged, 0L AS found, 0L AS sum"
-        return f"SELECT count(*) AS rows, {none} FROM {target(plan)}{_within(plan, ' WHERE ')}"
-    on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
-    hashed = f"xxhash64({_list(plan.key)}) % 1000000007 AS `__hash`"
-    staged = f"SELECT {_list(plan.key)}, {hashed} FROM (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.rows)})"
-    known = f"SELECT struct(count(*) AS n, coalesce(sum(`__hash`), 0) AS sum) FROM ({staged})"
-    return (
-        f"SELECT count(*) AS rows, ({known}) AS staged, count(s.`__hash`) AS found, "
-        f"coalesce(sum(s.`__hash`), 0) AS sum FROM {target(plan)} t LEFT JOIN ({staged}) s ON {on}"
-        f"{_within(plan, ' WHERE t.')}"
-    )
-
-
-def known_sql(plan: MergePlan) -> str:
-    """Count the keys of the whole source that no row of the branch has, and rows marked as deleted that have one."""
-    on = " AND ".join(f"t.{name(k)} <=> k.{name(k)}" for k in plan.key)
-    returned = f"count_if({_is_deleted(plan)})" if plan.deleted else "0L"
-    return (
-        f"SELECT count_if(t.{name(plan.key[0])} IS NULL) AS absent, {returned} AS returned "
-        f"FROM (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.keys)}) k "
-        f"LEFT JOIN {target(plan)} t ON {on}{_within(plan, ' AND t.')}"
-    )
-
-
-def target(plan: MergePlan) -> str:
-    return path((*plan.table, f"branch_{plan.branch}"))
 
 
 def path(parts: Sequence[str]) -> str:
@@ -297,8 +365,3 @@ def name(identifier: str) -> str:
 def text(value: str) -> str:
     """Return a string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _list(columns: Sequence[str], table: str = "") -> str:
-    prefix = f"{table}." if table else ""
-    return ", ".join(prefix + name(c) for c in columns)

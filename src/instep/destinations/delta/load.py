@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from instep.destinations.base import Commit, LoadOutcome, Ref
 from instep.destinations.delta.change import DeltaCommit
@@ -14,10 +14,6 @@ from instep.destinations.delta.table_state import DeltaTableState, find, named, 
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.stage.spec import StagedFile
-
-if TYPE_CHECKING:
-    pass
-
 
 TRIES = 5
 T = TypeVar("T")

@@ -1,20 +1,19 @@
 # ruff: noqa: S608 - columns are numbered, values are parameters
 """An upsert: what differs is found in DuckDB, the files that have such rows are rewritten, all in one commit.
 
-One that is too large for this process is done by tasks (merge_parts.py), which find it with the same statements.
+A larger one is done in parts (merge_parts.py), which find it with the same statements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import check_ids, read_footer
 from instep.destinations.delta.load import DeltaLoads, replaced
@@ -32,12 +31,9 @@ from instep.destinations.delta.table_state import DeltaTableState, named, requir
 from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.types import duckdb_primitive
-from instep.errors import DestinationError, SparkNeeded
+from instep.errors import DestinationError
 from instep.schema.catalog.types import Uuid
 from instep.stage.spec import StagedFile, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def _since(change: DeltaCommit, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
@@ -102,10 +98,12 @@ class DeltaMerges(DeltaLoads):
         self.upsert_rows = upsert_rows
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """Merge by tasks of Spark what is too large for this process. StageError for staged rows without a key, or a
-        table with twins."""
+        """Merge in parts what is too large to meet at once: by tasks of Spark, or one after the other where none runs.
+
+        StageError for staged rows without a key, or a table with twins.
+        """
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
         if table_state.record.pending is not None:
@@ -122,13 +120,8 @@ class DeltaMerges(DeltaLoads):
             done = _since(change, files, how, commit)
         elif fits(table_state, [*files, *how.keys], self.upsert_rows):
             done = _upsert(change, files, work, commit)
-        elif spark is None:
-            raise SparkNeeded(
-                f"table {named(ref)} is too large to be merged without Spark",
-                hint="set `engine: spark` in instep.yml, or raise `upsert_rows` of the destination",
-            )
         else:
-            done = upsert_by_tasks(spark, change, files, work, commit)
+            done = upsert_by_tasks(spark() if spark else None, change, files, work, commit)
         left = how.deletes == "soft" and how.since is None and done.deleted > 0
         deleted = left and bool(work.system.deleted)
         before = table_state.rows

@@ -19,9 +19,9 @@ import pyarrow as pa
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import batches, path_of, rows_in, rows_of_files, staged_path
-from instep.destinations.delta.log import rows_of
 from instep.destinations.delta.rewrite import Places, RowEdit, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema, values_of
+from instep.destinations.delta.snapshot import rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.rows import brief, first_rows, invalid_values_in, tried

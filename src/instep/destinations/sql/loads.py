@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, StagingTarget
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart, StagingTarget
 from instep.destinations.shared import with_shard
 from instep.destinations.sql.database import SqlFacet, Staging
 from instep.destinations.sql.merge import MergeSql, q, text_literal, within
@@ -17,9 +16,6 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import SqlSession
 from instep.errors import DestinationError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class SqlLoads(SqlFacet):
@@ -79,7 +75,7 @@ class SqlLoads(SqlFacet):
         return LoadOutcome(inserted=count, deleted=before)
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
         record = self.database.known(ref, commit)

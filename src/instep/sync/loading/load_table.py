@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, RowUpdate
-from instep.errors import Blocked, DestinationError, Fenced, InstepError, SparkNeeded, StageError
+from instep.errors import Blocked, DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
 from instep.schema.planning.overflow import gone
@@ -303,10 +303,4 @@ def _merge(
     commit: Commit,
 ) -> LoadOutcome:
     """Spark merges what this process cannot."""
-    try:
-        return context.destination.write.merge(None, ref, files, how, commit)
-    except SparkNeeded:
-        session = engine.for_merge(progress.step)
-        if session is None:
-            raise
-        return context.destination.write.merge(session, ref, files, how, commit)
+    return context.destination.write.merge(partial(engine.for_merge, progress.step), ref, files, how, commit)

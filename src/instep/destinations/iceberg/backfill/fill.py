@@ -20,9 +20,10 @@ from pyiceberg.types import DecimalType, PrimitiveType
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.iceberg.backfill.fill_task import FillTask, Old, Rewritten, fill_part, old_file
+from instep.destinations.iceberg.backfill.fill_task import FillTask, Rewritten, fill_part
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
+from instep.destinations.iceberg.commit.row_reader import Old, light, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
 from instep.destinations.iceberg.commit.snapshots import Replaced
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
@@ -127,7 +128,7 @@ class _Fill:
         olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
         for group in _groups(olds):
             yield FillTask(
-                light(table),
+                light(table.metadata),
                 self.spec,
                 self.fill.key,
                 tuple(self.fill.columns),
@@ -170,12 +171,6 @@ def _ordered_by(table: Table, fill: Fill) -> str:
 
 def _part_of(table: Table, fill: Fill) -> Any:
     return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
-
-
-def light(table: Table) -> Any:
-    """Return the table's metadata as far as reading a file needs it."""
-    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
-    return table.metadata.model_copy(update={**nothing, "current_snapshot_id": None})
 
 
 def _range(file: DataFile, field: int, kind: Any) -> Span:

@@ -21,12 +21,11 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Record
 
-from instep.destinations.iceberg.metadata.partition import place_of
+from instep.destinations.iceberg.commit.row_reader import Old, file_at
 from instep.destinations.rows import merged
 from instep.stage.conform import compact_json
 from instep.stage.files.partitioned import writer_for
@@ -36,27 +35,6 @@ from instep.stage.task import ChunkProgress, Report
 from instep.temporary import temporary
 
 MEMORY = "1GB"
-FilePlace = tuple[int, tuple[Any, ...]]
-
-
-@dataclass(frozen=True)
-class Old:
-    """A data file: `deletes` are the paths of its delete files, `values` the places of the staged files (in
-    `FillTask.values`) that may hold its keys, `place` the spec and the partition that it is under."""
-
-    number: int
-    path: str
-    rows: int
-    bytes: int
-    deletes: tuple[str, ...] = ()
-    values: tuple[int, ...] = ()
-    place: FilePlace = (0, ())
-
-
-def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> Old:
-    """Return a data file as a scan has planned it."""
-    file, deletes = task.file, tuple(sorted(d.file_path for d in task.delete_files))
-    return Old(number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file))
 
 
 @dataclass(frozen=True)
@@ -99,8 +77,8 @@ def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewri
 def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
     scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
-    deletes = {_file(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
-    task = FileScanTask(_file(old.path, old.place), deletes)
+    deletes = {file_at(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
+    task = FileScanTask(file_at(old.path, old.place), deletes)
     gone = _read_all_delete_files(io, [task])
     for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
         if batch.num_rows:
@@ -130,19 +108,6 @@ class _FillRun:
             for b in self.batches(file, names)
         ]
         return pa.Table.from_batches(batches, pa.schema(list(zip(names, kinds, strict=True))))
-
-
-def _file(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
-    file = DataFile.from_args(
-        content=content,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*place[1]),
-        record_count=0,
-        file_size_in_bytes=0,
-    )
-    file.spec_id = place[0]
-    return file
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
@@ -47,7 +48,8 @@ def delete_rows(rows: RowReader, places: Positions, stem: str) -> Iterator[tuple
         gone = places[places[:, 0] == number, 1]
         if replaced:
             gone = np.union1d(gone, rows.gone[path])
-        yield _write(rows.table, rows.files[number], np.sort(gone), f"{stem}-deletes-{number}.parquet"), replaced
+        file = write_positions(rows.table.io, path, np.sort(gone), f"{stem}-deletes-{number}.parquet")
+        yield delete_file(rows.files[number], file), replaced
 
 
 def is_of_one_file(deletes: DataFile) -> bool:
@@ -60,22 +62,38 @@ def path_of(deletes: DataFile) -> str | None:
     return low.decode() if low is not None and low == high else None
 
 
-def _write(table: Table, of: DataFile, positions: npt.NDArray[np.int64], place: str) -> DataFile:
-    """A delete file stands in the partition, and under the spec, of the data file that it is about."""
-    path = of.file_path
-    columns = [pa.array([path]).take(pa.array(np.zeros(len(positions), dtype=np.int64))), pa.array(positions)]
-    output = table.io.new_output(place)
+@dataclass(frozen=True)
+class PositionFile:
+    """A file of positions as it was written: where, how large, how many, the first and the last of them."""
+
+    path: str
+    bytes: int
+    rows: int
+    first: int
+    last: int
+
+
+def write_positions(io: FileIO, of: str, positions: npt.NDArray[np.int64], path: str) -> PositionFile:
+    """Write the positions (ascending) of rows of the data file at `of` that are deleted."""
+    columns = [pa.array([of]).take(pa.array(np.zeros(len(positions), dtype=np.int64))), pa.array(positions)]
+    output = io.new_output(path)
     with output.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression="zstd") as writer:
         writer.write_table(pa.table(columns, schema=_SCHEMA))
-    bounds = [{_PATH: to_bytes(StringType(), path), _POS: to_bytes(LongType(), int(at))} for at in positions[[0, -1]]]
+    return PositionFile(path, len(io.new_input(path)), len(positions), int(positions[0]), int(positions[-1]))
+
+
+def delete_file(of: DataFile, file: PositionFile) -> DataFile:
+    """A delete file stands in the partition, and under the spec, of the data file that it is about."""
+    path = to_bytes(StringType(), of.file_path)
+    bounds = [{_PATH: path, _POS: to_bytes(LongType(), at)} for at in (file.first, file.last)]
     made = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
-        file_path=place,
+        file_path=file.path,
         file_format=FileFormat.PARQUET,
         partition=of.partition,
-        record_count=len(positions),
-        file_size_in_bytes=len(table.io.new_input(place)),
-        value_counts={_PATH: len(positions), _POS: len(positions)},
+        record_count=file.rows,
+        file_size_in_bytes=file.bytes,
+        value_counts={_PATH: file.rows, _POS: file.rows},
         null_value_counts={_PATH: 0, _POS: 0},
         nan_value_counts={},
         column_sizes={},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,13 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
 
 from instep.destinations.iceberg.commit.shard_table import planned
+from instep.destinations.iceberg.metadata.partition import place_of
 from instep.destinations.rows import brief
 
 ALL = AlwaysTrue()
@@ -110,3 +114,46 @@ def _live_mask(rows: RowReader, number: int, positions: Positions) -> npt.NDArra
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
+
+
+FilePlace = tuple[int, tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Old:
+    """A data file: `deletes` are the paths of its delete files, `values` the places of the staged files (in
+    `FillTask.values`) that may hold its keys, `place` the spec and the partition that it is under."""
+
+    number: int
+    path: str
+    rows: int
+    bytes: int
+    deletes: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()
+    place: FilePlace = (0, ())
+
+
+def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> Old:
+    """Return a data file as a scan has planned it."""
+    file, deletes = task.file, tuple(sorted(d.file_path for d in task.delete_files))
+    return Old(number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file))
+
+
+def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
+    """Return a data file, or delete file, as far as reading it needs it."""
+    file = DataFile.from_args(
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*place[1]),
+        record_count=0,
+        file_size_in_bytes=0,
+    )
+    file.spec_id = place[0]
+    return file
+
+
+def light(metadata: TableMetadata) -> TableMetadata:
+    """Return the table's metadata as far as reading and writing its files needs it."""
+    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
+    return metadata.model_copy(update={**nothing, "current_snapshot_id": None})

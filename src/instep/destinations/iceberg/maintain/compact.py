@@ -23,9 +23,9 @@ from pyiceberg.types import NestedField
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref, Upkeep
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
-from instep.destinations.iceberg.backfill.fill_task import old_file
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.position_deletes import path_of
+from instep.destinations.iceberg.commit.row_reader import old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned
 from instep.destinations.iceberg.commit.snapshots import Replaced, ReplaceFiles, by_spec
 from instep.destinations.iceberg.evolve.undo import now_ms, undoable

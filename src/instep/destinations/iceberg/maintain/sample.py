@@ -15,8 +15,8 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
-from instep.destinations.iceberg.backfill.fill import light
-from instep.destinations.iceberg.backfill.fill_task import Old, live_rows, old_file
+from instep.destinations.iceberg.backfill.fill_task import live_rows
+from instep.destinations.iceberg.commit.row_reader import Old, light, old_file
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
@@ -94,7 +94,7 @@ class IcebergSamples(LakeFacet):
         tasks = planned(table)
         if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
             return None
-        reader = IcebergReader(light(table), table.location(), self.lake.io(), tuple(names))
+        reader = IcebergReader(light(table.metadata), table.location(), self.lake.io(), tuple(names))
         key = ".".join(ref)
         return Scan(
             reader,

@@ -72,8 +72,8 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 class IcebergConfig:
     """An Iceberg lake. `warehouse` is a folder or a URI. `catalog` is sqlite (a file in the warehouse folder, or
     where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
-    credentials). `prefix` begins the names of system columns and of the staging namespace. Upserts that touch more
-    than `upsert_rows` rows, those of the table included, are a MERGE of Spark. What was dropped can be taken back for
+    credentials). `prefix` begins the names of system columns and of the staging namespace. Spark does upserts
+    that touch more than `upsert_rows` rows, those of the table included. What was dropped can be taken back for
     `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever. Without
     `local_files` a catalog's server cannot lead to files of this machine."""
 
@@ -425,7 +425,7 @@ class Lake:
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_secrets(self) -> dict[str, str]:
-        """Return the secret part, for the one Spark session that runs a MERGE (`newSession`), while it opens its
+        """Return the secret part, for the one Spark session of a merge (`newSession`), while it opens its
         catalog, and never for the context: so it is in no environment page and no event log."""
         secret = {k: v for k, v in self._spark_properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}

@@ -37,8 +37,7 @@ from instep.destinations.iceberg.metadata.records import (
     read_pending,
     state_record,
 )
-from instep.destinations.iceberg.metadata.shards import within_of
-from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_properties, remove_ref
+from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_properties
 from instep.destinations.shared import wait
 from instep.errors import Conflict, DestinationError
 from instep.stage.files.partitioned import writer_for
@@ -90,7 +89,6 @@ def _rows(file: StagedFile, spec: StageSpec) -> Iterator[pa.RecordBatch]:
 
 
 FILES = "instep.files"
-BRANCH = "f"
 CLAIM_TRIES = 20
 
 
@@ -115,22 +113,9 @@ def _claim(table: Table, fence: int) -> None:
     if not isinstance(table.catalog, MetastoreCatalog) and table.metadata.current_snapshot() is None:
         change.append([], {})
     updates, needs = claim_updates(table, change.metadata, fence)
-    change.update(*updates, *(remove_ref(name) for name in _leftovers(table, fence)))
+    change.update(*updates)
     change.require(*needs)
     change.land_claim(fence)
-
-
-def _leftovers(table: Table, fence: int) -> list[str]:
-    """The branches of runs that are over."""
-    end = branch_of(table, 0).removeprefix(f"{BRANCH}0")
-    names = [n.removesuffix(end) for n in table.metadata.refs if n.startswith(BRANCH) and n.endswith(end)]
-    return [f"{n}{end}" for n in names if n[1:].isdigit() and int(n[1:]) < fence]
-
-
-def branch_of(table: Table, fence: int) -> str:
-    """Return the branch that a run merges on: fences are counted by connection, and so by shard."""
-    within = within_of(table.metadata.properties)
-    return f"{BRANCH}{fence}.{within[1]}" if within else f"{BRANCH}{fence}"
 
 
 def staging_stem(lake: Lake, ref: Ref) -> str:
@@ -194,7 +179,7 @@ class IcebergLoads(LakeFacet):
                 return
             ours(ref, {"properties": table.metadata.properties})
             check_fence(table.metadata, fence, ".".join(ref))
-            if claimed_fence(table.metadata) == fence and not _leftovers(table, fence):
+            if claimed_fence(table.metadata) == fence:
                 return
             try:
                 _claim(table, fence)

@@ -1,4 +1,4 @@
-"""The upsert: staged beside the table, merged on a branch, looked at there, published by one fenced commit."""
+"""The upsert: found here or by Spark, written as new rows and position deletes, landed by one fenced commit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
-from instep.destinations.iceberg.commit.commit import TableCommit, marked, new_table
+from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
+from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.fence import check_fence
-from instep.destinations.iceberg.commit.shard_table import ShardTable, land, staged_schema
-from instep.destinations.iceberg.commit.snapshots import Replaced
+from instep.destinations.iceberg.commit.shard_table import land, staged_schema
 from instep.destinations.iceberg.evolve.views import in_step
 from instep.destinations.iceberg.metadata.catalog import Lake
-from instep.destinations.iceberg.metadata.files import data_files, iceberg_schema, latest, null_keys
+from instep.destinations.iceberg.metadata.files import (
+    data_files,
+    iceberg_schema,
+    latest,
+    null_keys,
+    readable_files,
+)
 from instep.destinations.iceberg.metadata.records import (
     current_fields,
     exact_rows,
@@ -29,15 +33,13 @@ from instep.destinations.iceberg.metadata.records import (
     state_record,
 )
 from instep.destinations.iceberg.metadata.shards import within_of
-from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_ref, set_branch
-from instep.destinations.iceberg.write.load import IcebergLoads, branch_of, load_ours, overwrite, staging_stem, summary
-from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits, written
-from instep.errors import Conflict, DestinationError, SparkNeeded, StageError
-from instep.spark.merge import MergePlan, MergeResult, MergeSettings, run_merge
+from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
+from instep.destinations.iceberg.write.load import IcebergLoads, load_ours, overwrite, staging_stem, summary
+from instep.destinations.iceberg.write.spark_upsert import SparkUpsert, StagedMerge, found_by_spark
+from instep.destinations.iceberg.write.upsert import Upsert, find_upsert, fits
+from instep.errors import DestinationError, SparkNeeded, StageError
+from instep.spark.merge import MergePlan, MergeSettings
 from instep.stage.spec import StagedFile, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _SPARK_TYPES = {
     "int": "INT",
@@ -52,7 +54,7 @@ _SPARK_TYPES = {
 
 
 def _merge(
-    lake: Lake, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    lake: Lake, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
 ) -> LoadOutcome:
     """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
     table, metadata = load_ours(lake, ref)
@@ -70,26 +72,28 @@ def _merge(
         return _note(table, metadata, commit)
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
-    plan = merge_plan(lake, ref, metadata, files, how, branch_of(table, commit.fence), staged)
-    if fits(metadata, files, how, lake.config.upsert_rows) and (found := find_upsert(table, files, how, plan)):
-        return _upsert(found, metadata, how, commit)
-    if spark is None:
+    plan = merge_plan(lake, ref, metadata, files, how, staged)
+    if (
+        fits(metadata, files, how, lake.config.upsert_rows)
+        and (found := find_upsert(table, files, how, plan)) is not None
+    ):
+        return _land(found, metadata, how, commit)
+    if spark is None or (session := spark()) is None:
         raise SparkNeeded(
             f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
             hint="set `engine: spark` in instep.yml",
         )
-    _stage(lake, table, files, how, staged)
-    crashpoint("merge.staged")
-    base = _branch(table, commit)
-    catalog = str(lake.database) if lake.is_sqlite else ""
-    settings = MergeSettings(summary(commit) | marked(table), lake.spark_conf(), lake.spark_secrets(), catalog)
-    verdict = run_merge(spark, plan, settings)
-    crashpoint("merge.merged")
-    outcome = _publish(lake, table, base, how, commit, verdict, sum(f.rows for f in files))
-    crashpoint("merge.published")
-    for name in staged:
-        lake.drop_table(name)
-    return outcome
+    settings = MergeSettings(lake.spark_conf(), lake.spark_secrets(), str(lake.database) if lake.is_sqlite else "")
+    try:
+        coming = _stage(lake, table, files, how, staged)
+        with found_by_spark(session, coming, plan, settings) as upsert:
+            return _land(upsert, metadata, how, commit)
+    except StageError:
+        check_fence(load_ours(lake, ref)[0].metadata, commit.fence, ".".join(ref))  # a later run drops what is staged
+        raise
+    finally:
+        for name in staged:
+            lake.drop_table(name)
 
 
 def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge) -> None:
@@ -113,13 +117,13 @@ def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
     return change.land(commit.fence)
 
 
-def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> LoadOutcome:
+def _land(found: Upsert | SparkUpsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> LoadOutcome:
     """Return the rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
-    if not found.delta:
-        return _note(found.table, metadata, commit, found.outcome)
-    crashpoint("merge.staged")
     outcome = found.outcome
-    with written(found, commit.fence) as (files, deletes):
+    if found.empty:
+        return _note(found.table, metadata, commit, outcome)
+    crashpoint("merge.staged")
+    with found.written(commit) as (files, deletes):
 
         def onto(table: IcebergTable) -> None:
             now = json.loads(table.metadata.model_dump_json())
@@ -164,31 +168,31 @@ def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
     return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys or how.requested else 1)]
 
 
-def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Merge, names: Sequence[Ref]) -> None:
+def _stage(
+    lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Merge, names: Sequence[Ref]
+) -> StagedMerge:
     """Staging tables with the target's own field ids, so that Spark reads the very types."""
     lake.ensure_namespace(lake.staging)
-    fields = current_fields(json.loads(table.metadata.model_dump_json()))
-    own = staged_schema(table) or iceberg_schema(fields)
+    metadata = json.loads(table.metadata.model_dump_json())
+    schema = iceberg_schema(current_fields(metadata))
+    own = staged_schema(table) or schema
+    ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     parts = (
-        (files, iceberg_schema(fields), own),
+        (ordered, schema, own),
         (how.keys or how.requested, own.select(*how.key), own.select(*how.key)),
     )
-    for staging, (part, schema, staged) in zip(names, parts, strict=False):
-        change = new_table(lake.catalog, staging, schema, lake.new_location(staging), {})
+    for staging, (part, kinds, staged) in zip(names, parts, strict=False):
+        change = new_table(lake.catalog, staging, kinds, lake.new_location(staging), {})
         if part:
             change.append(data_files(part, change.metadata, staged), {})
         change.land_new()
-
-
-def _branch(table: IcebergTable, commit: Commit) -> int:
-    """Put this run's branch onto `main`'s snapshot, which it returns."""
-    main = table.metadata.current_snapshot()
-    assert main is not None
-    change = TableCommit(table)
-    change.update(set_branch(branch_of(table, commit.fence), main.snapshot_id))
-    change.require(ref_is(MAIN, main.snapshot_id))
-    change.land(commit.fence)
-    return main.snapshot_id
+    return StagedMerge(
+        table,
+        readable_files(ordered, table.metadata, own),
+        sum(f.rows for f in (*files, *how.requested)),
+        exact_rows(metadata, metadata["current-snapshot-id"]),
+        lake.io(),
+    )
 
 
 def merge_plan(
@@ -197,7 +201,6 @@ def merge_plan(
     metadata: Mapping[str, Any],
     files: Sequence[StagedFile],
     how: Merge,
-    branch: str,
     staged: Sequence[Ref],
 ) -> MergePlan:
     """What Spark is asked to do. Retained and unread columns are set in new rows only; `meta` counts as a value."""
@@ -210,7 +213,6 @@ def merge_plan(
     since = (*how.since, _spark_type(kinds[how.since[0]])) if how.since else None
     return MergePlan(
         table=(lake.name, *ref),
-        branch=branch,
         rows=(lake.name, *staged[0]),
         keys=(lake.name, *staged[1]) if how.keys else (),
         requested=(lake.name, *staged[1]) if how.requested else (),
@@ -219,7 +221,6 @@ def merge_plan(
         stamps=tuple(stamps),
         inserted=tuple(kinds),
         at=now if now is not None else time.time_ns() // 1000,
-        order=tuple(f.path for f in sorted(files, key=lambda f: (f.chunk, f.path))),
         cursor=how.cursor,
         complete=how.complete,
         deletes=how.deletes,
@@ -234,103 +235,15 @@ def _spark_type(stored: Any) -> str:
     return _SPARK_TYPES.get(stored, stored if str(stored).startswith("decimal") else "STRING")
 
 
-def _publish(
-    lake: Lake, was: IcebergTable, base: int, how: Merge, commit: Commit, verdict: MergeResult, staged: int
-) -> LoadOutcome:
-    """Move `main` to the branch, if the branch holds what it should."""
-    ref: Ref = (was.name()[0], was.name()[-1])
-    table, metadata = load_ours(lake, ref)
-    branch = branch_of(table, commit.fence)
-    check_fence(table.metadata, commit.fence, ".".join(ref))
-    if branch not in table.metadata.refs:
-        raise Conflict(f"table {'.'.join(ref)}: the branch {branch} of this run is gone", hint="run the sync again")
-    head = table.metadata.refs[branch].snapshot_id
-    outcome = replace(
-        _audit(ref, metadata, base, head, how, verdict, staged), absent=verdict.absent, returned=verdict.returned
-    )
-    left = outcome.deleted or (
-        outcome.updated if how.requested else 0
-    )  # Spark counts a row that is marked by its key as updated
-    deletes = _marks(how) and left > 0
-    if table.metadata.current_snapshot_id == base or not isinstance(was, ShardTable):
-        change = TableCommit(table)
-        change.require(ref_is(MAIN, base), ref_is(branch, head))
-        if head != base:
-            change.update(set_branch(MAIN, head))
-        change.update(remove_ref(branch))
-        _record(change, metadata, commit, head, verdict.rows, deletes=deletes)
-        change.land(commit.fence)
-    else:
-        land(was.as_it_was(), lambda now: _replanted(now, base, branch, commit, verdict.rows, deletes=deletes))
-    return outcome
-
-
-def _replanted(table: IcebergTable, base: int, branch: str, commit: Commit, rows: int, *, deletes: bool) -> None:
-    """What a shard's merge did on its branch, onto what other shards have committed meanwhile."""
-    assert isinstance(table, ShardTable), "a whole table is published as it is"
-    metadata, head = json.loads(table.metadata.model_dump_json()), table.metadata.refs[branch].snapshot_id
-    now, then = metadata["current-snapshot-id"], table.files_at(base)
-    made = table.files_at(head)
-    gone, new = ({d.file_path: d for t in one.values() for d in t.delete_files} for one in (then, made))
-    replaced = Replaced(
-        [t.file for path, t in then.items() if path not in made],
-        [d for path, d in gone.items() if path not in new],
-        [d for path, d in new.items() if path not in gone],
-    )
-    change = TableCommit(table)
-    change.require(ref_is(MAIN, now), ref_is(branch, head))
-    files = [t.file for path, t in made.items() if path not in then]
-    snapshot = change.exchange(files, replaced, summary(commit)) if head != base else now
-    change.update(remove_ref(branch))
-    _record(change, metadata, commit, snapshot, rows, deletes=deletes)
-    change.land(commit.fence)
-
-
 def _marks(how: Merge) -> bool:
     return how.deletes == "soft" and how.since is None
-
-
-def _audit(
-    ref: Ref, metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: MergeResult, staged: int
-) -> LoadOutcome:
-    """Return what was done, if the branch agrees: each staged key once, and as many rows as what was done leads to."""
-    before = exact_rows(metadata, base)
-    if how.since is not None:
-        return LoadOutcome(inserted=staged, deleted=max((before or 0) + staged - verdict.rows, 0))
-    summary_of = {s["snapshot-id"]: s["summary"] for s in metadata["snapshots"]}
-    outcome = counted(summary_of[head] if head != base else {}, verdict.rows - (before or 0))
-    gone = outcome.deleted if how.deletes == "hard" else 0
-    grown = before is None or verdict.rows == before + outcome.inserted - gone
-    if not grown or not verdict.same or verdict.found != verdict.staged:
-        raise StageError(
-            f"table {'.'.join(ref)}: after the merge {verdict.staged} staged keys are in {verdict.found} rows, and "
-            f"{before} rows became {verdict.rows} by {outcome}; nothing was published",
-            hint="the table may hold duplicate keys already: `instep sync --full` rebuilds it",
-        )
-    return outcome
-
-
-def counted(properties: Mapping[str, str], grown: int) -> LoadOutcome:
-    """Spark's own counts of a MERGE; without them what the number of rows tells."""
-    counts = {k.removeprefix(_COUNT): int(v) for k, v in properties.items() if k.startswith(_COUNT)}
-    if not counts or min(counts.values()) < 0:
-        return LoadOutcome(inserted=max(grown, 0), deleted=max(-grown, 0))
-    left = "not-matched-by-source-"
-    return LoadOutcome(
-        inserted=counts["inserted"],
-        updated=counts["matched-updated"],
-        deleted=counts[f"{left}updated"] + counts[f"{left}deleted"] + counts.get("matched-deleted", 0),
-    )
-
-
-_COUNT = "spark.merge-into.num-target-rows-"
 
 
 class IcebergMerges(IcebergLoads):
     """Loads that change single rows."""
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+        self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         """Merge the files' rows by key; readers see the rows before or after, and never a half."""
         with in_step(self.lake, ref, (), None, commit.fence):

@@ -1,9 +1,7 @@
 # ruff: noqa: S608 - columns are numbered, values are not part of the text
 """The upsert of a table that fits: its delta found here, its rows written here, one fenced commit, no Spark job.
 
-A MERGE of the same rows takes the JVM seconds, most of them for shuffles that a table of this size does not need.
-
-What a MERGE would do, found in this process: staged rows meet the table's by key, exactly and column by column.
+Staged rows meet the table's by key, exactly and column by column; see write/spark_upsert.py for what does not fit.
 
 No hashes of rows stand in for the rows: the join on the key has to be made anyway, and comparing the values then
 costs little. DuckDB compares as Spark's `<=>` does: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0.
@@ -27,7 +25,7 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import LoadOutcome, Merge
+from instep.destinations.base import Commit, LoadOutcome, Merge
 from instep.destinations.iceberg.commit.position_deletes import Deletes, delete_rows
 from instep.destinations.iceberg.commit.row_reader import (
     Positions,
@@ -43,7 +41,7 @@ from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.shards import totals, within_of
 from instep.errors import Conflict
-from instep.spark.merge import MergePlan
+from instep.spark.merge import MergePlan, same, what
 from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile
 from instep.temporary import Temporary
@@ -170,49 +168,22 @@ def _positions(db: duckdb.DuckDBPyConnection, found: Set[str], what: str, *colum
 
 
 def met_sql(plan: MergePlan) -> str:
-    """Return every row of the table and every staged one, paired by key, and `what` the clauses of the MERGE make of
-    it."""
-    on = _same("t", "s", range(len(plan.key)))
-    here, known = "false", ""
+    """Return every row of the table and every staged one, paired by key, and `what` becomes of it."""
+    compared, columns = _compared(plan), range(len(plan.key))
+    here, known = "NULL", ""
     if plan.keys or plan.requested:
-        here, known = "coalesce(k.here, false)", f" LEFT JOIN known k ON {_same('t', 'k', range(len(plan.key)))}"
+        here, known = "k.here", f" LEFT JOIN known k ON {same('t', 'k', columns)}"
+    newer = f"c{compared.index(plan.cursor)}" if plan.cursor else ""
+    cursor = f", {newer} AS cursor" if newer else ""
+    deleted = f", c{len(compared)} AS deleted" if plan.deleted else ""
+    differs = " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(len(plan.key), len(compared))) or "false"
+    keys, newest = ", ".join(f"c{i}" for i in columns), f"{newer} DESC NULLS LAST, " if newer else ""
+    latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
     return (
-        f"SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, {here} AS here, {_what(plan)} AS what "
-        f"FROM t FULL JOIN ({_latest(plan)}) s ON {on}{known}"
+        "SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, coalesce(t.here, false) AS here, "
+        f"{what(differs, plan)} AS what FROM (SELECT t.*{cursor}{deleted}, {here} AS here FROM t{known}) t "
+        f"FULL JOIN (SELECT *{cursor} FROM r QUALIFY {latest}) s ON {same('t', 's', columns)}"
     )
-
-
-def _same(left: str, right: str, columns: Sequence[int] | range) -> str:
-    return " AND ".join(f"{left}.c{i} = {right}.c{i}" for i in columns)
-
-
-def _latest(plan: MergePlan) -> str:
-    """Return the staged rows without duplicate keys, as `spark.merge.latest_sql` has them."""
-    keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
-    newest = f"c{_compared(plan).index(plan.cursor)} DESC NULLS LAST, " if plan.cursor else ""
-    return f"SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
-
-
-def _what(plan: MergePlan) -> str:
-    compared = _compared(plan)
-    deleted = f"coalesce(t.c{len(compared)}, false)" if plan.deleted else "false"
-    differs = [f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(len(plan.key), len(compared))]
-    newer = f"coalesce(s.c{(c := compared.index(plan.cursor))} >= t.c{c}, true)" if plan.cursor else "true"
-    cases = [
-        ("t.f IS NULL", "'inserted'"),
-        (f"s.f IS NOT NULL AND {newer} AND ({' OR '.join([deleted, *differs])})", "'updated'"),
-    ]
-    if plan.keys:  # also of a row that came, and is older
-        cases.append(("k.here", f"CASE WHEN {deleted} THEN 'returned' END"))
-    cases.append(("s.f IS NOT NULL", "NULL"))
-    if plan.requested:
-        cases.append(("k.here IS NULL", "NULL"))
-    says = plan.complete or plan.keys or plan.requested
-    if says and plan.deletes == "hard":
-        cases.append(("true", "'removed'"))
-    if says and plan.deletes == "soft" and plan.deleted:
-        cases.append((f"NOT {deleted}", "'marked'"))
-    return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"
 
 
 ROWS = 5_000_000
@@ -246,6 +217,10 @@ class Upsert:
     delta: Delta
 
     @property
+    def empty(self) -> bool:
+        return not self.delta
+
+    @property
     def outcome(self) -> LoadOutcome:
         d = self.delta
         return LoadOutcome(len(d.inserted), len(d.updated), len(d.marked) + len(d.removed), d.absent, d.returned)
@@ -253,6 +228,13 @@ class Upsert:
     @property
     def rows_after(self) -> int:
         return self.delta.rows + len(self.delta.inserted) - len(self.delta.removed)
+
+    @contextmanager
+    def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
+        """The files of the delta; they are taken away again if the commit is refused."""
+        new = new_rows(self.plan, self.staged, self.rows, self.delta)
+        with row_delta(self.rows, new, _left(self.delta), commit.fence) as made:
+            yield made
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
@@ -273,13 +255,6 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
 
 def _find(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
     return find_delta(plan, staged, keys, table) if plan.since is None else find_since(plan.since, staged, table)
-
-
-@contextmanager
-def written(upsert: Upsert, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
-    """The files of the delta; they are taken away again if the commit is refused."""
-    with row_delta(upsert.rows, new_rows(upsert), _left(upsert.delta), fence) as made:
-        yield made
 
 
 @contextmanager
@@ -306,24 +281,24 @@ def _left(delta: Delta) -> Positions:
     return np.concatenate([delta.updated[:, 2:], delta.marked, delta.removed])
 
 
-def new_rows(upsert: Upsert) -> pa.Table:
+def new_rows(plan: MergePlan, staged: RowReader, table: RowReader, delta: Delta) -> pa.Table:
     """Inserted rows as they came, updated ones with the values that were not read, rows that left."""
-    plan, delta, target = upsert.plan, upsert.delta, arrow_schema(upsert.table.schema())
-    parts = [take(upsert.staged, delta.inserted, target), _updated(upsert, target)]
+    target = arrow_schema(table.table.schema())
+    parts = [take(staged, delta.inserted, target), _updated(plan, staged, table, delta.updated)]
     if len(delta.marked):
-        rows = take(upsert.rows, delta.marked, target)
+        rows = take(table, delta.marked, target)
         parts.append(_all(_all(rows, plan.deleted, True), plan.synced, plan.at))
     return pa.concat_tables(parts)
 
 
-def _updated(upsert: Upsert, target: pa.Schema) -> pa.Table:
-    plan, places = upsert.plan, upsert.delta.updated
-    rows = take(upsert.staged, places[:, :2], target)
+def _updated(plan: MergePlan, staged: RowReader, table: RowReader, places: Positions) -> pa.Table:
+    target = arrow_schema(table.table.schema())
+    rows = take(staged, places[:, :2], target)
     unchanged = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
     if not unchanged or not len(places):
         return rows
     order = np.lexsort((places[:, 3], places[:, 2]))
-    old = take(upsert.rows, places[order, 2:], pa.schema([target.field(c) for c in unchanged]))
+    old = take(table, places[order, 2:], pa.schema([target.field(c) for c in unchanged]))
     old = old.take(pa.array(np.argsort(order)))
     for column in unchanged:
         rows = rows.set_column(target.get_field_index(column), target.field(column), old.column(column))

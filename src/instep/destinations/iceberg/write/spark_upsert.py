@@ -1,0 +1,244 @@
+"""The upsert of a table that does not fit: Spark finds which rows differ, tasks write those and nothing else.
+
+What is written, and how it lands, is what write/upsert.py makes of a smaller table: new rows in new files, and position
+deletes for the rows whose place they take.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io.pyarrow import _read_all_delete_files
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import FileScanTask
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.metadata import TableMetadata
+
+from instep.destinations.base import Commit, LoadOutcome
+from instep.destinations.iceberg.commit.position_deletes import (
+    Deletes,
+    PositionFile,
+    delete_file,
+    is_of_one_file,
+    write_positions,
+)
+from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_at, light, old_file
+from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
+from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
+from instep.destinations.iceberg.metadata.partition import partitioning, place_of
+from instep.destinations.iceberg.write.upsert import Delta, new_rows
+from instep.errors import Conflict, StageError
+from instep.spark.executors import slots
+from instep.spark.merge import Edits, MergeFiles, MergePlan, MergeSettings, find_edits
+from instep.stage.files.partitioned import writer_for
+from instep.stage.files.place import keep_only
+from instep.stage.files.pyiceberg_code import load_file_io
+from instep.stage.spec import StagedFile, StageSpec, SystemColumns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 250_000
+"""New rows of one task, about; each task writes a file of them, or one a partition."""
+_NONE = np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class StagedMerge:
+    """A merge that is staged for `table`: the files, oldest first, and how many `rows`, requested keys included.
+    `before`: how many the table has, if that is known. `io` may hold credentials."""
+
+    table: IcebergTable
+    files: Sequence[DataFile]
+    rows: int
+    before: int | None
+    io: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SparkUpsert:
+    """Upsert of `plan` on the current snapshot of the table, as Spark has found it."""
+
+    spark: SparkSession = field(repr=False)
+    staged: StagedMerge
+    plan: MergePlan
+    tasks: Sequence[FileScanTask]
+    edits: Edits
+
+    @property
+    def table(self) -> IcebergTable:
+        return self.staged.table
+
+    @property
+    def empty(self) -> bool:
+        return not self._count("inserted", "updated", "marked", "removed")
+
+    def _count(self, *kinds: str) -> int:
+        return sum(self.edits.counts.get(kind, 0) for kind in kinds)
+
+    @property
+    def outcome(self) -> LoadOutcome:
+        gone, inserted = self._count("marked", "removed"), self._count("inserted")
+        absent = max(self.edits.absent - inserted, 0)
+        return LoadOutcome(inserted, self._count("updated"), gone, absent, self._count("returned"))
+
+    @property
+    def rows_after(self) -> int | None:
+        before = self.staged.before
+        return None if before is None else before + self._count("inserted") - self._count("removed")
+
+    @contextmanager
+    def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
+        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit
+        fails."""
+        folder = f"{own_data(self.table)}/{commit.run}-merge-{commit.fence}-{uuid.uuid4().hex[:8]}"
+        spec = StageSpec(
+            table=".".join(self.table.name()),
+            columns=(),
+            system=SystemColumns(),
+            schema=arrow_schema(self.table.schema()),
+            location=folder,
+            quarantine="",
+            run=commit.run,
+            synced=0,
+            io=self.staged.io,
+            partition=partitioning(self.table.metadata),
+        )
+        landed: list[str] = []
+        try:
+            staged, positions = self._write(spec)
+            files = {t.file.file_path: t for t in self.tasks}
+            deletes = Deletes(
+                [delete_file(files[of].file, file) for of, file in positions.items()],
+                [d for of in positions for d in files[of].delete_files if is_of_one_file(d)],
+            )
+            yield data_files(staged, self.table.metadata), deletes
+            landed = [*(f.path for f in staged), *(f.path for f in positions.values())]
+        finally:
+            keep_only(folder, spec.io, landed)
+
+    def _write(self, spec: StageSpec) -> tuple[list[StagedFile], dict[str, PositionFile]]:
+        metadata = light(self.table.metadata)
+        staged = tuple(Old(n, f.file_path, 0, 0, place=place_of(f)) for n, f in enumerate(self.staged.files))
+        files = tuple(old_file(n, task) for n, task in enumerate(self.tasks))
+        work = MergeWork(self.plan, metadata, spec, staged, files)
+        came, gone = ("inserted", "updated", "marked"), ("updated", "marked", "removed")
+        written: list[list[StagedFile]] = []
+        positions: list[list[tuple[str, PositionFile]]] = []
+        if rows := self._count(*came):
+            written = self.edits.run(write_rows, work, came, "coalesce(sf, -1 - tf)", math.ceil(rows / ROWS))
+        if self._count(*gone):
+            tasks = min(2 * slots(self.spark), len(files))
+            positions = self.edits.run(write_gone, work, gone, "tf", tasks)
+        return [f for one in written for f in one], dict(p for one in positions for p in one)
+
+
+@contextmanager
+def found_by_spark(
+    spark: SparkSession, staged: StagedMerge, plan: MergePlan, settings: MergeSettings
+) -> Iterator[SparkUpsert]:
+    """Yield the upsert; StageError for a table that has a key twice, Conflict if the table moved while it was read."""
+    table, tasks = staged.table, planned(staged.table)
+    files = MergeFiles([t.file.file_path for t in tasks], [f.file_path for f in staged.files], staged.rows)
+    with find_edits(spark, plan, settings, files) as edits:
+        if twins := edits.counts.get("twin", 0):
+            raise StageError(
+                f"table {'.'.join(table.name())} has keys in more than one row: {twins} rows have one that was staged; "
+                "nothing was published",
+                hint="the table may hold duplicate keys already: `instep sync --full` rebuilds it",
+            )
+        _check_unmoved(table, edits)
+        yield SparkUpsert(spark, staged, plan, tasks, edits)
+
+
+def _check_unmoved(table: IcebergTable, edits: Edits) -> None:
+    """Spark reads the table's newest snapshot by itself: raise Conflict if that may have been another one. What other
+    shards commit meanwhile touches no file of this one, which is looked at when it lands."""
+    moved = "moved" in edits.counts
+    if not isinstance(table, ShardTable):
+        now = table.catalog.load_table(table.name())
+        moved = moved or now.metadata.snapshot_log != table.metadata.snapshot_log
+    if moved:
+        raise Conflict(f"table {'.'.join(table.name())} moved under this run", hint="run the sync again")
+
+
+@dataclass(frozen=True)
+class MergeWork:
+    """What the tasks of a merge know: `table` has no snapshots, `spec` says how files are written."""
+
+    plan: MergePlan
+    table: TableMetadata
+    spec: StageSpec = field(repr=False)
+    staged: tuple[Old, ...]
+    files: tuple[Old, ...]
+
+    def reader(self, files: Sequence[Old]) -> RowReader:
+        io = load_file_io(dict(self.spec.io), self.spec.location)
+        table = IcebergTable(("merge",), self.table, "", io, None)  # type: ignore[arg-type]
+        return RowReader(table, [file_at(old.path, old.place) for old in files])
+
+
+def write_rows(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> list[StagedFile]:
+    """Write the rows that come."""
+    staged, table = work.reader(work.staged), work.reader(work.files)
+    writer = writer_for(work.spec, number, attempt)
+    try:
+        for delta in deltas(edits):
+            for batch in new_rows(work.plan, staged, table, delta).to_batches():
+                writer.write(batch)
+        return list(writer.close())
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def write_gone(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> list[tuple[str, PositionFile]]:
+    """Write the positions of the rows that go, with those of the same data file that are gone already."""
+    places = _columns(edits, "tf", "tp")
+    io = load_file_io(dict(work.spec.io), work.spec.location)
+    found = []
+    for file in np.unique(places[:, 0]):
+        old = work.files[file]
+        gone = np.union1d(places[places[:, 0] == file, 1], _gone(io, old))
+        path = f"{work.spec.location}/{file}-{number}-{attempt}-deletes.parquet"
+        found.append((old.path, write_positions(io, old.path, gone, path)))
+    return found
+
+
+def _gone(io: Any, old: Old) -> Any:
+    deletes = {file_at(path, old.place, DataFileContent.POSITION_DELETES) for path in old.deletes}
+    parts = _read_all_delete_files(io, [FileScanTask(file_at(old.path, old.place), deletes)])
+    return np.concatenate([np.empty(0, np.int64), *(p.to_numpy() for p in parts.get(old.path, ()))]).astype(np.int64)
+
+
+def deltas(edits: pa.Table) -> Iterator[Delta]:
+    """Yield the edits of one staged file at a time, then those of rows that are marked, by file of the table."""
+    kinds = np.asarray(edits.column("what").to_pylist())
+    by = np.where(kinds == "marked", -1 - _columns(edits, "tf")[:, 0], _columns(edits, "sf")[:, 0])
+    for file in np.unique(by):
+        chosen: Mapping[str, pa.Table] = {
+            kind: edits.filter(pa.array((by == file) & (kinds == kind))) for kind in ("inserted", "updated", "marked")
+        }
+        yield Delta(
+            inserted=_sorted(_columns(chosen["inserted"], "sf", "sp")),
+            updated=_sorted(_columns(chosen["updated"], "sf", "sp", "tf", "tp")),
+            marked=_sorted(_columns(chosen["marked"], "tf", "tp")),
+            removed=_NONE,
+            rows=0,
+        )
+
+
+def _columns(edits: pa.Table, *names: str) -> Any:
+    columns = [edits.column(n).combine_chunks().cast(pa.int64()).fill_null(-1).to_numpy() for n in names]
+    return np.stack(columns, axis=1)
+
+
+def _sorted(places: Any) -> Any:
+    return places[np.lexsort(places.T[::-1])]

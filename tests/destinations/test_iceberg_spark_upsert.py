@@ -1,0 +1,195 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
+"""Upserts that Spark finds by keys, places and hashes: row by row what this process makes of the same rows."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from instep.destinations.base import Commit, LoadOutcome, Merge
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.write import spark_upsert
+from instep.errors import Conflict, Fenced
+from instep.schema.maintenance import Maintenance
+from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
+
+Row = dict[str, Any]
+COLUMNS = ["id", "name", "amount", f"{PREFIX}deleted"]
+
+
+def lakes(folder: Path) -> tuple[IcebergDestination, IcebergDestination]:
+    """One whose upserts are made in this process, one whose upserts are Spark's."""
+    here, there = IcebergConfig("lake", str(folder / "here")), IcebergConfig("lake", str(folder / "there"))
+    return IcebergDestination(here), IcebergDestination(replace(there, upsert_rows=0))
+
+
+EQUAL: list[tuple[str, Any, Any]] = [
+    ("f", math.nan, math.nan), ("f", 0.0, -0.0), ("g", -0.0, 0.0), ("g", None, None), ("n", "", ""), ("n", None, None),
+    ("d", Decimal("1.5"), Decimal("1.50")), ("l", [["x", None], None], [["x", None], None]), ("l", [], []),
+    ("s", {"a": None, "B c": math.nan}, {"a": None, "B c": math.nan}), ("s", None, None),
+    ("p", [{"x": 0.0}], [{"x": -0.0}]), ("at", datetime(1969, 3, 1, tzinfo=UTC), datetime(1969, 3, 1, tzinfo=UTC)),
+]  # fmt: skip
+OTHER: list[tuple[str, Any, Any]] = [
+    ("f", math.nan, 1.5), ("f", None, 0.0), ("f", math.inf, -math.inf), ("g", 0.5, 0.25), ("n", None, ""),
+    ("n", "a", "a "), ("n", "a", "A"), ("n", "é", "e\u0301"), ("d", Decimal("1.5"), Decimal("-1.5")),
+    ("d", Decimal(10**27), Decimal(10**27 + 1)), ("w", None, False), ("w", True, False), ("i", None, 0), ("i", 1, -1),
+    ("day", date(1, 1, 1), date(1, 1, 2)), ("local", datetime(1, 1, 1), datetime(1, 1, 1, 0, 0, 0, 1)),
+    ("at", datetime(1969, 3, 1, tzinfo=UTC), datetime(1969, 3, 1, 0, 0, 0, 1, tzinfo=UTC)), 
+    ("t", "12:00:00", "12:00:01"),
+    ("b", b"\x00\xff", b"\x00"), ("b", None, b""), ("u", bytes(16), bytes(15) + b"\x01"), ("j", '{"a": 1}', '{"a":1}'),
+    ("l", [["x"], None], [["x", None]]), ("l", [["x"], ["y"]], [["x", "y"]]), ("l", [], None), ("l", [None], []),
+    ("l", [None], [[]]), ("l", [["x", None]], [[None, "x"]]), ("s", None, {"a": None, "B c": None}),
+    ("s", {"a": 1, "B c": None}, {"a": None, "B c": 1.0}), ("p", [{"x": None}], [None]), ("p", [], [None]),
+]  # fmt: skip
+TYPES = {
+    "f": "float64", "g": "float32", "n": "string", "d": "decimal(38,10)", "w": "boolean", "i": "int32", "day": "date",
+    "local": "timestamp", "at": "timestamptz", "t": "time", "b": "binary", "u": "uuid", "j": "json",
+    "l": "array(array(string))", "s": 'struct("a" int8, "B c" float64)', "p": 'array(struct("x" float64))',
+}  # fmt: skip
+
+
+@with_spark
+def test_values_of_every_type_are_compared_exactly(tmp_path: Path, spark: Any) -> None:
+    wanted = table(ID, *(column(n, kind) for n, kind in TYPES.items()), column("m", "string"), name="all")
+    pairs = [*EQUAL, *OTHER]
+    old = [{"id": i, name: value, "m": "ab"} for i, (name, value, _) in enumerate(pairs)]
+    new = [{"id": i, name: value, "m": "ab"} for i, (name, _, value) in enumerate(pairs)]
+    old += [{"id": 1000, "n": "a", "m": "bc"}, {"id": 1001, "n": None, "m": "x"}]  # a value moves to the next column
+    new += [{"id": 1000, "n": "ab", "m": "c"}, {"id": 1001, "n": "x", "m": None}]
+    new = [{**row, f"{PREFIX}synced": 7} for row in new]
+    differing = {*range(len(EQUAL), len(pairs)), 1000, 1001}
+    for lake in lakes(tmp_path):
+        create(lake, wanted)
+        lake.write.overwrite(wanted.ref, [stage(lake, wanted.ref, old)], Commit("run-1", 1))
+        how, commit = Merge(("id",), complete=True), Commit("run-2", 1)
+        done = lake.write.merge(lambda: spark, wanted.ref, [stage(lake, wanted.ref, new)], how, commit)
+        assert done == LoadOutcome(0, len(differing))
+        found = lake.write.read(wanted.ref, ["id", f"{PREFIX}synced"]).read_all()
+        synced = found.column(1).cast("int64").to_pylist()
+        assert {i for i, at in zip(found.column(0).to_pylist(), synced, strict=True) if at == 7} == differing
+
+
+def _rows(at: random.Random) -> list[Row]:
+    """Some keys twice, some names and amounts missing."""
+    keys = [at.randrange(30) for _ in range(20)]
+    amounts = [Decimal(1), Decimal(2), None]
+    return [{"id": k, "name": at.choice(["x", "y", None]), "amount": at.choice(amounts)} for k in keys]
+
+
+UPSERTS = [
+    ("complete", "soft", True), ("complete", "hard", True), ("keys", "soft", True), ("keys", "hard", True),
+    ("requested", "soft", True), ("requested", "hard", False), ("cursor", "soft", True), ("plain", "ignore", False),
+    ("since", "soft", True),
+]  # fmt: skip
+
+
+@pytest.mark.sampled
+@with_spark
+@pytest.mark.parametrize(("kind", "deletes", "few"), UPSERTS)
+def test_any_upserts_lead_where_those_of_this_process_lead(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, kind: str, deletes: Any, few: bool
+) -> None:
+    if not few:
+        monkeypatch.setattr("instep.spark.merge.BROADCAST_ROWS", 0)
+    at = random.Random(f"{kind} {deletes}")
+    loads = [[_rows(at), _rows(at)] for _ in range(2)]
+    keys = [{"id": i} for i in range(0, 36, 2)]
+    found = list[Any]()
+    for lake in lakes(tmp_path):
+        create(lake)
+        lake.write.claim(REF, 1)
+        outcomes = list[Any]()
+        for fence, parts in enumerate(loads, 1):
+            lake.write.claim(REF, fence)
+            how = Merge(("id",), complete=kind == "complete", deletes=deletes)
+            how = replace(how, cursor="amount") if kind == "cursor" else how
+            if kind == "since":
+                how = replace(how, key=(), since=("amount", "2"))
+            if kind in ("keys", "requested"):
+                how = replace(how, **{kind: (stage(lake, REF, keys, only=["id"]),)})
+            files = [stage(lake, REF, rows, chunk=n) for n, rows in enumerate(parts)]
+            commit = Commit(f"run-{fence}", fence, f"c{fence}")
+            outcomes.append(lake.write.merge(lambda: spark, REF, files, how, commit))
+        state = lake.schema.state(REF)
+        assert state is not None
+        found.append((outcomes, rows_of(lake, columns=COLUMNS), replace(state, bytes=0)))
+    assert found[0] == found[1]
+
+
+@with_spark
+def test_a_merge_that_is_refused_or_fails_leaves_no_files(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lakes(tmp_path)[1]
+    create(lake)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": 1, "name": "old"}])], Commit("run-1", 1))
+    written = spark_upsert.data_files
+
+    def overtaken(*args: Any) -> Any:
+        lake.write.claim(REF, 9)
+        return written(*args)
+
+    monkeypatch.setattr(spark_upsert, "data_files", overtaken)
+    files = [stage(lake, REF, [{"id": 1, "name": "late"}, {"id": 2, "name": "late"}])]
+    with pytest.raises(Fenced):
+        lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-2", 2))
+    assert [n for _, n, _ in rows_of(lake)] == ["old"]
+    assert not list(tmp_path.rglob("*-merge-*"))
+    assert lake.lake.names(lake.lake.staging) == []
+
+
+@with_spark
+def test_a_table_that_moved_there_and_back_while_spark_read_it_is_not_merged(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lakes(tmp_path)[1]
+    create(lake)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": 1, "name": "old"}])], Commit("run-1", 1))
+    real = spark_upsert.find_edits
+
+    @contextmanager
+    def read_between(*args: Any) -> Iterator[Any]:
+        loaded = lake.lake.load(REF)
+        assert loaded is not None
+        first = loaded.metadata.current_snapshot_id
+        assert first is not None
+        lake.write.append(REF, [stage(lake, REF, [{"id": 2, "name": "gone"}])], Commit("run-1", 1))
+        with real(*args) as edits:
+            loaded.refresh()
+            with loaded.manage_snapshots() as snapshots:
+                snapshots.rollback_to_snapshot(first)
+            yield edits
+
+    monkeypatch.setattr(spark_upsert, "find_edits", read_between)
+    files = [stage(lake, REF, [{"id": 2, "name": "new"}])]
+    with pytest.raises(Conflict, match="moved under this run"):
+        lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-1", 1))
+    assert [n for _, n, _ in rows_of(lake)] == ["old"]
+
+
+@with_spark
+def test_a_small_change_of_a_table_adds_one_file_and_no_compaction(tmp_path: Path, spark: Any) -> None:
+    """However many files the table and the staged rows have: what is not changed is not written again."""
+    lake = lakes(tmp_path)[1]
+    create(lake)
+    parts = [[{"id": 10 * n + i, "name": "old"} for i in range(10)] for n in range(7)]
+    lake.write.overwrite(REF, [stage(lake, REF, rows, chunk=n) for n, rows in enumerate(parts)], Commit("run-1", 1))
+    before = lake.maintenance.layout(REF)
+    for rows in parts[:3]:
+        rows[4]["name"] = "new"
+    files = [stage(lake, REF, rows, chunk=n) for n, rows in enumerate(parts)]
+    how = Merge(("id",), complete=True)
+    assert lake.write.merge(lambda: spark, REF, files, how, Commit("run-2", 1)) == LoadOutcome(0, 3)
+    after = lake.maintenance.layout(REF)
+    assert (before.files, after.files, after.deletes) == (7, 8, 3)
+    assert not lake.maintenance.due(REF, Maintenance())
+    assert sorted(i for i, n, _ in rows_of(lake) if n == "new") == [4, 14, 24]
