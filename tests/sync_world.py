@@ -24,6 +24,7 @@ from instep.sync.operations.verify import VerifyResult, verify
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import PlanPreview, evolve, preview
+from open_changes import waiting
 
 PREFIX = "_instep_"
 Rows = list[tuple[Any, ...]]
@@ -99,7 +100,7 @@ class World:
 
     def answer(self, status: Any, *kinds: str) -> list[Review]:
         """Approves or rejects the open changes of these kinds (none: all that wait)."""
-        from instep.control.reviews import answer, waiting
+        from instep.control.reviews import answer
 
         found = [r for r in waiting(self.store, "shop") if not kinds or r.kind in kinds]
         return answer(self.store, found, status, "test")

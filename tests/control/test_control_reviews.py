@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from control_world import ITEM, ORDER, events, found, recorded
 
-from instep.control.reviews import answer, find, snooze, until, waiting
+from instep.control.reviews import answer, find, snooze, until
 from instep.errors import Conflict, InstepError
 from instep.store.store import Store
+from open_changes import waiting
 
 ACTIONS = [("review", True), ("pause_table", True), ("pause_connection", True), ("apply", False), ("ignore", False)]
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from contract.sources import SOURCES, Case
-from instep.control.reviews import answer, waiting
+from instep.control.reviews import answer
 from instep.destinations.shared import shard_column
 from instep.model import Review
 from instep.schema.catalog.catalog import Table
 from instep.store.store import Store
 from instep.sync.context import SyncContext
 from instep.sync.schema_changes.owned_tables import of_shard
+from open_changes import waiting
 from sync_world import PREFIX, Rows, World
 
 SHARD = shard_column(PREFIX)

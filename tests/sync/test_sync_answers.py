@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from instep.control.pauses import resume
-from instep.control.reviews import answer, waiting
+from instep.control.reviews import answer
 from instep.errors import Blocked
 from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
+from open_changes import waiting
 from sync_world import MakeWorld, World, cursor, preset
 
 COLUMNS = "CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b TEXT, c DATE, d REAL, e INT)"
