@@ -131,10 +131,10 @@ RESTORE = ("restore.before", "restore.after")
 REPAIR = ("repair.staged", "sync.commit.before", "sync.commit.after", "sync.cleared")
 """Rows that somebody has changed, deleted and added are corrected."""
 
-DUCKDB = ("duckdb.commit.before", "duckdb.commit.before@3")
+DUCKDB = ("sql.commit.before", "sql.commit.before@3")
 """Beside the points of every sync into a DuckDB file: test_crash_matrix.py."""
 
-POSTGRES = ("postgres.commit.before", "postgres.commit.before@3", "postgres.commit.after")
+POSTGRES = ("sql.commit.before", "sql.commit.before@3", "sql.commit.after")
 """The same into a PostgreSQL database."""
 
 DELTA = (

@@ -43,7 +43,7 @@ INSERT INTO a VALUES (60, 'new', 101);
 LATER = "UPDATE a SET v = 'later', at = 200 WHERE id = 2;"
 POINTS = ("history.begun", "history.written", "sync.commit.after")
 OWN = {
-    "duckdb": ("duckdb.commit.before",),
+    "duckdb": ("sql.commit.before",),
     "iceberg": ("merge.merged", "merge.published"),
     "delta": ("delta.commit.before@2",),
 }

@@ -29,7 +29,7 @@ OF_KIND = {
 }
 MATRIX = [(kind, point) for kind in OF_KIND for point in dict.fromkeys((*COMMON, *OF_KIND[kind]))]
 WRITES = ("apply.table.before", "sync.staged", "sync.commit.before@2", "fill.rewritten", "sync.done.before")
-OWN_WRITES = {"iceberg": ("merge.published",), "duckdb": DUCKDB[:1], "postgres": ("postgres.commit.before@2",)}
+OWN_WRITES = {"iceberg": ("merge.published",), "duckdb": DUCKDB[:1], "postgres": ("sql.commit.before@2",)}
 """Delta: test_crash_delta.py; its late commits keep the claims of other tables waiting meanwhile."""
 LATE = [(kind, point) for kind in KINDS for point in (*WRITES, *OWN_WRITES.get(kind, ()))]
 

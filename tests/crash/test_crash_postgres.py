@@ -86,7 +86,7 @@ def check_clean(folder: Path, postgres: Database) -> None:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("point", ["sync.commit.before@2", "postgres.commit.before@2", "postgres.commit.after@2"])
+@pytest.mark.parametrize("point", ["sync.commit.before@2", "sql.commit.before@2", "sql.commit.after@2"])
 def test_a_server_that_is_killed_has_all_of_a_load_or_nothing(
     forked: Forks, tmp_path: Path, own: Server, point: str
 ) -> None:

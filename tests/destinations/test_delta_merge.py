@@ -82,7 +82,7 @@ def test_tasks_merge_as_this_process_does(few: int, base: list[dict[str, Any]], 
                 keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
                 files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
                 merge = Merge(("id",), keys=keys, **how)
-                outcome = to.write.merge(object(), REF, files, merge, Commit(f"r{fence}", fence, "c"))
+                outcome = to.write.merge(object, REF, files, merge, Commit(f"r{fence}", fence, "c"))
                 found.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
             assert found[0] == found[1]
             [data] = [*Path(f"{name}/-1").rglob("data")]

@@ -12,7 +12,6 @@ from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.metadata.files import data_files
 from instep.destinations.iceberg.metadata.records import FENCE
-from instep.destinations.iceberg.metadata.updates import set_branch
 from instep.errors import Conflict, Fenced
 from lake import ORDERS, REF, create, rows_of, stage
 
@@ -107,20 +106,6 @@ def test_of_claims_at_once_the_highest_stays(lake: IcebergDestination, tmp_path:
     assert table is not None
     assert table.metadata.properties[FENCE] == "7"
     assert 7 not in refused
-
-
-def test_a_claim_clears_what_dead_runs_left(lake: IcebergDestination) -> None:
-    table = lake.lake.load(REF)
-    assert table is not None
-    main = table.metadata.current_snapshot()
-    assert main is not None
-    change = TableCommit(table)
-    change.update(set_branch("f1", main.snapshot_id), set_branch("feature", main.snapshot_id))
-    change.land(1)
-    lake.write.claim(REF, 2)
-    after = lake.lake.load(REF)
-    assert after is not None
-    assert set(after.metadata.refs) == {"main", "feature"}
 
 
 def test_a_table_that_was_made_by_another_run_meanwhile_is_not_made_twice(lake: IcebergDestination) -> None:

@@ -62,8 +62,8 @@ def test_changes_beside_the_syncs(either: Followed, seed: int, monkeypatch: pyte
 
 
 KILLED = (
-    "sync.accepted.after", "sync.staged", "duckdb.commit.before@2", "sync.commit.after", "log.saved", "log.released",
-    "sync.noted", "duckdb.commit.before", "sync.planned", "sync.verified",
+    "sync.accepted.after", "sync.staged", "sql.commit.before@2", "sync.commit.after", "log.saved", "log.released",
+    "sync.noted", "sql.commit.before", "sync.planned", "sync.verified",
 )  # fmt: skip
 
 

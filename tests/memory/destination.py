@@ -105,6 +105,8 @@ class MemoryDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return Promoted()
 
+    def scan(self, ref: Ref, names: Sequence[str]) -> None: ...
+
     # what is there
 
     def tables(self) -> list[Ref]:

@@ -149,7 +149,7 @@ def test_a_late_run_of_one_shard_is_refused_and_others_go_on(warehouse: Shop) ->
 
 KILLS = [
     *((kind, point) for kind in KINDS for point in ("apply.table.after", "sync.staged", "sync.commit.after")),
-    ("delta", "delta.commit.before"), ("duckdb", "duckdb.commit.before"), ("iceberg", "merge.staged"),
+    ("delta", "delta.commit.before"), ("duckdb", "sql.commit.before"), ("iceberg", "merge.staged"),
     ("iceberg", "merge.merged"), ("iceberg", "merge.published"),
 ]  # fmt: skip
 

@@ -94,8 +94,8 @@ class SqlDatabase(ABC):
             record.check(commit.fence)
             session.lock_table(ref)
             yield session, record
-            crashpoint(f"{self.kind}.commit.before")
-        crashpoint(f"{self.kind}.commit.after")
+            crashpoint("sql.commit.before")
+        crashpoint("sql.commit.after")
 
 
 class Staging(ABC):
