@@ -89,6 +89,22 @@ def test_it_is_opened_once_for_many_operations(tmp_path: Path, monkeypatch: pyte
     assert len(shop.rows()) == 3
 
 
+def test_nothing_is_opened_for_what_nobody_has_to_look_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of others stands on a column, and a load without rows is one transaction."""
+    shop, opened, connect = Warehouse(tmp_path), list[str](), duckdb.connect
+
+    def counted(*args: Any, **more: Any) -> duckdb.DuckDBPyConnection:
+        opened.append("file")
+        return connect(*args, **more)
+
+    commit = shop.commit()
+    monkeypatch.setattr(duckdb, "connect", counted)
+    assert shop.to.schema.guards([REF]) == {}
+    assert opened == []
+    shop.to.write.append(REF, [], commit)
+    assert opened == ["file"]
+
+
 def test_a_reader_of_this_process_is_waited_for(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, lock_timeout=0.2)
     shop.append({"id": 1})

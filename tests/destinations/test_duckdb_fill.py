@@ -11,13 +11,14 @@ import pytest
 from duckdb_world import META, Row, Warehouse
 
 from instep.destinations.base import FillSize, InvalidValueCount, Merge, RowUpdate
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.errors import Conflict, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Column
 from instep.schema.catalog.types import parse
 from instep.schema.changes.kinds import ColumnAdded
 from instep.stage.conform import compact_json
-from lake import ID, PREFIX, REF, column, stage, table
+from lake import ID, PREFIX, REF, column, create, rows_of, stage, table
 
 OLD = table(ID, column("name", "string"))
 NEW = table(ID, column("name", "string"), column("size", "int64"), column("tags", "array(string)"))
@@ -76,6 +77,12 @@ def test_a_table_without_rows_has_nothing_to_fill(tmp_path: Path) -> None:
     assert shop.to.write.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
     with pytest.raises(DestinationError, match="not been loaded"):
         shop.fill({"id": 1, "size": 1})
+
+
+def test_where_there_is_no_file_yet_nothing_is_loaded(tmp_path: Path) -> None:
+    to = DuckDbDestination(DuckDbConfig("lake", str(tmp_path / "no.duckdb")))
+    assert to.write.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
+    assert not to.file.exists()
 
 
 NOTES: list[tuple[str, str | None, Row, tuple[Any, ...]]] = [
@@ -165,6 +172,55 @@ def test_a_trial_tells_what_does_not_fit(shop: Warehouse) -> None:
     assert shop.to.write.count_invalid_values(REF, "name", parse("int32")).count == 2
     assert shop.to.write.count_invalid_values(REF, "name", parse("string(2)")) == InvalidValueCount(1, "5.50")
     assert shop.to.write.count_invalid_values(("shop", "nothing"), "name", parse("int32")) == InvalidValueCount()
+
+
+def test_a_column_that_is_not_there_is_named(shop: Warehouse) -> None:
+    write, text = shop.to.write, "table shop.orders has no column 'nothing'"
+    for attempt in (
+        lambda: write.read(REF, ["nothing"]),
+        lambda: write.sample_cast(REF, "nothing", parse("int32"), ["id"], 10),
+        lambda: write.count_invalid_values(REF, "nothing", parse("int32")),
+    ):
+        with pytest.raises(DestinationError, match=text) as caught:
+            attempt()
+        assert caught.value.hint == "see `instep schema show`"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "other"), [("int64", 1, 2), ("string", "a", "b"), ("json", '{"a":1}', "[]")], ids=lambda v: str(v)
+)
+def test_rows_are_met_by_a_key_of_any_name_and_type(shop: Warehouse, kind: str, value: Any, other: Any) -> None:
+    name = "id::text"
+    wanted = table(column(name, kind, key=1), column("name", "string"), name="odd")
+    ref = create(shop.to, wanted, shop.commit())
+    rows = [{name: value, "name": "a"}, {name: other, "name": "b"}]
+    shop.to.write.append(ref, [stage(shop.to, ref, rows)], shop.commit())
+    schema = shop.to.write.target(ref).schema
+    met = shop.to.write.lookup_rows(ref, pa.table({name: pa.array([value], schema.field(name).type)}))
+    changed = pa.Table.from_pylist([{name: value, "name": "changed"}], met.rows.schema)
+    shop.to.write.update_rows(ref, met, RowUpdate([0], changed, changed.slice(0, 0)), shop.commit())
+    assert rows_of(shop.to, ref, [name, "name"]) == sorted([(value, "changed"), (other, "b")], key=repr)
+
+
+def test_two_attempts_of_one_commit_at_once_add_their_rows_once(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is done between the moment in which the other has staged its rows and its transaction."""
+    files, commit, database = [stage(shop.to, REF, [{"id": 4}])], shop.commit(), shop.to.database
+    loading, done = database.loading, list[int]()
+
+    def later(*args: Any) -> Any:
+        monkeypatch.undo()
+        done.append(shop.to.write.append(REF, files, commit).inserted)
+        return loading(*args)
+
+    monkeypatch.setattr(database, "loading", later)
+    done.append(shop.to.write.append(REF, files, commit).inserted)
+    assert done == [1, 0]
+    assert shop.rows("id") == [(1,), (2,), (3,), (4,)]
+    state = shop.to.schema.state(REF)
+    assert state is not None
+    assert state.rows == 4
 
 
 TWINS: list[tuple[str, list[Row], list[Row], str]] = [

@@ -175,6 +175,41 @@ def test_tables_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
     assert shop.to.schema.tables() == [("shop", "mine")]
 
 
+NAMES = [("\u00e9", "\u00c9"), ("\u00c9", "\u00e9"), ("stra\u00dfe", "STRASSE"), ("x\u212a", "xk")]
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+@pytest.mark.parametrize(("ours", "theirs"), NAMES)
+def test_a_table_of_others_with_a_name_that_is_one_in_other_alphabets(
+    tmp_path: Path, ours: str, theirs: str, first: str
+) -> None:
+    """DuckDB tells no case of ASCII letters, and of no others."""
+    shop, wanted = Warehouse(tmp_path), table(ID, column("v", "string"), name=ours)
+    other = f'CREATE TABLE shop.shop."{theirs}" AS SELECT 1 AS a'
+    if first == "theirs":
+        shop.sql(other)
+    create(shop.to, wanted, shop.commit())
+    if first == "ours":
+        shop.sql(other)
+    both = [wanted.ref, ("shop", theirs)]
+    assert list(shop.to.schema.foreign(both)) == both[1:]
+    assert shop.to.schema.inspect(both[:1]).get(wanted.ref) == wanted
+    more = column("more", "int32")
+    wider = replace(wanted, columns=(*wanted.columns, more))
+    shop.to.schema.execute(wanted.ref, [step(wanted.ref, ColumnAdded(wanted.ref, more, 3))], wider, shop.commit())
+    assert shop.to.schema.inspect(both[:1]).get(wanted.ref) == wider
+    renamed = replace(wider, name=theirs.swapcase() if theirs.isascii() else theirs)
+    with pytest.raises(Conflict, match="cannot be renamed"):
+        shop.to.schema.execute(wanted.ref, [step(wanted.ref, TableRenamed(wider, renamed))], renamed, shop.commit())
+    assert shop.sql(f'FROM shop.shop."{theirs}"') == [(1,)]
+
+
+def test_a_table_whose_name_changes_its_case(shop: Warehouse) -> None:
+    new = replace(ORDERS, name="Orders")
+    shop.to.schema.execute(REF, [step(REF, TableRenamed(ORDERS, new))], new, shop.commit())
+    assert shop.to.schema.inspect([new.ref]).get(new.ref) == new
+
+
 REFUSED: list[tuple[str, tuple[Any, ...], Table, type[Exception], str]] = [
     ("case twins", (ColumnAdded(REF, column("NAME", "string"), 3),),
      replace(ORDERS, columns=(*ORDERS.columns, column("NAME", "string"))), SchemaError, "differ in case only"),
@@ -204,6 +239,7 @@ CASTS = [
     ("int32", "string", [5, None, -7], ["5", None, "-7"]),
     ("string", "json", ['{"a": 1}', None, "[]"], ['{"a": 1}', None, "[]"]),
     ("json", "string", ['{"a": 1}', None, "1"], ['{"a": 1}', None, "1"]),
+    ("array(boolean)", "string", [[True, None], None, []], ["[true,null]", None, "[]"]),
     ("array(int32)", "array(int64)", [[1, None], None, []], [[1, None], None, []]),
     ('struct("a" int32)', 'struct("a" int32, "b" string)', [{"a": 1}, None, {"a": None}],
      [{"a": 1, "b": None}, None, {"a": None, "b": None}]),

@@ -12,6 +12,7 @@ from test_duckdb_fill import (
     NEW,
     OLD,
     keys,
+    test_a_column_that_is_not_there_is_named,
     test_a_fill,
     test_a_late_amendment_is_refused,
     test_a_merge_needs_a_key,
@@ -20,7 +21,9 @@ from test_duckdb_fill import (
     test_a_trial_tells_what_does_not_fit,
     test_nested_values_are_filled,
     test_notes_follow,
+    test_rows_are_met_by_a_key_of_any_name_and_type,
     test_rows_that_were_met_are_amended,
+    test_two_attempts_of_one_commit_at_once_add_their_rows_once,
     test_what_it_takes,
 )
 

@@ -28,6 +28,13 @@ class Reshaped(Conflict):
         super().__init__(f"another shard has changed table {table} meanwhile", hint="run this again")
 
 
+class RowsMoved(Conflict):
+    """Rows of a table were met that are not as they were any more."""
+
+    def __init__(self, ref: Ref) -> None:
+        super().__init__(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
+
+
 def shard_column(prefix: str) -> str:
     """Return what the column is called that tells a row's shard."""
     return f"{prefix}shard"
@@ -68,13 +75,13 @@ class SharedTable:
 
 
 def landed(attempt: Callable[[], T]) -> T:
-    """A commit that other shards were in the way of is made again: none of them touches its rows. What another schema
-    was planned from is not."""
+    """A commit that other shards were in the way of is made again: none of them touches its rows. What was made of
+    another schema or of other rows is not."""
     for number in range(1, TRIES + 1):
         try:
             return attempt()
         except Conflict as error:
-            if number == TRIES or isinstance(error, Fenced | Reshaped):
+            if number == TRIES or isinstance(error, Fenced | Reshaped | RowsMoved):
                 raise
         wait(number)
     raise AssertionError("the last attempt answers or raises")

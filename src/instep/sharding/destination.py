@@ -95,8 +95,9 @@ class ShardWrite:
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
-        """Fill by the shard's name and the key."""
-        return self.part.fill(session, ref, replace(work, key=(self.column, *work.key)), commit, on_progress, go_on)
+        """Fill by the shard's name and the key, again if other shards were in the way."""
+        own = replace(work, key=(self.column, *work.key))
+        return landed(lambda: self.part.fill(session, ref, own, commit, on_progress, go_on))
 
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         """Bring kept values of the shard's rows into columns."""
@@ -111,10 +112,11 @@ class ShardWrite:
         return self.part.lookup_rows(ref, self._named(keys, pa.field(self.column, pa.string())))
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Change rows that were met; new ones get the shard's name."""
+        """Change rows that were met, again if other shards were in the way; new ones get the shard's name."""
         field = next(f for f in self.part.target(ref).schema if value_of(f) is not None)
         inserted, updated = (self._named(t, field) for t in (change.inserted, change.updated))
-        return self.part.update_rows(ref, met, replace(change, inserted=inserted, updated=updated), commit)
+        own = replace(change, inserted=inserted, updated=updated)
+        return landed(lambda: self.part.update_rows(ref, met, own, commit))
 
     def _named(self, table: pa.Table, field: pa.Field) -> pa.Table:
         at = table.schema.get_field_index(field.name)

@@ -25,7 +25,8 @@ from instep.destinations.delta.snapshot import rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.warehouse import DeltaFacet
 from instep.destinations.rows import brief, first_rows, invalid_values_in, tried
-from instep.errors import Conflict, DestinationError
+from instep.destinations.shared import RowsMoved
+from instep.errors import DestinationError
 from instep.schema.catalog.types import DataType
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.files.object_store import AnyPath
@@ -269,7 +270,7 @@ class DeltaRows(DeltaFacet):
         table_state, _ = loaded(self.warehouse, ref)
         table_state.record.check(commit.fence)
         if table_state.record.version != seen.version or frozenset(table_state.paths) != seen.files:
-            raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+            raise RowsMoved(ref)
         rows = table_state.rows + len(change.inserted)
         work = DeltaCommit(table_state, table_state.record.after_load(commit, rows, new=len(change.inserted)))
         at = seen.at[np.array(change.rows, dtype=np.int64)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -101,7 +103,13 @@ class DuckDbDatabase(SqlDatabase):
         return record, batches()
 
     def staging(self, record: Record, commit: Commit) -> DuckDbStaging:
-        return DuckDbStaging(self, record, commit, self.beside / f"staged-{commit.fence}")
+        name = f"staged-{commit.fence}-{record.place}-{uuid.uuid4().hex[:8]}"
+        return DuckDbStaging(self, record, commit, self.beside / name)
+
+    def remove_staged(self, record: Record, fences: Iterable[int]) -> None:
+        for fence in fences:
+            for folder in self.beside.glob(f"staged-{fence}-{record.place}-*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class DuckDbLifecycle(SqlLifecycle):

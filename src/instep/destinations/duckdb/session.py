@@ -28,16 +28,17 @@ _COLUMNS = (
 )
 _COMMENTS = f"SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = $1 {_NAMED}"
 _TAKEN = (
-    "SELECT count(*) FROM (SELECT schema_name, table_name, database_name FROM duckdb_tables() WHERE NOT internal "
-    "UNION ALL SELECT schema_name, view_name, database_name FROM duckdb_views() WHERE NOT internal) "
-    "AS there(namespace, name, base) "
-    "WHERE base = $1 AND lower(namespace) = lower($2) AND lower(name) = lower($3)"
+    "SELECT namespace, name FROM (SELECT schema_name, table_name, database_name FROM duckdb_tables() "
+    "WHERE NOT internal UNION ALL SELECT schema_name, view_name, database_name FROM duckdb_views() "
+    "WHERE NOT internal) AS there(namespace, name, base) WHERE base = $1 AND lower(name) = lower($2)"
 )
 _RECORDS = "SELECT count(*) FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3"
 
 
-def _folded(ref: Ref) -> Ref:
-    return ref[0].casefold(), ref[1].casefold()
+def _folded(ref: Ref) -> tuple[bytes, bytes]:
+    """Return what two names have in common that are one to DuckDB, which tells no case of ASCII letters and of no
+    others: `É` and `é` are two tables. (So does `bytes.lower`; `lower` in SQL takes them for one.)"""
+    return ref[0].encode().lower(), ref[1].encode().lower()
 
 
 @dataclass
@@ -117,7 +118,10 @@ class DuckDbSession(SqlSession):
 
     def is_taken(self, ref: Ref) -> bool:
         """Return whether the file has a table or view of this name, in any case."""
-        return self.count(_TAKEN, self.catalog, *ref) > 0
+        return any(self.is_one_name(found, ref) for found in self.run(_TAKEN, [self.catalog, ref[1]]))
+
+    def is_one_name(self, one: Ref, other: Ref) -> bool:
+        return _folded(one) == _folded(other)
 
     def types_of(self, ref: Ref) -> dict[str, str]:
         return {name: kind for name, kind, *_ in self.run(f"DESCRIBE {self.name(*ref)}")}

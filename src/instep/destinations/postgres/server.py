@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -28,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.postgres.dependants import index, unindex, unindexable
+from instep.destinations.postgres.dependants import guards, index, unindex, unindexable
 from instep.destinations.postgres.session import PostgresSession
 from instep.destinations.postgres.shape import DIALECT
 from instep.destinations.postgres.staging import PostgresStaging, remove_staging_tables
@@ -38,6 +38,7 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
+from instep.schema.planning.guard import LayoutGuard
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Patience, Silence, opened, patient, proof_of_password
 
 T = TypeVar("T")
@@ -234,6 +235,11 @@ class PostgresServer(SqlDatabase):
 
     def staging(self, record: Record, commit: Commit) -> PostgresStaging:
         return PostgresStaging(self, record, commit)
+
+    def guards(self, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
+        """Return the columns that views, foreign keys and functions of others need."""
+        with self.reading() as session:
+            return guards(session, refs)
 
     def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
         """Return what `attempt` returns; where rows do not fit the index on the key, it is tried with an index that

@@ -11,14 +11,13 @@ import psycopg
 import pyarrow as pa
 
 from instep.destinations.base import Ref
-from instep.destinations.postgres.dependants import dependants, guards, index, proves_unique, unindex
+from instep.destinations.postgres.dependants import dependants, index, proves_unique, unindex
 from instep.destinations.postgres.shape import DIALECT
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import SCHEMA, Dialect, SqlSession
 from instep.destinations.sql.shape import Physical, Relation
 from instep.destinations.sql.tables import MOVING
-from instep.schema.planning.guard import LayoutGuard
 
 _ROWS = 20_000
 """Rows that are Python values at a time."""
@@ -142,10 +141,6 @@ class PostgresSession(SqlSession):
             old = (new[0], between)
         self.run(f"ALTER TABLE {self.name(*old)} RENAME TO {q(new[1])}")
         return replace(record, table=replace(record.table, schema=new[0], name=new[1]))
-
-    def guards(self, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
-        """Return the columns that views, foreign keys and functions of others need."""
-        return guards(self, refs)
 
     def dependants(self, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
         return dependants(self, ref, columns)

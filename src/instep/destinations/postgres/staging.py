@@ -1,13 +1,14 @@
 # ruff: noqa: S608 - names are quoted
 """Rows into staging tables: `COPY ... FROM STDIN (FORMAT BINARY)` out of Arrow, several files at a time.
 
-Staging tables are `_instep."rows_..."`, unlogged, and named by what they are for, the table, the fence and the run: an
-attempt that wakes up late writes into its own and into no other's.
+Staging tables are `_instep."rows_..."`, unlogged, and named by what they are for, the table, the fence, the attempt
+and the run: an attempt that wakes up late writes into its own and into no other's, as does one with the same commit.
 """
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -43,13 +44,15 @@ class PostgresStaging(Staging):
     def __init__(self, server: PostgresServer, record: Record, commit: Commit) -> None:
         super().__init__(server, record, commit)
         self.server = server
+        self._attempt = uuid.uuid4().hex[:8]
         self._counts: dict[str, int] = {}
 
     def add(self, what: str, names: Sequence[str], files: Files, how: Merge | None = None) -> None:
         """The server knows how the keys are spread."""
         kinds = self.server.dialect.kinds(self.record.table, names)
         made = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
-        self.copy(what, [_numbered(n, f, names, self.server.area) for n, f in enumerate(filled(files))])
+        reads = [plain_reader(f, self._schema(self.record, names), self.server.area) for f in filled(files)]
+        self.copy(what, [_numbered(number, read) for number, read in enumerate(reads)])
         key = [n for n in self.record.table.key if n in kinds]
         with self.server.writing() as session:
             session.run(f"ANALYZE {made} ({columns(key)})" if key else f"ANALYZE {made}")
@@ -62,10 +65,16 @@ class PostgresStaging(Staging):
     def add_whole(self, shape: Record, files: Files) -> None:
         """The next generation of the table, indexed and analysed, under a name of its own."""
         name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
-        self.copy("next", [plain_reader(f, shape.names, self.server.area) for f in filled(files)])
+        schema = self._schema(shape, shape.names)
+        self.copy("next", [plain_reader(f, schema, self.server.area) for f in filled(files)])
         with self.server.writing() as session:
             index(session, name, shape.table.key, shape.place)
             session.analyze(name)
+
+    def _schema(self, record: Record, names: Sequence[str]) -> pa.Schema:
+        """Return the columns as COPY takes them."""
+        kinds = record.table.by_name
+        return pa.schema([(n, self.server.dialect.arrow_type(kinds[n].type)) for n in names])
 
     def table(self, what: str) -> str:
         return f"{q(SCHEMA)}.{q(self.bare(what))}"
@@ -105,17 +114,16 @@ class PostgresStaging(Staging):
 
     def bare(self, what: str) -> str:
         """Return what a table is called in the schema `_instep`: at most 63 bytes."""
-        name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self.commit.run}"
+        name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self._attempt}_{self.commit.run}"
         return name.encode()[:63].decode(errors="ignore")
 
     def make(self, what: str, columns: Mapping[str, str] | str, rows: int, *, logged: bool = False) -> str:
-        """Return an empty table for so many rows in the place of what an earlier try has left; its SQL name."""
+        """Return an empty table for so many rows, by its SQL name."""
         name, kind = self.table(what), "TABLE" if logged else "UNLOGGED TABLE"
         listed = columns if isinstance(columns, str) else ", ".join(f"{q(n)} {t}" for n, t in columns.items())
         self._counts[what] = rows
         with self.server.writing() as session:
             prepare(session)
-            session.run(f"DROP TABLE IF EXISTS {name}")
             session.run(f"CREATE {kind} {name} ({listed})")
         return name
 
@@ -138,31 +146,31 @@ class PostgresStaging(Staging):
                 return
 
 
-def plain_reader(file: StagedFile, names: Sequence[str], area: StagingArea) -> Callable[[], pa.RecordBatchReader]:
-    """Return the rows of a file."""
+def plain_reader(file: StagedFile, schema: pa.Schema, area: StagingArea) -> Callable[[], pa.RecordBatchReader]:
+    """Return the rows of a file, which may be from before another shard widened a column."""
 
     def read() -> pa.RecordBatchReader:
-        opened = pq.ParquetFile(area.open(file))
+        try:
+            opened = pq.ParquetFile(area.open(file))
+        except FileNotFoundError as error:
+            raise StageError(f"staged file {file.path} is gone: nothing was written", hint="sync again") from error
         there = set(opened.schema_arrow.names)
-        if missing := [n for n in names if n not in there]:
+        if missing := [n for n in schema.names if n not in there]:
             raise DestinationError(
                 f"a staged file has no column {missing[0]!r}, which the table has",
                 hint="the table was changed while rows were staged: sync again",
             )
-        schema = pa.schema([opened.schema_arrow.field(n) for n in names])
-        batches = opened.iter_batches(BATCH, columns=list(names))
-        return pa.RecordBatchReader.from_batches(schema, (b.select(list(names)).cast(schema) for b in batches))
+        batches = opened.iter_batches(BATCH, columns=schema.names)
+        return pa.RecordBatchReader.from_batches(schema, (b.select(schema.names).cast(schema) for b in batches))
 
     return read
 
 
-def _numbered(
-    number: int, file: StagedFile, names: Sequence[str], area: StagingArea
-) -> Callable[[], pa.RecordBatchReader]:
+def _numbered(number: int, rows: Callable[[], pa.RecordBatchReader]) -> Callable[[], pa.RecordBatchReader]:
     """Yield the rows of a file with their numbers among all."""
 
     def read() -> pa.RecordBatchReader:
-        reader = plain_reader(file, names, area)()
+        reader = rows()
         schema = reader.schema.append(pa.field(ORDER, pa.int64()))
 
         def batches() -> Iterator[pa.RecordBatch]:

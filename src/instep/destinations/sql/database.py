@@ -19,6 +19,7 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import Files, StagingArea
 from instep.errors import Conflict, DestinationError
+from instep.schema.planning.guard import Guards
 
 T = TypeVar("T")
 _OLD, _LAST = "_instep_old", "_instep_rows"
@@ -69,6 +70,10 @@ class SqlDatabase(ABC):
     @abstractmethod
     def staging(self, record: Record, commit: Commit) -> Staging:
         """Return the way of staged rows into a table."""
+
+    def guards(self, refs: Sequence[Ref]) -> Mapping[Ref, Guards]:
+        """Return the columns on which something of others stands."""
+        return {}
 
     def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
         """Return what `attempt` returns, tried again where rows did not fit an index of ours."""

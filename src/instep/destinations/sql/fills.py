@@ -106,6 +106,8 @@ class SqlFills(SqlFacet):
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         """The table counts as one file. Nothing is left to do once all of these backfills have been through it."""
         with self.database.reading() as session:
+            if not session.has_records("dropped"):
+                return FillSize(why_not=_NOT_LOADED)
             record = require(session, ref)
             if record.state is None:
                 return FillSize(why_not=_NOT_LOADED)

@@ -44,12 +44,14 @@ class SqlLoads(SqlFacet):
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         """The rows are added; files that the last commit has brought are not brought again."""
-        record = self.database.known(ref, commit)
-        if record.pending is not None:
-            raise _replaced(ref)
-        if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
-            return LoadOutcome()
-        done = self.database.fitting(ref, lambda: self._append(record, files, commit))
+        if any(f.rows for f in files):
+            record = self.database.known(ref, commit)
+            if _has_loaded(record, files):
+                return LoadOutcome()
+            done = self.database.fitting(ref, lambda: self._append(record, files, commit))
+        else:
+            with self.database.loading(ref, commit) as (session, found):
+                done = _add(session, found, files, commit)
         self.database.area.consume(files)
         return done
 
@@ -57,9 +59,7 @@ class SqlLoads(SqlFacet):
         with self.database.staging(record, commit) as staging:
             staging.add("rows", record.names, files)
             with staging.loading() as (session, found):
-                added = staging.insert(session, found, "rows")
-                put(session, found.after_load(commit, _left(session, found, added), files, new=added))
-        return LoadOutcome(inserted=added)
+                return _add(session, found, files, commit, staging)
 
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
@@ -102,6 +102,24 @@ class SqlLoads(SqlFacet):
                 left = _left(session, found, outcome.inserted, outcome.deleted if removed else 0)
                 put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
         return outcome
+
+
+def _has_loaded(record: Record, files: Sequence[StagedFile]) -> bool:
+    """Return whether the last commit has loaded these files; DestinationError for a table that waits for its rows."""
+    if record.pending is not None:
+        raise _replaced(record.ref)
+    return bool(files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)))
+
+
+def _add(
+    session: SqlSession, record: Record, files: Sequence[StagedFile], commit: Commit, staging: Staging | None = None
+) -> LoadOutcome:
+    """Add what is staged of files, unless another attempt with them was faster."""
+    if _has_loaded(record, files):
+        return LoadOutcome()
+    added = staging.insert(session, record, "rows") if staging else 0
+    put(session, record.after_load(commit, _left(session, record, added), files, new=added))
+    return LoadOutcome(inserted=added)
 
 
 def _replaced(ref: Ref) -> DestinationError:

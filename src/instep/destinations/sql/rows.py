@@ -9,22 +9,27 @@ import pyarrow as pa
 
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.rows import invalid_values_in, tried
+from instep.destinations.shared import RowsMoved
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.loads import count_rows
 from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.record_tables import find, missing, named, put
 from instep.destinations.sql.records import Record, rows_key
 from instep.destinations.sql.session import Dialect, SqlSession
-from instep.errors import Conflict, DestinationError
+from instep.errors import DestinationError
 from instep.schema.catalog.types import DataType
 
 _KEYS = "_instep_asked"
 
 
 def _shown(session: SqlSession, record: Record, names: Sequence[str]) -> str:
+    _check_columns(record, names)
+    return ", ".join(f"{session.dialect.shown(n, record.table.by_name[n].type, 't')} AS {q(n)}" for n in names)
+
+
+def _check_columns(record: Record, names: Sequence[str]) -> None:
     if odd := next((n for n in names if n not in record.table.by_name), None):
         raise DestinationError(f"table {named(record.ref)} has no column {odd!r}", hint="see `instep schema show`")
-    return ", ".join(f"{session.dialect.shown(n, record.table.by_name[n].type, 't')} AS {q(n)}" for n in names)
 
 
 def as_read(dialect: Dialect, batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.RecordBatch:
@@ -102,22 +107,21 @@ class SqlRows(SqlFacet):
         names = record.names
         kinds, keys = dialect.kinds(record.table, names), dialect.kinds(record.table, key)
         with self.database.staging(record, commit) as staging:
-            old = met.rows.take(pa.array(change.rows, pa.int64())).select(list(key))
+            schema = dialect.arrow_schema(record)
+            old = _widened(met.rows.take(pa.array(change.rows, pa.int64())), schema, key)
             labels = [*(f"k{i}" for i in range(len(key))), *(f"v{i}" for i in range(len(names)))]
-            updated = pa.table([*old.columns, *change.updated.select(names).columns], names=labels)
+            updated = pa.table([*old.columns, *_widened(change.updated, schema, names).columns], names=labels)
             types = dict(zip(labels, [*keys.values(), *kinds.values()], strict=True))
             staging.add_rows("updated", types, updated)
-            staging.add_rows("inserted", kinds, change.inserted.select(names))
+            staging.add_rows("inserted", kinds, _widened(change.inserted, schema, names))
             with staging.loading() as (session, found):
                 if found.version != version or found.state is None:
-                    why = f"table {named(ref)} moved while its rows were looked at"
-                    raise Conflict(why, hint="run the replay again")
+                    raise RowsMoved(ref)
                 target, into = session.name(*ref), columns(names)
                 sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
-                texts = _compared(session, record, key)
-                same = " AND ".join(
-                    f"{text} = s.k{i}{'::text' if '::text' in text else ''}" for i, text in enumerate(texts)
-                )
+                documents, texts = dialect.documents(record.table), _compared(session, record, key)
+                pairs = enumerate(zip(key, texts, strict=True))
+                same = " AND ".join(f"{t} = s.k{i}{'::text' if k in documents else ''}" for i, (k, t) in pairs)
                 if len(change.rows):
                     session.run(f"UPDATE {target} AS t SET {sets} FROM {staging.table('updated')} AS s WHERE {same}")
                 if len(change.inserted):
@@ -145,7 +149,15 @@ class SqlRows(SqlFacet):
         """Return the type of a column; None if the table is not there."""
         with self.database.reading() as session:
             record = find(session, ref)
-        return record.table.by_name[column].type if record else None
+        if record is None:
+            return None
+        _check_columns(record, [column])
+        return record.table.by_name[column].type
+
+
+def _widened(rows: pa.Table, schema: pa.Schema, names: Sequence[str]) -> pa.Table:
+    """Return columns of rows as the table has them, even if another shard has widened some since the rows were met."""
+    return pa.table([rows.column(n).cast(schema.field(n).type) for n in names], names=list(names))
 
 
 def _compared(session: SqlSession, record: Record, names: Sequence[str]) -> list[str]:

@@ -52,8 +52,7 @@ class SqlSchema(SqlFacet):
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
         """Return the columns on which something of others stands."""
-        with self.database.reading() as session:
-            return session.guards(list(refs))
+        return self.database.guards(list(refs))
 
     def state(self, ref: Ref) -> LoadState | None:
         """Return what the last load recorded."""

@@ -17,7 +17,6 @@ from instep.destinations.sql.shape import Relation
 from instep.errors import Conflict
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType
-from instep.schema.planning.guard import Guards
 from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.step import Step
 
@@ -159,6 +158,10 @@ class SqlSession(ABC):
     def is_taken(self, ref: Ref) -> bool:
         """Return whether anything has this name."""
 
+    def is_one_name(self, one: Ref, other: Ref) -> bool:
+        """Return whether there is one table of both names at most."""
+        return one == other
+
     @abstractmethod
     def types_of(self, ref: Ref) -> dict[str, str]:
         """Return the types of a table by column, as the database names them."""
@@ -169,10 +172,6 @@ class SqlSession(ABC):
 
     def bytes_of(self, refs: Sequence[Ref]) -> Mapping[Ref, int]:
         """Return the sizes of those of these tables of which they are known."""
-        return {}
-
-    def guards(self, refs: Sequence[Ref]) -> Mapping[Ref, Guards]:
-        """Return the columns on which something of others stands."""
         return {}
 
     def dependants(self, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:

@@ -193,8 +193,7 @@ def _alter(
 
 def _rename(session: SqlSession, record: Record, new: Ref) -> Record:
     """Another name or another schema; Conflict if that name is taken by anything but the table itself."""
-    same = [part.casefold() for part in new] == [part.casefold() for part in record.ref]
-    if session.is_taken(new) and not (same and not session.dialect.capabilities.case_sensitive):
+    if session.is_taken(new) and not session.is_one_name(new, record.ref):
         raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")
     return session.move(record, new)
 

@@ -41,7 +41,8 @@ from instep.destinations.iceberg.metadata.records import exact_rows, load_state,
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.destinations.iceberg.write.upsert import MEMORY, row_delta
-from instep.errors import Conflict, DestinationError
+from instep.destinations.shared import RowsMoved
+from instep.errors import DestinationError
 
 LISTED = 200
 """Values that are compared with a file's metrics one by one; pyiceberg looks at no more than these."""
@@ -147,7 +148,7 @@ class IcebergRowEdits(LakeFacet):
         main = table.metadata.current_snapshot()
         moved = main is None or main.snapshot_id != seen.snapshot
         if state is None or (moved and not isinstance(seen.rows.table, ShardTable)):
-            raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
+            raise RowsMoved(ref)
         target = arrow_schema(table.schema())
         new = pa.concat_tables(
             [_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)]
