@@ -37,6 +37,8 @@ from instep.stage.files.place import StorageFolder, children
 from instep.stage.fold import fold_inline
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+"""PySpark leaves the sockets of its calls to the garbage collector."""
 ALL_TYPES = (
     "boolean", "int8", "int16", "int32", "int64", "decimal(38,10)", "decimal(9,2)", "float32", "float64", "string",
     "string(200)", "binary", "binary(16)", "date", "time", "timestamp", "timestamptz", "uuid", "json",
