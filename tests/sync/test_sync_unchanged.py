@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.project.sections.tables import TableSettings
 from instep.sources.sqlite import connect
+from instep.sources.sqlite.source import SqliteSource
 from instep.store.store import Store
 from instep.sync.loading.engine import Inline, OnSpark
 from instep.sync.run import RunScope, sync
@@ -140,6 +142,67 @@ def test_a_restored_copy_is_another_file(make_world: MakeWorld, kind: str) -> No
     shutil.copy2(copy, path)
     loaded(world)
     assert world.rows("t") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+@pytest.mark.parametrize("kind", ["sqlite", "sqlite-wal"])
+def test_a_write_behind_a_link_is_seen(make_world: MakeWorld, tmp_path: Path, kind: str, link: str) -> None:
+    """In WAL mode the -wal is beside the file that the link leads to."""
+    world = make_world(kind)
+    config = world.context.source.config  # type: ignore[attr-defined]
+    path, place = Path(config.path), tmp_path / "linked"
+    place.symlink_to(path if link == "file" else path.parent)
+    linked = config.model_copy(update={"path": str(place if link == "file" else place / path.name)})
+    world.case = replace(world.case, source=lambda **_: SqliteSource(linked))
+    filled(world)
+    with closing(sqlite3.connect(path)) as program:  # as long as it has the file open, the -wal is there
+        assert program.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+        world.run("INSERT INTO t VALUES (3, 3)")
+        assert loaded(world) == {"t", "u"}
+    assert world.differing() == {}
+
+
+def test_a_start_of_the_machine_ends_the_proofs(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss of power may have taken writes that were read before."""
+    world = filled(make_world("sqlite-wal"))
+    for text, read in (("another", {"t", "u"}), ("another", set())):
+        (boot := world.folder / "boot").write_text(text)
+        monkeypatch.setattr(connect, "BOOT", boot)
+        assert loaded(world) == read
+    monkeypatch.setattr(connect, "BOOT", world.folder / "none")
+    assert [loaded(world), loaded(world)] == [{"t", "u"}, {"t", "u"}]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "proven"),
+    [
+        ("ext4 /", True),
+        ("nfs4 /", False),
+        ("cifs /", False),
+        ("fuse.sshfs /", False),
+        ("9p /", False),
+        ("ext4 /; nfs4 {}", False),
+        ("nfs4 /; ext4 {}", True),
+        ("ext4 /; nfs4 {}-other", True),
+        ("nfs4 /; ext4 {}; nfs4 {}", False),
+        ("", False),
+    ],
+)
+def test_only_a_file_system_of_this_machine_proves_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounts: str, proven: bool
+) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    (file := folder / "s.db").write_text("rows")
+    (table := tmp_path / "mounts").write_text(
+        "".join(
+            f"{n} 1 0:1 / {one.split()[1].format(str(folder).replace(' ', chr(92) + '040'))} rw - {one.split()[0]} d rw\n"
+            for n, one in enumerate(filter(None, mounts.split("; ")))
+        )
+    )
+    monkeypatch.setattr(connect, "MOUNTS", table)
+    time.sleep(0.15)
+    assert bool(connect.written_at(str(file))) == proven
 
 
 def test_a_write_of_a_moment_ago_proves_nothing(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
