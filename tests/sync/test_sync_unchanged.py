@@ -15,13 +15,19 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, LoadOutcome, LoadState, Ref
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.iceberg.destination import IcebergSchema
+from instep.errors import DestinationError
 from instep.project.sections.tables import TableSettings
 from instep.sources.sqlite import connect
 from instep.sources.sqlite.source import SqliteSource
 from instep.store.store import Store
-from instep.sync.loading.engine import Inline, OnSpark
+from instep.sync import run
+from instep.sync.context import SyncContext
+from instep.sync.loading import load_table
+from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.table_load import Load
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, by_key, counts
 
@@ -194,12 +200,9 @@ def test_only_a_file_system_of_this_machine_proves_anything(
     folder = tmp_path / "with space"
     folder.mkdir()
     (file := folder / "s.db").write_text("rows")
-    (table := tmp_path / "mounts").write_text(
-        "".join(
-            f"{n} 1 0:1 / {one.split()[1].format(str(folder).replace(' ', chr(92) + '040'))} rw - {one.split()[0]} d rw\n"
-            for n, one in enumerate(filter(None, mounts.split("; ")))
-        )
-    )
+    listed = mounts.replace("{}", str(folder).replace(" ", r"\040")).split("; ") if mounts else []
+    lines = [f"1 1 0:1 / {place} rw - {kind} d rw\n" for kind, place in map(str.split, listed)]
+    (table := tmp_path / "mounts").write_text("".join(lines))
     monkeypatch.setattr(connect, "MOUNTS", table)
     time.sleep(0.15)
     assert bool(connect.written_at(str(file))) == proven
@@ -252,6 +255,84 @@ def test_what_others_do_at_the_destination_is_put_right(world: World, tmp_path: 
     world.destination.write.overwrite(("shop", "t"), (), Commit(state.run, state.fence, state.cursor, state.accepted))
     assert loaded(world) == {"t"}
     assert world.rows("t") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("change", ["first", "rows", "no rows"])
+def test_what_others_commit_before_the_run_ends_is_put_right(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, change: str
+) -> None:
+    """It is not taken for what the run itself has committed, be that rows, a table as it was, or a first load."""
+    if format == "delta":
+        world.destination = DeltaDestination(DeltaConfig("lake", str(tmp_path / "delta")))  # type: ignore[assignment]
+    world.settings["t"] = by_key("id", deletes="hard")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    if change != "first":
+        assert loaded(world) == {"t"}
+        world.run("UPDATE t SET a = 9 WHERE id = 1" if change == "rows" else "UPDATE t SET a = a")
+    publish, emptied = load_table._publish, list[str]()
+
+    def beaten(context: SyncContext, engine: Engine, load: Load, *rest: Any) -> LoadOutcome:
+        outcome, write = publish(context, engine, load, *rest), context.destination.write
+        state = context.destination.schema.state(load.ref)
+        assert state is not None
+        assert outcome.version == state.version
+        write.overwrite(load.ref, (), Commit(state.run, state.fence, state.cursor, state.accepted))
+        emptied.append(outcome.version)
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load_table, "_publish", beaten)
+        loaded(world)
+    assert all(emptied)
+    assert len(emptied) == 1
+    assert world.rows("t") == []
+    assert loaded(world) == {"t"}
+    assert world.differing() == {}
+    assert loaded(world) == set()
+
+
+def test_a_table_whose_state_cannot_be_read_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(world)
+    world.run("INSERT INTO t VALUES (3, 3)", "INSERT INTO u VALUES (3)")
+    state = IcebergSchema.state
+
+    def broken(self: IcebergSchema, ref: Ref) -> LoadState | None:
+        if ref == ("shop", "t"):
+            raise DestinationError("its metadata cannot be read")
+        return state(self, ref)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergSchema, "state", broken)
+        report = world.sync()
+    assert world.statuses(report) == {"t": "failed", "u": "done"}
+    assert counts(report, "u")[0] == 2
+    assert loaded(world) == {"t"}
+    assert world.differing() == {}
+
+
+def test_nothing_is_read_from_the_destination_while_the_run_is_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is locked by then, and the run may have failed because the destination is gone."""
+    recording: list[bool] = []
+    record, state = run._Sync.record, IcebergSchema.state
+
+    def recorded(self: Any) -> Any:
+        recording.append(True)
+        return record(self)
+
+    def read(self: IcebergSchema, ref: Ref) -> LoadState | None:
+        assert not recording
+        return state(self, ref)
+
+    monkeypatch.setattr(run._Sync, "record", recorded)
+    monkeypatch.setattr(run, "maintain_loaded", lambda *_: None)
+    monkeypatch.setattr(IcebergSchema, "state", read)
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert loaded(world) == {"t"}
+    recording.clear()
+    assert loaded(world) == set()
 
 
 def test_a_table_that_is_gone_from_the_destination_is_missed(world: World) -> None:
