@@ -54,10 +54,14 @@ SELECT concat_ws('/',
 # Of views, foreign and partitioned tables, and of what policies show, row versions say nothing; unlogged rows go
 # without a transaction. Types whose text may change while the row does not are left out: enums, domains, regclass,
 # money.
+# To take the size of a table one waits for whoever locks it: it passes for a large one.
 _TABLES = """
-SELECT w.schema, w.name, pg_relation_size(c.oid) FROM (VALUES {values}) w(schema, name)
+SELECT w.schema, w.name, CASE WHEN l.relation IS NULL THEN pg_relation_size(c.oid) ELSE {large} END
+FROM (VALUES {values}) w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 JOIN pg_am m ON m.oid = c.relam
+LEFT JOIN (SELECT DISTINCT relation FROM pg_locks WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock') l
+  ON l.relation = c.oid
 WHERE c.relkind = 'r' AND m.amname = 'heap' AND c.relpersistence = 'p' AND NOT c.relhassubclass
   AND NOT c.relrowsecurity AND has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
   AND NOT EXISTS (
@@ -111,7 +115,7 @@ def read_point(connection: psycopg.Connection[Any]) -> ReadPoint | None:
 def sizes(connection: psycopg.Connection[Any], refs: Sequence[Ref]) -> dict[Ref, int]:
     """Return the bytes of those of these tables whose rows are known by their versions."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
-    statement = _TABLES.format(values=values)
+    statement = _TABLES.format(values=values, large=SMALL + 1)
     return {(s, n): size for s, n, size in connection.execute(statement.encode())} if values else {}
 
 
