@@ -53,6 +53,8 @@ BUSY_SECONDS = 30.0
 _LOCKS = 0x696E7374  # the class of the advisory locks: "inst" in ASCII; that of connections is the next number
 _ALL = "*"
 """Stands for all rows among the names of connections."""
+_OLD = "it was made by a development version of instep ({})"
+START_OVER = "move this store away or name another one; the next command creates a new one, and syncs start over"
 _CAUSES = (
     ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
     ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
@@ -203,6 +205,8 @@ class Database:
         if "database is locked" in message:
             hint = "another instep process is writing; try again when it is done"
             return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)
+        if "no such column" in message or type(getattr(error, "orig", None)).__name__ == "UndefinedColumn":
+            return self._error(_OLD.format(message.strip().splitlines()[0]), START_OVER)
         for fragment, cause, hint in _CAUSES:
             if fragment in message.lower():
                 return self._error(cause, hint)
