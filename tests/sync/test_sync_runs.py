@@ -109,6 +109,7 @@ def test_a_renamed_table_is_read_again_under_its_new_name(world: World) -> None:
     report = run_with(world, At("reading rows", lambda: world.run("ALTER TABLE t RENAME TO z", "UPDATE z SET v = 5")))
     assert world.statuses(report) == {"z": "done", "u": "done"}  # type: ignore[arg-type]
     assert world.rows("z") == [(1, 5)]
+    world.run("UPDATE z SET v = 8")
     again = At("reading rows", lambda: world.run("ALTER TABLE z RENAME TO t", "UPDATE t SET v = 6"))
     report = run_with(world, again, tables=frozenset({"public.z"}))
     assert world.statuses(report) == {"t": "done"}  # type: ignore[arg-type]
