@@ -103,7 +103,7 @@ def test_no_command_without_rows_starts_java(folder: Path) -> None:
     assert not mark.exists()
     project = folder / "instep.yml"
     project.write_text(project.read_text() + "engine: spark\n")
-    assert loaded(["-p", str(folder), "resume"], ["-p", str(folder), "sync"], env=env)[0] != 0
+    assert loaded(["-p", str(folder), "resume"], ["-p", str(folder), "sync", "--full"], env=env)[0] != 0
     assert mark.exists(), "sync on Spark does ask for Java, so the trap works"
 
 

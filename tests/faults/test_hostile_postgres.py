@@ -276,6 +276,7 @@ def test_what_counts_is_the_rows_and_the_next_sync_puts_right_what_was_a_lie(wor
     lie = answers(ROWS, COPYING, first(ONE, ONE), LAST, ended("COPY 1000000"))
     assert said(world, shop, lie(shop.config.port)) == ""
     assert world.rows("t") == [(1, 1)]
+    shop.execute("UPDATE t SET id = id")  # else the server says that the table is the one that was read
     assert world.sync().status == "done"
     assert world.rows("t") == [(1, 1), (2, 2), (3, 3)]
 

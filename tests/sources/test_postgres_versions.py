@@ -13,9 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from instep.sources.base import CursorRange
 from instep.sources.postgres.connect import conninfo
 from instep.sources.postgres.source import PostgresSource
-from instep.sources.postgres.versions import ReadPoint
+from instep.sources.postgres.versions import GENUINE, ReadPoint
 from postgres_server import Database, Server, launch, make_database
 from source_reads import accept
 
@@ -45,6 +46,52 @@ def test_what_row_versions_do_not_tell(postgres: Database, make: str) -> None:
     postgres.execute(make)
     postgres.execute("CREATE TABLE t (id int, tags text[], n numeric)")
     assert versions(postgres).keys() - {("public", "below")} == {("public", "t")}
+
+
+ON = "on x86_64-pc-linux-gnu, compiled by gcc (Debian 12.2.0-14+deb12u1) 12.2.0, 64-bit"
+
+
+@pytest.mark.parametrize(
+    ("text", "genuine"),
+    [
+        (f"PostgreSQL 15.18 (Debian 15.18-0+deb12u1) {ON}", True),
+        (f"PostgreSQL 18.1 {ON}", True),
+        (
+            "PostgreSQL 17.2 on aarch64-apple-darwin23, compiled by Apple clang version 15.0.0 (clang-1500.3), 64-bit",
+            True,
+        ),
+        ("PostgreSQL 16.1, compiled by Visual C++ build 1937, 64-bit", True),
+        (f"PostgreSQL 11.2-YB-2.19.0.0-b0 {ON}", False),
+        (f"PostgreSQL 15.2-YB-2025.1.0.0-b0 {ON}", False),
+        ("CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27, go1.19.10)", False),
+        ("PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC gcc (GCC) 3.4.2, Redshift 1.0.58558", False),
+        (f"PostgreSQL 12.12 (Greenplum Database 7.0.0 build commit:a) {ON}", False),
+        (f"PostgreSQL 12.12 (Greenplum Database 7.0.0) {ON} compiled on Sep 1 2023", False),
+        (f"PostgreSQL 15.2 (EnterpriseDB Advanced Server 15.2.0) {ON}", False),
+        ("PostgreSQL 9.5 on x86_64-unknown-linux-gnu (Materialize 0.130.0)", False),
+        ("PostgreSQL 14.10 (PolarDB 14.10.18.0 build c4a) on x86_64-linux-gnu, compiled by gcc, 64-bit", False),
+        ("13.3", False),
+        ("", False),
+    ],
+)
+def test_only_postgresql_itself_is_trusted(text: str, genuine: bool) -> None:
+    assert bool(GENUINE.fullmatch(text)) == genuine
+
+
+def test_what_is_made_of_postgresql_tells_nothing(postgres: Database) -> None:
+    postgres.execute("CREATE TABLE t (id int)")
+    assert versions(postgres)
+    postgres.execute("CREATE FUNCTION aurora_version() RETURNS text LANGUAGE sql AS $$SELECT '15.4'$$")
+    assert versions(postgres) == {}
+
+
+def test_a_server_without_the_functions_tells_nothing(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres.execute("CREATE TABLE t (id int)")
+    monkeypatch.setattr("instep.sources.postgres.versions._POINT", "SELECT there_is_no_such_function()")
+    with PostgresSource(postgres.config).snapshot() as snapshot:
+        reads = [accept(t) for t in snapshot.discover().catalog.tables]
+        assert snapshot.versions(reads, {}) == {}
+        assert snapshot.chunks(reads[0], "", CursorRange()), "the read point is as it was"
 
 
 def test_two_reads_of_one_snapshot_s_numbers_are_not_confused() -> None:

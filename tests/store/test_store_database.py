@@ -43,6 +43,15 @@ def test_the_store_s_files_are_for_its_owner_alone(tmp_path: Path) -> None:
         os.umask(before)
 
 
+def test_a_store_of_a_development_version_is_named_as_such(any_store: Store) -> None:
+    """It has the number of this version, and not all of its columns."""
+    with any_store._db.write() as connection:
+        connection.execute(text("ALTER TABLE cursors DROP COLUMN proof"))
+    with pytest.raises(ConnectError, match=r"made by a development version of instep \(.*proof") as raised:
+        any_store.cursors.of("c")
+    assert "syncs start over" in raised.value.hint
+
+
 def test_calls_in_a_transaction_commit_together(any_store: Store) -> None:
     with pytest.raises(ZeroDivisionError), any_store.transaction():  # noqa: PT012
         any_store.accepted.add("c", catalog("orders"), who="a", why="b")

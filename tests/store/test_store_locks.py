@@ -59,6 +59,74 @@ def test_a_connection_does_not_wait_for_another(stores: tuple[Store, Store]) -> 
         assert other.pauses.connection("a") is None
 
 
+def queued_work(store: Store) -> dict[str, Callable[[], object]]:
+    """What workers do all the time, whatever the runs do: each leaves the store as another process expects it."""
+    store.jobs.enqueue("b", "sync")
+    job = store.jobs.claim("w")
+    assert job is not None
+    worker = store.workers.register(1)
+    return {
+        "claim": lambda: store.jobs.claim("w"),
+        "heartbeat": lambda: store.jobs.heartbeat(job),
+        "beat": lambda: store.workers.beat(worker),
+        "gather": store.outbox.gather,
+        "deliver": store.outbox.claim,
+        "fail": lambda: store.jobs.fail(job, "why", retryable=True),
+    }
+
+
+QUEUED = ("claim", "heartbeat", "beat", "gather", "deliver", "fail")
+
+
+@pytest.mark.parametrize("what", QUEUED)
+def test_the_queue_does_not_wait_for_a_connection(stores: tuple[Store, Store], what: str) -> None:
+    one, other = stores
+    act = queued_work(other)[what]
+    with one.transaction("a"):
+        one.pauses.pause("a", "why")
+        thread = threading.Thread(target=act)
+        thread.start()
+        thread.join(HANGS)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("what", QUEUED)
+def test_nobody_waits_for_the_queue_that_waits(stores: tuple[Store, Store], postgres: Database, what: str) -> None:
+    """A request that waits for a lock lets no later one pass, be that one compatible with who has the lock now."""
+    one, other = stores
+    run, act = one.runs.claim("b", "sync"), queued_work(other)[what]
+    with one.transaction("a"):
+        one.events.add(RunStarted("a", "r1", "sync"))
+        waiting = threading.Thread(target=act)
+        waiting.start()
+        wait_until(lambda: is_waiting(postgres))
+        beat = threading.Thread(target=lambda: other.runs.heartbeat(run))
+        beat.start()
+        beat.join(HANGS)
+        assert not beat.is_alive(), "it waits for what waits"
+        assert waiting.is_alive()
+    waiting.join(HANGS)
+    assert not waiting.is_alive()
+
+
+def test_no_connection_is_locked_after_common_rows(stores: tuple[Store, Store], postgres: Database) -> None:
+    """A job that dies is told of in the transaction of whoever finds it; its connection has a transaction open that
+    comes to common rows, too: neither waits for the other."""
+    one, other = stores
+    one.jobs.enqueue("a", "sync", attempts=1)
+    job = one.jobs.claim("w")
+    assert job is not None
+    with one.transaction("a"):
+        one.pauses.pause("a", "why")
+        thread = threading.Thread(target=lambda: other.jobs.abandon(["w"]))
+        thread.start()
+        thread.join(HANGS)
+        assert not thread.is_alive()
+        one.events.add(RunStarted("a", "r1", "sync"))
+    assert one.jobs.get(job.id).status == "dead"
+    assert [e.type for e in one.events.after()] == ["job.dead", "run.started"]
+
+
 @pytest.mark.parametrize("name", ["a", ""])
 def test_others_wait(stores: tuple[Store, Store], postgres: Database, name: str) -> None:
     """Those of the same connection, and those whose rows may be any connection's."""

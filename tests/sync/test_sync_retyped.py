@@ -41,7 +41,7 @@ def test_the_whole_table_is_read_again(make_world: MakeWorld, case: tuple[str, s
     assert world.differing() == {}
     if text is not None:
         assert world.rows("t", "v") == [(text,), (None,)] or world.rows("t", "v") == [(None,), (text,)]
-    assert counts(world.sync(), "t")[0] == 1, "only what the cursor finds from then on"
+    assert counts(world.sync(), "t")[0] <= 1, "only what the cursor finds from then on"
 
 
 @pytest.mark.sampled

@@ -71,7 +71,7 @@ def test_a_second_sync_is_refused_while_one_runs(world: World) -> None:
 def test_a_table_that_is_dropped_while_it_is_read(world: World) -> None:
     tables(world, "t", "u")
     world.sync()
-    world.run("UPDATE u SET v = 2")
+    world.run("UPDATE u SET v = 2", "UPDATE t SET v = 2")
     report = run_with(world, At("reading rows", lambda: world.run("DROP TABLE t")))
     assert world.statuses(report) == {"u": "done"}  # type: ignore[arg-type]
     assert world.tables() == {"t": "t~", "u": "u"}
@@ -105,9 +105,11 @@ def test_a_schema_that_never_rests_fails_its_table_only(world: World) -> None:
 def test_a_renamed_table_is_read_again_under_its_new_name(world: World) -> None:
     tables(world, "t", "u")
     world.sync()
+    world.run("UPDATE t SET v = 4", "UPDATE u SET v = 4")
     report = run_with(world, At("reading rows", lambda: world.run("ALTER TABLE t RENAME TO z", "UPDATE z SET v = 5")))
     assert world.statuses(report) == {"z": "done", "u": "done"}  # type: ignore[arg-type]
     assert world.rows("z") == [(1, 5)]
+    world.run("UPDATE z SET v = 8")
     again = At("reading rows", lambda: world.run("ALTER TABLE z RENAME TO t", "UPDATE t SET v = 6"))
     report = run_with(world, again, tables=frozenset({"public.z"}))
     assert world.statuses(report) == {"t": "done"}  # type: ignore[arg-type]

@@ -9,17 +9,25 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, LoadOutcome, LoadState, Ref
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.iceberg.destination import IcebergSchema
+from instep.errors import DestinationError
 from instep.project.sections.tables import TableSettings
 from instep.sources.sqlite import connect
+from instep.sources.sqlite.source import SqliteSource
 from instep.store.store import Store
-from instep.sync.loading.engine import Inline, OnSpark
+from instep.sync import run
+from instep.sync.context import SyncContext
+from instep.sync.loading import load_table
+from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.table_load import Load
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, by_key, counts
 
@@ -142,6 +150,64 @@ def test_a_restored_copy_is_another_file(make_world: MakeWorld, kind: str) -> No
     assert world.rows("t") == [(1, 1), (2, 2)]
 
 
+@pytest.mark.parametrize("link", ["file", "folder"])
+@pytest.mark.parametrize("kind", ["sqlite", "sqlite-wal"])
+def test_a_write_behind_a_link_is_seen(make_world: MakeWorld, tmp_path: Path, kind: str, link: str) -> None:
+    """In WAL mode the -wal is beside the file that the link leads to."""
+    world = make_world(kind)
+    config = world.context.source.config  # type: ignore[attr-defined]
+    path, place = Path(config.path), tmp_path / "linked"
+    place.symlink_to(path if link == "file" else path.parent)
+    linked = config.model_copy(update={"path": str(place if link == "file" else place / path.name)})
+    world.case = replace(world.case, source=lambda **_: SqliteSource(linked))
+    filled(world)
+    with closing(sqlite3.connect(path)) as program:  # as long as it has the file open, the -wal is there
+        assert program.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+        world.run("INSERT INTO t VALUES (3, 3)")
+        assert loaded(world) == {"t", "u"}
+    assert world.differing() == {}
+
+
+def test_a_start_of_the_machine_ends_the_proofs(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss of power may have taken writes that were read before."""
+    world = filled(make_world("sqlite-wal"))
+    for text, read in (("another", {"t", "u"}), ("another", set())):
+        (boot := world.folder / "boot").write_text(text)
+        monkeypatch.setattr(connect, "BOOT", boot)
+        assert loaded(world) == read
+    monkeypatch.setattr(connect, "BOOT", world.folder / "none")
+    assert [loaded(world), loaded(world)] == [{"t", "u"}, {"t", "u"}]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "proven"),
+    [
+        ("ext4 /", True),
+        ("nfs4 /", False),
+        ("cifs /", False),
+        ("fuse.sshfs /", False),
+        ("9p /", False),
+        ("ext4 /; nfs4 {}", False),
+        ("nfs4 /; ext4 {}", True),
+        ("ext4 /; nfs4 {}-other", True),
+        ("nfs4 /; ext4 {}; nfs4 {}", False),
+        ("", False),
+    ],
+)
+def test_only_a_file_system_of_this_machine_proves_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounts: str, proven: bool
+) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    (file := folder / "s.db").write_text("rows")
+    listed = mounts.replace("{}", str(folder).replace(" ", r"\040")).split("; ") if mounts else []
+    lines = [f"1 1 0:1 / {place} rw - {kind} d rw\n" for kind, place in map(str.split, listed)]
+    (table := tmp_path / "mounts").write_text("".join(lines))
+    monkeypatch.setattr(connect, "MOUNTS", table)
+    time.sleep(0.15)
+    assert bool(connect.written_at(str(file))) == proven
+
+
 def test_a_write_of_a_moment_ago_proves_nothing(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "SETTLED", 1000.0)
     world = make_world("sqlite")
@@ -189,6 +255,84 @@ def test_what_others_do_at_the_destination_is_put_right(world: World, tmp_path: 
     world.destination.write.overwrite(("shop", "t"), (), Commit(state.run, state.fence, state.cursor, state.accepted))
     assert loaded(world) == {"t"}
     assert world.rows("t") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+@pytest.mark.parametrize("change", ["first", "rows", "no rows"])
+def test_what_others_commit_before_the_run_ends_is_put_right(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, change: str
+) -> None:
+    """It is not taken for what the run itself has committed, be that rows, a table as it was, or a first load."""
+    if format == "delta":
+        world.destination = DeltaDestination(DeltaConfig("lake", str(tmp_path / "delta")))  # type: ignore[assignment]
+    world.settings["t"] = by_key("id", deletes="hard")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    if change != "first":
+        assert loaded(world) == {"t"}
+        world.run("UPDATE t SET a = 9 WHERE id = 1" if change == "rows" else "UPDATE t SET a = a")
+    publish, emptied = load_table._publish, list[str]()
+
+    def beaten(context: SyncContext, engine: Engine, load: Load, *rest: Any) -> LoadOutcome:
+        outcome, write = publish(context, engine, load, *rest), context.destination.write
+        state = context.destination.schema.state(load.ref)
+        assert state is not None
+        assert outcome.version == state.version
+        write.overwrite(load.ref, (), Commit(state.run, state.fence, state.cursor, state.accepted))
+        emptied.append(outcome.version)
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(load_table, "_publish", beaten)
+        loaded(world)
+    assert all(emptied)
+    assert len(emptied) == 1
+    assert world.rows("t") == []
+    assert loaded(world) == {"t"}
+    assert world.differing() == {}
+    assert loaded(world) == set()
+
+
+def test_a_table_whose_state_cannot_be_read_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(world)
+    world.run("INSERT INTO t VALUES (3, 3)", "INSERT INTO u VALUES (3)")
+    state = IcebergSchema.state
+
+    def broken(self: IcebergSchema, ref: Ref) -> LoadState | None:
+        if ref == ("shop", "t"):
+            raise DestinationError("its metadata cannot be read")
+        return state(self, ref)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergSchema, "state", broken)
+        report = world.sync()
+    assert world.statuses(report) == {"t": "failed", "u": "done"}
+    assert counts(report, "u")[0] == 2
+    assert loaded(world) == {"t"}
+    assert world.differing() == {}
+
+
+def test_nothing_is_read_from_the_destination_while_the_run_is_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is locked by then, and the run may have failed because the destination is gone."""
+    recording: list[bool] = []
+    record, state = run._Sync.record, IcebergSchema.state
+
+    def recorded(self: Any) -> Any:
+        recording.append(True)
+        return record(self)
+
+    def read(self: IcebergSchema, ref: Ref) -> LoadState | None:
+        assert not recording
+        return state(self, ref)
+
+    monkeypatch.setattr(run._Sync, "record", recorded)
+    monkeypatch.setattr(run, "maintain_loaded", lambda *_: None)
+    monkeypatch.setattr(IcebergSchema, "state", read)
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    assert loaded(world) == {"t"}
+    recording.clear()
+    assert loaded(world) == set()
 
 
 def test_a_table_that_is_gone_from_the_destination_is_missed(world: World) -> None:

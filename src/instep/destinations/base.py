@@ -139,13 +139,15 @@ class Merge:
 class LoadOutcome:
     """Rows changed by one load, as far as the destination counts them. Of the keys of a whole source table
     (`Merge.keys`) whose rows were not staged: `absent` are those that no row of the table has, `returned` those whose
-    row is marked as deleted, and stays so. Their values are at the source only."""
+    row is marked as deleted, and stays so. Their values are at the source only. `version`: that of the table by this
+    very commit, as `LoadState` has it; "" where the destination has none, or nothing was committed."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
     absent: int = 0
     returned: int = 0
+    version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

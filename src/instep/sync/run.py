@@ -356,7 +356,7 @@ class _Sync:
             basis = {d.load.table.path: list(d.basis) for d in self.outcome.loaded if d.basis}
             context.store.runs.describe(run, engine=asdict(self.engine.use), **({"basis": basis} if basis else {}))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
-            proven = proofs(context, run, self.outcome.loaded)
+            proven = proofs(run, self.outcome.loaded)
             context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence, proofs=proven)
             context.store.cursors.disprove(context.name, [t.table for t in tables if t.status != "done"])
             waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA]

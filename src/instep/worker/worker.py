@@ -222,7 +222,7 @@ class JobWorker:
     def _save(self, lane: Lane, ended: JobEnd) -> None:
         assert lane.job is not None
         jobs, job = self._store.jobs, lane.job
-        with self._store.transaction():
+        with self._store.transaction(job.connection):
             by = jobs.get(job.id).stop
             if run := ended.run or self._unended(lane, job, ended, by):
                 jobs.note_run(job, run)

@@ -55,9 +55,9 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
     added = adopted(state, state.fields, files, commit.run, state.by)
     count = sum(rows_of(a) for a in added)
     record = state.record.after_load(commit, state.rows + count, files, new=count)
-    DeltaCommit(state, record, add=added, blind=bool(added)).land("WRITE", commit, warehouse)
+    version = DeltaCommit(state, record, add=added, blind=bool(added)).land("WRITE", commit, warehouse)
     _clear(state, files, added)
-    return LoadOutcome(inserted=count)
+    return LoadOutcome(inserted=count, version=str(version))
 
 
 def _clear(state: DeltaTableState, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
@@ -82,10 +82,10 @@ def _overwrite(
     rows = sum(rows_of(a) for a in added)
     record = record.after_load(commit, rows, files, new=rows, anew=True)
     change = DeltaCommit(state, record, fields if pending else None, added, [*state.paths], by=by)
-    change.land("WRITE", commit, warehouse)
+    version = change.land("WRITE", commit, warehouse)
     if not copy:
         _clear(state, files, added)
-    return LoadOutcome(inserted=rows, deleted=before)
+    return LoadOutcome(inserted=rows, deleted=before, version=str(version))
 
 
 class DeltaLoads(DeltaFacet):

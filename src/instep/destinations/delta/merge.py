@@ -129,5 +129,4 @@ class DeltaMerges(DeltaLoads):
         rows = before + done.inserted - gone
         record = table_state.record if change.by is None else replace(table_state.record, by=None)
         change.record = record.after_load(commit, rows, files, new=done.inserted, deleted=deleted)
-        change.land("MERGE", commit, self.warehouse)
-        return done
+        return replace(done, version=str(change.land("MERGE", commit, self.warehouse)))

@@ -140,11 +140,18 @@ class PostgresSnapshot:
 
     def versions(self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
         """Return the versions of tables whose rows are read at this very read point; see `versions`."""
+        import psycopg
+
         if self._lane or not reads:
             return {}
         with translated(self._config):
             refs = [r.source.ref for r in reads]
-            point = self._ask(lambda: read_point(self._connection))
+            try:
+                point = self._ask(lambda: read_point(self._connection))
+            except psycopg.Error:
+                if self._connection.closed:
+                    raise
+                return {}  # it speaks PostgreSQL's protocol, and has not all of its functions
             if point is None:
                 return {}
             found = self._ask(lambda: sizes(self._connection, refs))

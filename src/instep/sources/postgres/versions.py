@@ -8,11 +8,13 @@ PostgreSQL's statistics count the rows that were written, but late, and not for 
 
 Both hold for one start of one server. A restored server would number other transactions alike, so the version names
 the start as well, and the moment from which its statistics count: they begin anew when a crash may have lost
-transactions. See docs/adr/0039-unchanged-tables.md.
+transactions. And they hold for PostgreSQL itself: what only speaks its protocol, or stores rows in its own way, may
+give these numbers another meaning. See docs/adr/0039-unchanged-tables.md.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,12 @@ HALF_ROUND = 1 << 31
 OLDEST = 130_000
 """The first version of PostgreSQL that tells transactions by numbers that do not come again."""
 
+GENUINE = re.compile(
+    r"PostgreSQL \d+(\.\d+)?( \((Debian|Ubuntu|Homebrew|Postgres\.app)[^()]*\))?( on [^(), ]+)?"
+    r", compiled by [^,]+, (32|64)-bit"
+)
+"""What `version()` says of PostgreSQL as it is released: others put their name or their number somewhere in it."""
+
 _POINT = """
 SELECT concat_ws('/',
          CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
@@ -39,15 +47,21 @@ SELECT concat_ws('/',
          (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()),
          extract(epoch FROM pg_postmaster_start_time()),
          (SELECT extract(epoch FROM b.stats_reset) FROM pg_stat_bgwriter b)),
-       pg_current_snapshot()::text, pg_is_in_recovery()
+       pg_current_snapshot()::text, pg_is_in_recovery(), version(),
+       EXISTS (SELECT FROM pg_proc WHERE proname IN ('aurora_version', 'citus_version'))
+         OR EXISTS (SELECT FROM pg_settings WHERE name ~ '^(alloydb|aurora|citus|neon|polar|yb)[._]')
 """
 # Of views, foreign and partitioned tables, and of what policies show, row versions say nothing; unlogged rows go
 # without a transaction. Types whose text may change while the row does not are left out: enums, domains, regclass,
 # money.
+# To take the size of a table one waits for whoever locks it: it passes for a large one.
 _TABLES = """
-SELECT w.schema, w.name, pg_relation_size(c.oid) FROM (VALUES {values}) w(schema, name)
+SELECT w.schema, w.name, CASE WHEN l.relation IS NULL THEN pg_relation_size(c.oid) ELSE {large} END
+FROM (VALUES {values}) w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 JOIN pg_am m ON m.oid = c.relam
+LEFT JOIN (SELECT DISTINCT relation FROM pg_locks WHERE locktype = 'relation' AND mode = 'AccessExclusiveLock') l
+  ON l.relation = c.oid
 WHERE c.relkind = 'r' AND m.amname = 'heap' AND c.relpersistence = 'p' AND NOT c.relhassubclass
   AND NOT c.relrowsecurity AND has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE')
   AND NOT EXISTS (
@@ -87,19 +101,21 @@ class ReadPoint:
 
 def read_point(connection: psycopg.Connection[Any]) -> ReadPoint | None:
     """Return what the snapshot shows; None where that does not prove anything: a standby does not tell all, and without
-    the right to ask who it is, a server may be another one."""
+    the right to ask who it is, a server may be another one. Nor does what is not PostgreSQL itself."""
     if connection.info.server_version < OLDEST:
         return None
     row = connection.execute(_POINT.encode()).fetchone()
     assert row is not None
-    start, shown, standby = row
-    return None if standby or start.count("/") < 3 else ReadPoint(start, shown)
+    start, shown, standby, name, differs = row
+    if standby or differs or start.count("/") < 3 or not GENUINE.fullmatch(name):
+        return None
+    return ReadPoint(start, shown)
 
 
 def sizes(connection: psycopg.Connection[Any], refs: Sequence[Ref]) -> dict[Ref, int]:
     """Return the bytes of those of these tables whose rows are known by their versions."""
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
-    statement = _TABLES.format(values=values)
+    statement = _TABLES.format(values=values, large=SMALL + 1)
     return {(s, n): size for s, n, size in connection.execute(statement.encode())} if values else {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -128,6 +129,10 @@ def file_state(connection: sqlite3.Connection, path: str) -> DatabaseFileState:
 SETTLED = 3.0
 """Seconds after a write in which another one may get the same time: file systems keep times by the tick, some by two
 seconds."""
+LOCAL = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+"""File systems of this machine. Others may have the clock of another one, or answer `stat` from a cache."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 def written_at(path: str) -> str:
@@ -136,10 +141,18 @@ def written_at(path: str) -> str:
 
     The time at which a file last changed is the kernel's. No program sets it: a restored copy has the time of the
     restore, whatever time of modification it brings along, and a clock that was put back does not meet the same
-    nanosecond again. Found by `stat`, as `DatabaseFileState` is.
+    nanosecond again. Found by `stat`, as `DatabaseFileState` is. A crash of the machine may lose writes that were read
+    before, so that it names the start of the kernel, too.
     """
-    found, now = [], time.time()
-    for file in (path, f"{path}-wal"):
+    real = os.path.realpath(path)  # SQLite has its -wal beside the file that a link leads to
+    try:
+        start, kind = BOOT.read_text().strip(), _file_system(real)
+    except OSError:
+        return ""
+    found, now = [start], time.time()
+    if kind not in LOCAL:
+        return ""
+    for file in (real, f"{real}-wal"):
         try:
             state = Path(file).stat()
         except FileNotFoundError:
@@ -148,8 +161,19 @@ def written_at(path: str) -> str:
             continue
         if now - state.st_ctime < SETTLED:
             return ""
-        found.append((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
-    return repr(found)
+        found.append(repr((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)))
+    return "/".join(found)
+
+
+def _file_system(path: str) -> str:
+    """Return the kind of file system that a file is on: that of the last mount over the nearest folder."""
+    nearest, kind = "", ""
+    for line in MOUNTS.read_text().splitlines():
+        about, _, rest = line.partition(" - ")
+        place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), about.split()[4])
+        if len(place) >= len(nearest) and (path == place or path.startswith(f"{place.rstrip('/')}/")):
+            nearest, kind = place, rest.split()[0]
+    return kind
 
 
 STEP = 64 << 20

@@ -53,6 +53,8 @@ BUSY_SECONDS = 30.0
 _LOCKS = 0x696E7374  # the class of the advisory locks: "inst" in ASCII; that of connections is the next number
 _ALL = "*"
 """Stands for all rows among the names of connections."""
+_OLD = "it was made by a development version of instep ({})"
+START_OVER = "move this store away or name another one; the next command creates a new one, and syncs start over"
 _CAUSES = (
     ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
     ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
@@ -99,18 +101,22 @@ class Database:
         return engine
 
     @contextmanager
-    def write(self, connection_name: str = "") -> Iterator[Connection]:
+    def write(self, connection_name: str = "", *, common: bool = False) -> Iterator[Connection]:
         """A write transaction of its own, or a savepoint in the one that this thread has open.
 
         With the name of a connection it reads and writes rows of that one only, and waits for nobody who writes those
-        of another.
+        of another. `common`: it writes only rows that belong to no connection, as those of the queue and of the outbox,
+        and nobody waits for it who has not come to such rows.
+
+        The order of the locks is that of docs/adr/0040-locks-by-connection.md: nothing locks a connection's rows after
+        the common ones.
         """
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             known, locked = len(self._local.after), set(self._local.locked)
             try:
                 with self._plain_errors(), outer.begin_nested():
-                    self._lock(outer, connection_name)
+                    self._lock(outer, connection_name, common)
                     yield outer
             except BaseException:
                 del self._local.after[known:]
@@ -122,7 +128,7 @@ class Database:
             connection = connection.execution_options(instep_write=True)
             with connection.begin():
                 self._local.locked = set()
-                self._lock(connection, connection_name)
+                self._lock(connection, connection_name, common)
                 self._local.connection, self._local.after = connection, after
                 try:
                     yield connection
@@ -131,14 +137,9 @@ class Database:
         for call in after:
             call()
 
-    def in_turn(self, transaction: Connection) -> None:
-        """Wait, inside `write`, for all who write rows that are common to connections: what is numbered from here on is
-        committed in the order of its numbers."""
-        self._lock(transaction, "")
-
-    def _lock(self, transaction: Connection, name: str) -> None:
-        """Lock the rows of a connection, or those of none: all rows at the beginning of a transaction, later those that
-        are common to connections."""
+    def _lock(self, transaction: Connection, name: str, common: bool) -> None:
+        """Lock the rows of a connection, or those of none: all rows at the beginning of a transaction, those that are
+        common to connections later, or if it writes no others."""
         locked: set[str] = self._local.locked
         if self._sqlite or name in locked or _ALL in locked:
             return
@@ -149,7 +150,9 @@ class Database:
             "connections": _LOCKS + 1,
             "one": zlib.crc32(name.encode()) - 2**31,
         }
-        if not locked and not name:
+        if not locked and common:
+            locks = "pg_advisory_xact_lock_shared(:kind, :all), pg_advisory_xact_lock(:kind, :common)"
+        elif not locked and not name:
             name, locks = _ALL, "pg_advisory_xact_lock(:kind, :all)"
         elif not locked:
             locks = "pg_advisory_xact_lock_shared(:kind, :all), pg_advisory_xact_lock(:connections, :one)"
@@ -202,6 +205,8 @@ class Database:
         if "database is locked" in message:
             hint = "another instep process is writing; try again when it is done"
             return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)
+        if "no such column" in message or type(getattr(error, "orig", None)).__name__ == "UndefinedColumn":
+            return self._error(_OLD.format(message.strip().splitlines()[0]), START_OVER)
         for fragment, cause, hint in _CAUSES:
             if fragment in message.lower():
                 return self._error(cause, hint)

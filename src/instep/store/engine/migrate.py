@@ -10,7 +10,7 @@ from sqlalchemy import Connection, create_mock_engine, inspect, text
 from sqlalchemy.schema import ExecutableDDLElement
 
 from instep.errors import Conflict
-from instep.store.engine.database import Database
+from instep.store.engine.database import START_OVER, Database
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -44,7 +44,7 @@ def check(database: Database, found: str) -> None:
         return
     hint = "update instep, or use another store"
     if found < HEAD:
-        hint = "move this store away or name another one; the next command creates a new one, and syncs start over"
+        hint = START_OVER
     raise Conflict(
         f"the store {database.place} was made by {maker} (its version is {found}, this one knows {HEAD})", hint=hint
     )

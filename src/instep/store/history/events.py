@@ -36,9 +36,7 @@ class Events:
             return
         now = self._db.now()
         rows = [{"connection": e.connection, "at": now, "type": e.type, "data": _data(e)} for e in happened]
-        names = {e.connection for e in happened}
-        with self._db.write(names.pop() if len(names) == 1 else "") as transaction:
-            self._db.in_turn(transaction)
+        with self._db.write(common=True) as transaction:  # so that they are committed in the order of their numbers
             statement = insert(events).returning(events.c.number, sort_by_parameter_order=True)
             numbers = transaction.execute(statement, rows).scalars().all()
             self._outbox.add(transaction, list(zip(numbers, happened, strict=True)), now)

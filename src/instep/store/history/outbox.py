@@ -120,7 +120,7 @@ class Outbox:
         go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
         urgent. That waits, up to `patience`, while a job of its connection runs: the end of a run and what becomes of
         its job are one piece of news."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             now = self._db.now()
             taken = {(row.channel, row.batch) for row in transaction.execute(_urgent_waiting(now, patience))}
             waiting = len(taken)
@@ -133,7 +133,7 @@ class Outbox:
     def claim(self) -> Delivery | None:
         """Return the next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
         d = deliveries.c
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             now = self._db.now()
             free = (d.status == "waiting", d.due <= now, (d.lease_until.is_(None)) | (d.lease_until <= now))
             query = select(deliveries).where(*free, d.channel.not_in(select(closed_channels.c.channel)))
@@ -171,7 +171,7 @@ class Outbox:
         """What an attempt has come to. Attempts are on record even when they came too late."""
         d = deliveries.c
         where = (d.number == delivery.number, d.attempt == delivery.attempt, d.status == "waiting")
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             transaction.execute(
                 insert(delivery_attempts).values(
                     delivery=delivery.number,
@@ -188,7 +188,7 @@ class Outbox:
     def retry(self, number: int) -> Delivery:
         """A dead delivery is tried again, now, and as often as a new one; Conflict if it is not dead, InstepError if
         there is none."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             found = self._one(transaction, number)
             if found.status != "dead":
                 raise Conflict(f"delivery {number} is {found.status}, not dead", hint="see `instep notify log`")
@@ -204,13 +204,13 @@ class Outbox:
 
     def close(self, channel: str, why: str) -> None:
         """Close a channel: nothing is sent until it is opened; its notifications are kept."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
             transaction.execute(insert(closed_channels).values(channel=channel, why=why, at=self._db.now()))
 
     def open(self, channel: str) -> bool:
         """False if the channel was not closed. What is kept for it is due."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             found = delete(closed_channels).where(closed_channels.c.channel == channel)
             is_opened = transaction.execute(found).rowcount == 1
             self.written = self.written or is_opened

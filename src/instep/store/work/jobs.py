@@ -114,7 +114,7 @@ class Jobs:
         """Return the most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`:
         only of that priority and above. What waits: jobs of a paused connection, of one that has another job running,
         and looks at a source that enough others look at."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             now = self._db.now()
             self._give_up_silent(transaction, jobs.c.lease_until <= now)
             found = _most_urgent(transaction, now, at_least, kinds)
@@ -135,7 +135,7 @@ class Jobs:
     def heartbeat(self, job: Job) -> Job:
         """Extend the lease and answer the job as it is now: `stop` says whether somebody wants it to end. Raises
         Fenced once it belongs to somebody else."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             self._change(transaction, job, lease_until=self._db.now() + self.lease)
             return self._get(transaction, job.id)
 
@@ -148,14 +148,14 @@ class Jobs:
 
     def note_run(self, job: Job, run: str) -> None:
         """Record the run that the job has created; Fenced as above."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             self._change(transaction, job, run=run)
 
     def finish(
         self, job: Job, status: JobStatus = "done", *, error: str = "", result: Mapping[str, Any] | None = None
     ) -> Job:
         """End a job for good; Fenced as above."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now(), "lease_until": None}
             self._change(transaction, job, **values, result=dict(result or {}))
             if status == "dead":
@@ -165,7 +165,7 @@ class Jobs:
     def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:
         """Record an error: put the job back into the queue with a delay while attempts are left, else mark it dead;
         failed if another attempt would not help. Fenced as above."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             if retryable and job.attempt < job.attempts:
                 due = self._db.now() + backoff(job.attempt, job.id)
                 return self._again(transaction, job, error, due, result)
@@ -174,7 +174,7 @@ class Jobs:
     def give_back(self, job: Job, why: str, wait: timedelta = timedelta()) -> Job:
         """Undo a claim whose work was not finished through no fault of its own: the attempt does not count, and it
         may begin again after `wait`. Fenced as above."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             given = self._again(transaction, job, why, self._db.now() + wait, None)
             if given.status == "queued":
                 back = {"attempt": job.attempt - 1}
@@ -196,7 +196,7 @@ class Jobs:
         such a worker, it was seldom the job: a first attempt is followed by the next at once."""
         if not owners:
             return []
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             return self._give_up_silent(transaction, jobs.c.owner.in_(owners), at_once=1)
 
     def _give_up_silent(self, transaction: Connection, condition: ColumnElement[bool], at_once: int = 0) -> list[Job]:

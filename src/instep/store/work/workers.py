@@ -27,7 +27,7 @@ class Workers:
         """This process as a worker with so many lanes. Raises Conflict beside a worker of another machine, if the
         store is a file: its locks hold on one machine only."""
         owner = this_process()
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             now = self._db.now()
             others = [w.host for w in self.live() if w.host.partition("/")[0] != owner.host.partition("/")[0]]
             if self._db.file and others:
@@ -42,13 +42,13 @@ class Workers:
 
     def beat(self, worker: Worker, *, stopping: bool = False) -> None:
         """A sign of life; Fenced if the others have forgotten this worker."""
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             values = {"seen": self._db.now(), "stopping": stopping}
             if transaction.execute(update(workers).where(workers.c.id == worker.id).values(**values)).rowcount != 1:
                 raise Fenced(f"worker {worker.id} was taken for dead", hint="start it again")
 
     def leave(self, worker: Worker) -> None:
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             transaction.execute(workers.delete().where(workers.c.id == worker.id))
 
     def live(self) -> list[Worker]:
@@ -65,7 +65,7 @@ class Workers:
         return [row.id for row in rows if _owner(row).gone]
 
     def forget(self, ids: list[str]) -> None:
-        with self._db.write() as transaction:
+        with self._db.write(common=True) as transaction:
             transaction.execute(workers.delete().where(workers.c.id.in_(ids)))
 
 

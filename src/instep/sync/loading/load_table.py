@@ -76,7 +76,8 @@ class KeyQuarantined(Blocked):
 class TableResult:
     """Result of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
     many rows the source has that the destination has not, and that this load did not read. `basis`: what it rests on
-    that the rows are of one state, where several connections have read them or were to."""
+    that the rows are of one state, where several connections have read them or were to. `version`: that of the table
+    at the destination, if one commit has brought the whole load."""
 
     load: Load
     result: TableRun
@@ -85,6 +86,7 @@ class TableResult:
     error: InstepError | None = None
     unread: int = 0
     basis: tuple[str, ...] = ()
+    version: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -234,6 +236,7 @@ def _commit(
         staged.casts,
         unread=load.unread(outcome),
         basis=staged.basis,
+        version=outcome.version,
     )
 
 
@@ -284,7 +287,8 @@ def _publish(
     merged = partial(_merge, context, engine, progress, ref)
     if not load.versioned:
         outcome = merged(staged.files, merge, commit)
-        return replace(outcome, deleted=outcome.deleted + removed)
+        version = "" if removed else outcome.version
+        return replace(outcome, deleted=outcome.deleted + removed, version=version)
     return merge_versions(context, load, staged.files, merge, _spec(staged), commit, merged)
 
 

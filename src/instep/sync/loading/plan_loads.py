@@ -98,7 +98,11 @@ class LoadPass:
                 only_copies(read, self.backfills),
             )
             again = ref in owing or ref in waiting or ref in anew
-            if provable and not again and self._is_unchanged(read, rules, unchanged):
+            try:
+                if provable and not again and self._is_unchanged(read, rules, unchanged):
+                    continue
+            except InstepError as error:
+                self._leave(ref, "failed", str(error))
                 continue
             if isinstance(self.follow, Streaming) and self.follow.is_quiet(read) and ref not in owing:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 
 from instep import __version__
-from instep.destinations.base import LoadState, Ref
+from instep.destinations.base import Ref
 from instep.model import Run
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import Snapshot, Versioned
@@ -80,7 +80,8 @@ class UnchangedTables:
             return False
         if known["source"] != self.versions.get(read.source.ref) or known["rules"] != self._digest(read, rules):
             return False
-        return known["destination"] == _text(self.context.destination.schema.state(rules.ref))
+        state = self.context.destination.schema.state(rules.ref)
+        return state is not None and known["destination"] == _commit(state.run, state.fence, state.version)
 
     def _digest(self, read: TableRead, rules: LoadRules) -> str:
         salt = blake2b(self.context.salt).digest()
@@ -97,20 +98,19 @@ class UnchangedTables:
         return json.dumps({"maker": self._maker, "source": version, "rules": self._digest(load.read, rules)})
 
 
-def proofs(context: SyncContext, run: Run, done: Collection[TableResult]) -> dict[Ref, str]:
+def proofs(run: Run, done: Collection[TableResult]) -> dict[Ref, str]:
     """Return the proofs of these tables, as this run has loaded them. A table with something to report has none: the
-    next load reports it again."""
+    next load reports it again. The state of the destination is that of the load's own commit: what others have
+    committed since has another one."""
     found = {}
     for one in done:
         clean = one.error is None and not (one.invalid_values or one.casts or one.unread)
-        if not clean or not one.load.proof:
-            continue
-        state = context.destination.schema.state(one.load.ref)
-        if text := _text(state) if state and (state.run, state.fence) == (run.id, run.fence) else "":
-            found[one.load.table.ref] = json.dumps({**json.loads(one.load.proof), "destination": text})
+        if clean and one.load.proof and one.version:
+            state = _commit(run.id, run.fence, one.version)
+            found[one.load.table.ref] = json.dumps({**json.loads(one.load.proof), "destination": state})
     return found
 
 
-def _text(state: LoadState | None) -> str:
-    """Return what tells one state of a table from all others, "" if nothing does: somebody else may write there."""
-    return repr(replace(state, bytes=0, files=0)) if state and state.version else ""
+def _commit(run: str, fence: int, version: str) -> str:
+    """Return what tells the state of a table from all others: a table that was made anew counts its versions anew."""
+    return f"{run}/{fence}/{version}"

@@ -137,6 +137,10 @@ def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bo
     return {STATE: _dump(record), RUN: commit.run, ACCEPTED: commit.accepted}
 
 
+def version_of(snapshot: int | None, schema: int) -> str:
+    return f"{snapshot}/{schema}"
+
+
 def load_state(metadata: Metadata) -> LoadState | None:
     """Return what the last data commit recorded; after a rollback manually, what the snapshot rolled back to
     recorded."""
@@ -151,7 +155,7 @@ def load_state(metadata: Metadata) -> LoadState | None:
     rows = about if saved["rows"] is None else saved["rows"]
     size, files = total.get("files-size", 0), total.get("data-files", 0)
     values = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
-    version = f"{metadata['current-snapshot-id']}/{metadata['current-schema-id']}"
+    version = version_of(metadata["current-snapshot-id"], metadata["current-schema-id"])
     return LoadState(*values, rows, size, files, saved["deleted"], version)
 
 

@@ -36,6 +36,7 @@ from instep.destinations.iceberg.metadata.records import (
     ours,
     read_pending,
     state_record,
+    version_of,
 )
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, remove_properties
 from instep.destinations.shared import wait
@@ -159,13 +160,13 @@ def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit)
     own = split_files(lake, files, table, change.metadata, commit)
     snapshot = change.replace(data_files(own, change.metadata, staged_schema(table)), summary(commit))
     rows = sum(f.rows for f in files)
-    _finish(change, commit, snapshot, rows, deleted=False)
-    return LoadOutcome(inserted=rows, deleted=state.rows if state else 0)
+    version = _finish(change, commit, snapshot, rows, deleted=False)
+    return LoadOutcome(inserted=rows, deleted=state.rows if state else 0, version=version)
 
 
-def _finish(change: TableCommit, commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> None:
+def _finish(change: TableCommit, commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> str:
     change.properties(state_record(commit, snapshot, rows, deleted=deleted))
-    change.land(commit.fence)
+    return version_of(snapshot, change.land(commit.fence).metadata.current_schema_id)
 
 
 class IcebergLoads(LakeFacet):
@@ -208,8 +209,8 @@ class IcebergLoads(LakeFacet):
         snapshot = change.append(adopted, summary(commit) | {FILES: digest})
         deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
         before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
-        _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
-        return LoadOutcome(inserted=added)
+        rows = None if before is None else before + added
+        return LoadOutcome(inserted=added, version=_finish(change, commit, snapshot, rows, deleted=deleted))
 
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
         """Put the files' rows in the place of all others; views follow a new generation."""

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.table import Table as IcebergTable
@@ -31,6 +32,7 @@ from instep.destinations.iceberg.metadata.records import (
     read_pending,
     read_table,
     state_record,
+    version_of,
 )
 from instep.destinations.iceberg.metadata.shards import within_of
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
@@ -125,18 +127,18 @@ def _land(found: Upsert | SparkUpsert, metadata: Mapping[str, Any], how: Merge, 
     crashpoint("merge.staged")
     with found.written(commit) as (files, deletes):
 
-        def onto(table: IcebergTable) -> None:
+        def onto(table: IcebergTable) -> str:
             now = json.loads(table.metadata.model_dump_json())
             change = TableCommit(table)
             change.require(ref_is(MAIN, now["current-snapshot-id"]))
             snapshot = change.delta(files, deletes, summary(commit))
             crashpoint("merge.merged")
             _record(change, now, commit, snapshot, found.rows_after, deletes=_marks(how) and outcome.deleted > 0)
-            change.land(commit.fence)
+            return version_of(snapshot, change.land(commit.fence).metadata.current_schema_id)
 
-        land(found.table, onto)
+        version = land(found.table, onto)
     crashpoint("merge.published")
-    return outcome
+    return replace(outcome, version=version)
 
 
 def _note(
@@ -149,8 +151,8 @@ def _note(
     change.require(ref_is(MAIN, snapshot.snapshot_id))
     rows = exact_rows(metadata, snapshot.snapshot_id)
     _record(change, metadata, commit, snapshot.snapshot_id, rows, deletes=False)
-    change.land(commit.fence)
-    return outcome or LoadOutcome()
+    version = version_of(snapshot.snapshot_id, change.land(commit.fence).metadata.current_schema_id)
+    return replace(outcome or LoadOutcome(), version=version)
 
 
 def _record(
