@@ -55,6 +55,17 @@ def temporary(purpose: str) -> Iterator[str]:
         made.close()
 
 
+def temporaries(purpose: str) -> list[Path]:
+    """Return the folders that processes of this user have for a purpose, below the system's one."""
+    found = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{_NAME}{purpose}-*"):
+        with suppress(OSError):
+            about = folder.lstat()
+            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
+                found.append(folder / _FILES)
+    return found
+
+
 def remove_abandoned(parent: str = "") -> None:
     """Remove the folders of processes on this machine that were killed: the system's, or those below `parent`."""
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_NAME}*"):

@@ -56,9 +56,53 @@ def test_spark_has_its_login_apart() -> None:
     assert lake.spark_secrets() == {"spark.sql.catalog.lake.jdbc.password": "hush"}
 
 
+def sql_lake(uri: str) -> Lake:
+    return Lake(IcebergConfig("lake", "s3://bucket/lake", "sql", {"uri": uri}))
+
+
+def test_spark_connects_as_the_address_says() -> None:
+    """Encryption and what is checked of it go over; a name with signs in it stays that name."""
+    uri = "postgresql+psycopg://ann:hush@[::1]:5433/a%3Fb?sslmode=verify-full&sslrootcert=/srv/my%20ca.pem&connect_timeout=9"
+    conf = sql_lake(uri).spark_conf()
+    query = "sslmode=verify-full&sslrootcert=%2Fsrv%2Fmy+ca.pem&connectTimeout=9"
+    assert conf["spark.sql.catalog.lake.uri"] == f"jdbc:postgresql://[::1]:5433/a%3Fb?{query}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        ("postgresql+psycopg://ann@db/lake?password=hush22", "password in the uri"),
+        ("postgresql+psycopg://ann:hush22@/lake?host=/run/pg", "host in the uri"),
+        ("postgresql+psycopg://ann:hush22@db/lake?channel_binding=require", "channel_binding in the uri"),
+        ("postgresql+psycopg://ann:hush22@db/lake?sslmode=require&sslmode=disable", "sslmode in the uri"),
+        ("mysql+pymysql://ann:hush22@db/lake", "which is in mysql(.|\n)*engine: local"),
+        ("sqlite:////srv/catalog.db", "which is in sqlite"),
+        ("postgresql+psycopg//ann:hush22@db/lake", "not a database's address"),
+        ("postgresql+psycopg://ann:hush22@db:port/lake", "not a database's address"),
+    ],
+)
+def test_what_spark_cannot_be_told_of_a_database_is_refused(uri: str, text: str) -> None:
+    for act in (Lake.spark_conf, Lake.spark_secrets):
+        with pytest.raises(SetupError, match=text) as caught:
+            act(sql_lake(uri))
+        assert "hush22" not in f"{caught.value} {caught.value.hint}"
+        assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("uri", ["", "postgresql+psycopg//ann:hush22@db/lake"])
+def test_an_address_that_is_none_is_not_quoted(uri: str) -> None:
+    with pytest.raises(SetupError, match="not a database's address") as caught:
+        _ = sql_lake(uri).catalog
+    assert "hush22" not in f"{caught.value} {caught.value.hint}"
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
-    [("hive", r"package thrift(.|\n)*instep\[hive\]"), ("nessie", "nessie is no kind of catalog(.|\n)*sqlite, rest")],
+    [
+        ("dynamodb", "dynamodb is no kind of catalog(.|\n)*one of sqlite, rest, sql, hive, glue, or the URI of a REST"),
+        ("hive", r"package thrift(.|\n)*instep\[hive\]"),
+        ("nessie", "nessie is no kind of catalog(.|\n)*sqlite, rest"),
+    ],
 )
 def test_a_catalog_that_cannot_be_opened_is_told(kind: str, text: str) -> None:
     if kind == "hive" and find_spec("thrift") is not None:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import socket
+import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import instep
+from instep.bootstrap import source_reads
+from instep.bootstrap.source_reads import MOST_SNAPSHOTS, SnapshotServer
+from instep.errors import Blocked, InstepError, ReadError, SetupError
+from instep.spark.data_source import Part, ReadRequest, TableReader, ask
+from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from conftest import Shop
+    from mariadb import MariaDatabase
     from postgres_server import Database
 
 pytestmark = pytest.mark.spark
@@ -153,3 +165,173 @@ def test_values_are_those_of_a_sync_and_no_plan_shows_a_login(
     assert "BatchScan instep" in seen
     assert str(postgres.config.password) not in seen
     assert "0123456789abcdef" not in seen
+
+
+@pytest.mark.server
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "truncate customer",
+        "alter table customer alter column id type int",
+        "alter table customer rename name to city; alter table customer rename id to name",
+        "drop table customer",
+        "vacuum full customer",
+    ],
+)
+def test_a_table_that_the_snapshot_does_not_show_any_more_is_not_read(
+    in_postgres: Shop, postgres: Database, spark_session: SparkSession, statement: str
+) -> None:
+    """A rewritten table is empty for an older snapshot, and names may be those of other columns."""
+    from pyspark.errors import PySparkException
+
+    found = load(spark_session, in_postgres, "public.customer")
+    assert len(found.collect()) == 2
+    for one in statement.split(";"):
+        postgres.execute(one)
+    for read in (found.collect, found.count, found.limit(1).collect):
+        with pytest.raises(PySparkException, match=r"customer"):
+            read()
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_file_is_read_from_one_copy(shop: Shop, spark_session: SparkSession, mode: str) -> None:
+    """All actions of a frame show one moment, in WAL mode, too."""
+    shop.sql(f"pragma journal_mode = {mode}")
+    synced(shop)
+    found = load(spark_session, shop)
+    before = sorted(found.collect())
+    shop.sql("update customer set city = 'Rome'; insert into customer values (4, 'Di', null)")
+    assert sorted(found.collect()) == before
+    assert {row.city for row in load(spark_session, shop).collect()} == {"Rome", None}
+
+
+def test_files_are_read_as_they_were_listed(shop: Shop, spark_session: SparkSession) -> None:
+    """A file that comes later is not read; one that has changed is an error."""
+    from pyspark.errors import PySparkException
+
+    (shop.folder / "in").mkdir()
+    (shop.folder / "in" / "customer.csv").write_text("id,name\n1,Ann\n2,Bo\n")
+    shop.replace("{type: sqlite, path: shop.db}", "{type: files, path: in, settle: 0}")
+    synced(shop)
+    with instep.open(shop.folder) as project:
+        [table] = project.connection().tables()
+    found = load(spark_session, shop, table.table)
+    rows = sorted(found.collect())
+    assert len(rows) == 2
+    assert sorted(found.collect()) == rows
+    (shop.folder / "in" / "customer.csv").write_text("id,name\n1,Anna\n2,Bo\n3,Cy\n")
+    with pytest.raises(PySparkException, match=r"customer.csv was changed"):
+        found.collect()
+
+
+@pytest.fixture
+def in_mysql(shop: Shop, mariadb: MariaDatabase) -> Shop:
+    mariadb.execute("create table customer (id bigint primary key, name text)")
+    one = replace(mariadb.config, user="frames")
+    mariadb.execute("create or replace user frames identified by 'plain'")
+    mariadb.execute(f"grant select on {one.database}.* to frames")
+    login = f"host: {one.host}, port: {one.port}, database: {one.database}, user: {one.user}"
+    source = f"{{type: mysql, {login}, password: '${{env:DB_PASSWORD}}'}}"
+    shop.replace("{type: sqlite, path: shop.db}", source)
+    (shop.folder / ".env").write_text("DB_PASSWORD=plain\n")
+    return synced(shop)
+
+
+@pytest.mark.server
+def test_a_source_whose_tasks_see_several_moments_is_refused(in_mysql: Shop, spark_session: SparkSession) -> None:
+    with instep.open(in_mysql.folder) as project:
+        [table] = project.connection().tables()
+    found = refusal(spark_session, in_mysql, table=table.table)
+    assert "cannot show the tasks of a DataFrame the same rows: a read point belongs to one connection" in found
+    assert "project.table(...).to_spark()" in found
+
+
+@pytest.mark.server
+def test_snapshots_end_soon_and_do_not_pile_up(
+    in_postgres: Shop, postgres: Database, spark_session: SparkSession
+) -> None:
+    """A driver has no more of them than a fixed number: those that were read give way to new ones."""
+    rounds = MOST_SNAPSHOTS + 2
+    for _ in range(rounds):
+        assert load(spark_session, in_postgres, "public.customer", snapshot_seconds="3600").count() == 2
+        assert snapshots(postgres) <= MOST_SNAPSHOTS
+    last = load(spark_session, in_postgres, "public.customer", snapshot_seconds="1")
+    assert last.count() == 2
+    ends = time.monotonic() + 120
+    while snapshots(postgres) > MOST_SNAPSHOTS - 1 and time.monotonic() < ends:
+        time.sleep(0.2)
+    assert snapshots(postgres) == MOST_SNAPSHOTS - 1
+
+
+def test_snapshots_that_wait_to_be_read_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame of many tables plans them all before it reads one: what was not read yet is not ended for another."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(source_reads, "_ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(source_reads, "_POLL", 0.0)
+    request = ReadRequest("shop", "shop", "main.customer", spark=7)
+    with ExitStack() as stack:
+        made = [Path(stack.enter_context(temporary("read"))) for _ in range(MOST_SNAPSHOTS + 1)]
+        for folder in made[:-1]:
+            source_reads._make_room(folder, request, "db")
+        with pytest.raises(Blocked, match=r"snapshots of the source of connection shop are open(.|\n)*to_spark"):
+            source_reads._make_room(made[-1], request, "db")
+        source_reads._make_room(made[-1], request, "another")
+        (made[0] / "idle").touch()
+        with pytest.raises(Blocked):
+            source_reads._make_room(made[-1], request, "db")
+        assert not any((folder / "end").exists() for folder in made[1:])
+
+
+def test_what_goes_wrong_is_told_without_secrets(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a package prints when it is imported is no part of the answer; an answer that does not come has a cause."""
+    synced(shop)
+    noise = shop.folder / "noise"
+    noise.mkdir()
+    request = ReadRequest(str(shop.folder), "shop", "main.customer")
+    monkeypatch.syspath_prepend(noise)
+    (noise / "sitecustomize.py").write_text("import os; os.write(1, b'loaded'); print('ready')")
+    assert [name for name, _ in ask(request)] == ["id", "name", "city"]
+    (noise / "sitecustomize.py").write_text("import sys; sys.modules['instep.temporary'] = None")
+    with pytest.raises(SetupError, match=r"could not be started by .*: ModuleNotFoundError: .*instep\.temporary"):
+        ask(request)
+    (noise / "sitecustomize.py").write_text(
+        "import instep.sync.read_source as read\n"
+        "from instep.redaction import hide\n"
+        "hide('hunter22')\n"
+        "def broken(*given): raise KeyError('no hunter22 here')\n"
+        "read.readable_columns = broken\n"
+    )
+    with pytest.raises(InstepError, match=r"could not be planned: KeyError: .*no .* here") as caught:
+        ask(request)
+    assert "hunter22" not in str(caught.value)
+
+
+def test_a_task_on_another_machine_is_connected_while_it_reads() -> None:
+    """The snapshot sees it come and go, and lets nobody in without the token, or once it is closed."""
+    found = [""]
+    reader = TableReader(ReadRequest("shop", "shop", "main.customer"), ["id"])
+    with SnapshotServer("", lambda: found[0]) as server:
+        part = Part(b"", server.port, server.token, socket.gethostbyname(socket.gethostname()), "another")
+        assert not server.end_after(0), "the first task has time to come"
+        with reader._attached(part) as check:
+            check()
+            assert not server.is_idle
+            assert not server.end_after(0)
+            found[0] = "main.customer: it was rewritten"
+            with pytest.raises(ReadError, match="it was rewritten"):
+                check()
+        until(lambda: server.is_idle)
+        stranger = Part(b"", server.port, b"x" * len(server.token), part.host, "another")
+        with pytest.raises(ReadError, match=r"snapshot of this read is closed, or .* cannot be reached"):
+            reader._attached(stranger).__enter__()
+        until(lambda: server.end_after(0))
+        with pytest.raises(ReadError, match="snapshot of this read is closed"):
+            reader._attached(part).__enter__()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)

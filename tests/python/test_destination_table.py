@@ -9,6 +9,7 @@ import pytest
 import instep
 from instep.errors import DestinationError, NotFound
 from instep.python import frames
+from instep.spark.destination_table import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,5 +88,40 @@ def test_a_table_that_cannot_be_had_is_named(
         with pytest.raises(NotFound, match=r"no table shop.custmer(.|\n)*shop.customer"):
             project.table("shop.custmer")
         monkeypatch.setattr(frames, "MOST_BYTES", 10)
-        with pytest.raises(DestinationError, match=r"shop.customer has .* GB(.|\n)*instep.spark_conf"):
+        with pytest.raises(DestinationError, match=r"shop.customer has more than .* GiB(.|\n)*instep.spark_conf"):
             project.table("shop.customer").to_spark(spark_session)
+
+
+@pytest.mark.parametrize("kind", ["{type: duckdb, path: lake.duckdb}", "{type: delta, warehouse: lake}"])
+def test_a_table_of_an_unknown_size_is_bounded_while_it_is_read(
+    shop: Shop, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Files say less than rows take in memory, or nothing."""
+    shop.replace("{type: iceberg, warehouse: lake}", kind)
+    shop.sql(
+        "create table same (id integer primary key, t text);"
+        "with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)"
+        "insert into same select i, hex(zeroblob(100)) from n"
+    )
+    with instep.open(shop.folder) as project:
+        project.connection().sync().raise_for_failure()
+        table = project.table("shop.same")
+        assert table.to_spark(spark_session).count() == 20_000
+        monkeypatch.setattr(frames, "MOST_BYTES", 2_000_000)
+        stated = table._destination.schema.sizes([table._ref])[table._ref].bytes
+        assert (stated or 0) < 2_000_000
+        with pytest.raises(DestinationError, match=r"shop.same has more than .* GiB(.|\n)*read the part"):
+            table.to_spark(spark_session)
+
+
+def test_a_session_that_fails_to_read_is_told_of(shop: Shop, spark_session: SparkSession) -> None:
+    with instep.open(shop.folder) as project:
+        project.connection().sync().raise_for_failure()
+        table = project.table("shop.customer")
+        kind = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hush"}
+        settings = {f"spark.sql.catalog.lake{key}": value for key, value in kind.items()}
+        with pytest.warns(RuntimeWarning, match=r"Spark could not read .*customer") as caught:
+            found = frame_of(spark_session, "iceberg", "lake.shop.customer", settings, {"a": "hush"})
+        assert found is None
+        assert "hush" not in str(caught[0].message)
+        assert table.to_spark(spark_session).count() == 2

@@ -1,49 +1,74 @@
-"""The process that opens a project for `spark.read.format("instep")`, and holds the snapshot that tasks read."""
+"""The process that opens a project for `spark.read.format("instep")`, and holds the snapshot that tasks read.
+
+Tasks stay connected to it while they read: it sees when the last one has ended, and looks at the source for them.
+"""
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import pickle
+import secrets
+import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError
+from instep.errors import Blocked, InstepError
+from instep.redaction import blot
+from instep.temporary import temporaries, temporary
 
 if TYPE_CHECKING:
     from instep.spark.data_source import ReadRequest
     from instep.sync.context import SyncContext
 
-_POLL = 1.0
-_UNSEEN = 3600.0
-"""Seconds that a snapshot stays open at least where tasks on other machines cannot show that they read."""
+_POLL = 0.5
+_FIRST = 300.0
+"""Seconds in which the first task has to begin."""
+MOST_SNAPSHOTS = 8
+"""Snapshots of one source that are open at a time for one Spark driver."""
+_PURPOSE = "read"
+_ABOUT, _IDLE, _END = "about", "idle", "end"
+_HELLO_SECONDS = 10.0
+_ROOM_SECONDS = 10.0
 
 
-def main() -> None:
+def main(descriptor: int) -> None:
     """Answer the request on standard input, then hold the snapshot until nobody reads it any more."""
-    from instep.spark.data_source import ReadRequest
+    from instep.spark.data_source import LENGTH, ReadRequest
 
     answered = False
 
     def answer(kind: str, found: Any) -> None:
         nonlocal answered
         answered = True
-        with os.fdopen(os.dup(1), "wb") as out:
-            pickle.dump((kind, found), out)
+        data = pickle.dumps((kind, found))
+        with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as out:
+            out.write(LENGTH.pack(len(data)) + data)
         nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 1)  # the reader of the answer waits until nobody can write any more
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
 
     try:
         serve(ReadRequest(**json.load(sys.stdin)), lambda found: answer("found", found))
     except InstepError as error:
         if not answered:
-            answer("error", (type(error).__name__, error.message, error.hint))
+            answer("error", (type(error).__name__, blot(error.message), blot(error.hint)))
     except Exception as error:
         if not answered:
-            answer("error", ("InstepError", f"the read failed: {type(error).__name__}", "look into the project"))
+            hint = "check the source with `instep source test`, and the project with `instep doctor`"
+            answer("error", ("InstepError", f"the read could not be planned: {_described(error)}", hint))
+
+
+def _described(error: Exception) -> str:
+    """Return what an error says, without the secrets that this process has read."""
+    text = blot(str(error)).strip().partition("\n")[0][:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def serve(request: ReadRequest, answer: Callable[[Any], None]) -> None:
@@ -53,23 +78,76 @@ def serve(request: ReadRequest, answer: Callable[[Any], None]) -> None:
 
     with open_project(Path(request.project)) as app:
         app.looks_only = True
-        context = app.sync_context(app.connection(request.connection))
+        name = app.connection(request.connection)
+        context = app.sync_context(name)
+        columns = readable_columns(context, request.table)  # before anything is opened
         if request.columns is None:
-            answer([(c.alias or c.name, str(c.type)) for c in readable_columns(context, request.table)])
+            answer([(c.alias or c.name, str(c.type)) for c in columns])
             return
-        _hold(request, context, answer)
+        source = f"{Path(request.project).resolve()}:{app.project.model.connections[name].source}"
+        with temporary(_PURPOSE) as folder:
+            _make_room(Path(folder), request, source)
+            _hold(request, context, Path(folder), answer)
 
 
-def _hold(request: ReadRequest, context: SyncContext, answer: Callable[[Any], None]) -> None:
-    from instep.sync.read_source import plan_read, readable_columns
-    from instep.temporary import temporary
+def _make_room(folder: Path, request: ReadRequest, source: str) -> None:
+    """End the oldest snapshots of the source that were read and are not any more, if there are too many.
+
+    Blocked if they are all read, or wait for their first task.
+    """
+    (folder / _ABOUT).write_text(json.dumps([request.spark, source, time.time()]))
+    ends = time.monotonic() + _ROOM_SECONDS
+    while len(others := _others(folder, request.spark, source)) >= MOST_SNAPSHOTS:
+        surplus = len(others) - MOST_SNAPSHOTS + 1
+        if time.monotonic() > ends:
+            raise Blocked(
+                f"{len(others)} snapshots of the source of connection {request.connection} are open for this Spark "
+                "driver, and are read or wait to be",
+                hint=f"read {MOST_SNAPSHOTS} tables of it at a time, or its tables at the destination: "
+                "`project.table(...).to_spark()`",
+            )
+        for one in [one for one in others if (one / _IDLE).exists()][:surplus]:
+            with suppress(OSError):
+                (one / _END).touch()
+        time.sleep(_POLL)
+
+
+def _others(own: Path, spark: int, source: str) -> list[Path]:
+    """Return the folders of the other snapshots of the source for this driver, the oldest first."""
+    found = []
+    for folder in temporaries(_PURPOSE):
+        with suppress(OSError, ValueError):
+            its_spark, its_source, begun = json.loads((folder / _ABOUT).read_text())
+            if folder != own and (its_spark, its_source) == (spark, source):
+                found.append((begun, folder))
+    return [folder for _, folder in sorted(found)]
+
+
+def _hold(request: ReadRequest, context: SyncContext, folder: Path, answer: Callable[[Any], None]) -> None:
+    from instep.schema.catalog.catalog import Catalog
+    from instep.sync.read_source import open_repeatable, plan_read
 
     assert request.columns is not None
-    readable_columns(context, request.table)  # before anything is opened
-    with context.source.snapshot() as snapshot, temporary("read") as folder:
-        made = plan_read(context, snapshot, request.table, request.columns, request.on_invalid_value)  # type: ignore[arg-type]
-        answer((folder, _parts(snapshot.reader, *made)))
-        _wait(Path(folder), request)
+    with open_repeatable(context) as snapshot:
+        table, spec, chunks = plan_read(
+            context,
+            snapshot,
+            request.table,
+            request.columns,
+            request.on_invalid_value,  # type: ignore[arg-type]
+        )
+
+        def look() -> str:
+            if not snapshot.moved(Catalog.of([table])):
+                return ""
+            return (
+                f"{request.table}: the source's table was rewritten or altered after the snapshot of this read was "
+                "taken, which does not show its rows any more"
+            )
+
+        with SnapshotServer("" if request.host else "127.0.0.1", look) as server:
+            answer((server.port, server.token, _parts(snapshot.reader, spec, chunks)))
+            _wait(server, folder, request)
 
 
 def _parts(reader: Any, spec: Any, chunks: Any) -> list[bytes]:
@@ -84,22 +162,107 @@ def _parts(reader: Any, spec: Any, chunks: Any) -> list[bytes]:
     return [packed((reader, spec, part, share)) for part in parts]
 
 
-def _wait(folder: Path, request: ReadRequest) -> None:
-    """Return when Spark has ended, or no task has read for as long as the request says."""
-    begun = last = folder.stat().st_mtime
+def _wait(server: SnapshotServer, folder: Path, request: ReadRequest) -> None:
+    """Return when Spark has ended, or the snapshot is not read any more."""
     while _runs(request.spark):
         time.sleep(_POLL)
-        last = max([last, folder.stat().st_mtime, *(_time(file) for file in folder.iterdir())])
-        seconds = request.snapshot_seconds if last > begun else max(request.snapshot_seconds, _UNSEEN)
-        if time.time() - last > seconds:
+        is_idle = server.is_idle
+        with suppress(OSError):
+            (folder / _IDLE).touch() if is_idle else (folder / _IDLE).unlink(missing_ok=True)
+        if server.end_after(0 if is_idle and (folder / _END).exists() else request.snapshot_seconds):
             return
 
 
-def _time(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:  # the task has ended
-        return 0.0
+class SnapshotServer:
+    """Has tasks connected while they read a snapshot, and tells each that asks what `look` finds wrong with it.
+
+    A task sends the token and gets `+`; from then on it gets an answer for each byte that it sends.
+    """
+
+    def __init__(self, address: str, look: Callable[[], str]) -> None:
+        """Listen at the address ("": at all of this machine)."""
+        self._look, self.token = look, secrets.token_bytes(32)
+        self._listener = socket.create_server((address, 0), backlog=128)
+        self.port = int(self._listener.getsockname()[1])
+        self._lock, self._looks = threading.Lock(), threading.Lock()
+        self._readers, self._was_read, self._ended, self._last = 0, False, False, time.monotonic()
+
+    def __enter__(self) -> SnapshotServer:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._listener.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether tasks have read the snapshot, and none does now."""
+        with self._lock:
+            return self._was_read and not self._readers
+
+    def end_after(self, seconds: float) -> bool:
+        """Return whether nobody has read for so long; then nobody can begin to any more."""
+        with self._lock:
+            wanted = seconds if self._was_read else max(seconds, _FIRST)
+            self._ended = not self._readers and time.monotonic() - self._last > wanted
+            return self._ended
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:  # it is closed
+                return
+            threading.Thread(target=self._serve, args=(link,), daemon=True).start()
+
+    def _serve(self, link: socket.socket) -> None:
+        from instep.spark.data_source import LENGTH
+
+        with link, suppress(OSError):
+            link.settimeout(_HELLO_SECONDS)
+            with link.makefile("rb") as sent:  # nothing comes behind it before it is answered
+                if not hmac.compare_digest(sent.read(len(self.token)), self.token):
+                    return
+            link.settimeout(None)
+            _keep_alive(link)
+            with self._reading() as is_open:
+                if not is_open:
+                    return
+                link.sendall(b"+")
+                while link.recv(1):
+                    found = self._answer().encode()
+                    link.sendall(LENGTH.pack(len(found)) + found)
+
+    @contextmanager
+    def _reading(self) -> Iterator[bool]:
+        """Count a reader, unless the snapshot is closed."""
+        with self._lock:
+            is_open = not self._ended
+            self._readers += is_open
+            self._was_read = True
+        try:
+            yield is_open
+        finally:
+            with self._lock:
+                self._readers -= is_open
+                self._last = time.monotonic()
+
+    def _answer(self) -> str:
+        try:
+            with self._looks:
+                return self._look()
+        except InstepError as error:
+            return blot(error.message)
+        except Exception as error:
+            return f"the snapshot cannot be used any more: {_described(error)}"
+
+
+def _keep_alive(link: socket.socket) -> None:
+    """Notice within about a minute that a machine is gone with its task."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if (option := getattr(socket, name, None)) is not None:
+            link.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _runs(process: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.errors import DestinationError, NotFound
+from instep.errors import NotFound
 from instep.python.results import QueryResult
 from instep.schema.planning.naming import quote
 from instep.suggest import did_you_mean
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from instep.destinations.facets import Destination
 
 MOST_BYTES = 1 << 30
-"""The largest table, in bytes at the destination, whose rows go through this process."""
+"""The most bytes of a table that go through this process: at the destination, as far as it knows, and in memory."""
 
 
 def register(spark: SparkSession) -> None:
@@ -32,11 +32,12 @@ def register(spark: SparkSession) -> None:
     read one snapshot. Raises SetupError for a session that is stopped, of another version of Spark, or whose workers
     run another Python.
     """
-    from instep.spark.data_source import TableSource
-    from instep.spark.given import check_usable
+    from instep.spark.data_source import TableSource, source_reached_at
+    from instep.spark.given import check_usable, driver_host
 
     check_usable(spark)
-    spark.dataSource.register(TableSource)
+    host = driver_host(spark)
+    spark.dataSource.register(source_reached_at(host) if host else TableSource)
 
 
 class DestinationTable:
@@ -71,12 +72,12 @@ class DestinationTable:
 
         `spark`: the session, classic or Spark Connect; without it, the one that the project was opened with, else the
         active one. Iceberg tables are read by the session's own tasks where it has Iceberg, Delta tables in a folder
-        where it has Delta. Other tables go through this process, up to 1 GiB at the destination: DestinationError for
-        a larger one. Raises SetupError where there is no session.
+        where it has Delta. Other tables go through this process, up to 1 GiB: DestinationError for a larger one. A
+        warning says why a session could not read a table by itself. Raises SetupError where there is no session.
         """
         from instep.spark.destination_table import frame_of
         from instep.spark.given import chosen_session
-        from instep.sync.query import ask_arrow
+        from instep.sync.query import ask_arrow, too_large
 
         session, destination = chosen_session(spark, self._spark), self._destination
         is_view = self._ref not in destination.schema.tables()
@@ -85,14 +86,8 @@ class DestinationTable:
             found = frame_of(session, table.format, table.name, table.catalog, table.secrets)
             if found is not None:
                 return found
-        self._check_size()
-        names = ".".join(quote(part, "ansi") for part in self._ref)
-        return QueryResult(ask_arrow(destination, f"select * from {names}")).to_spark(session)  # noqa: S608
-
-    def _check_size(self) -> None:
-        size = self._destination.schema.sizes([self._ref]).get(self._ref)
+        size = destination.schema.sizes([self._ref]).get(self._ref)
         if size is not None and (size.bytes or 0) > MOST_BYTES:
-            raise DestinationError(
-                f"table {self.name} has {(size.bytes or 0) / 1e9:,.1f} GB, and this session cannot read it by itself",
-                hint="start the session with instep.spark_conf(FOLDER), or read the part that you need by `query`",
-            )
+            raise too_large(self.name, MOST_BYTES)
+        names = ".".join(quote(part, "ansi") for part in self._ref)
+        return QueryResult(ask_arrow(destination, f"select * from {names}", MOST_BYTES)).to_spark(session)  # noqa: S608

@@ -129,6 +129,23 @@ class Versioned(Protocol):
         ...
 
 
+@runtime_checkable
+class Repeatable(Protocol):
+    """A snapshot that several tasks may read, and read again."""
+
+    @property
+    def unrepeatable(self) -> str:
+        """Return why they could see other rows than the first one, "" if they cannot."""
+        ...
+
+
+@runtime_checkable
+class Copyable(Protocol):
+    """A source whose rows can be read from a copy, where it shows no snapshot to several tasks otherwise."""
+
+    def copied_snapshot(self) -> AbstractContextManager[Snapshot]: ...
+
+
 class WholeCatalog(ABC):
     """Mixin for sources that have to read their catalog to tell whether it is unchanged."""
 

@@ -1,8 +1,8 @@
 """`spark.read.format("instep")`: a table of a source as a DataFrame, by Spark's Python data sources.
 
 Spark plans in a worker process beside its driver and reads in tasks. The project is opened by a process of its own,
-which holds the source's snapshot while tasks read. What they read by travels in the partitions, in memory: no option,
-setting or plan shows a secret.
+which holds the source's snapshot while tasks are connected to it, and tells them whether it still shows the table. What
+they read by travels in the partitions, in memory: no option, setting or plan shows a secret.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+import socket
+import struct
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import IO, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -25,6 +27,7 @@ from pyspark.sql.types import StructField, StructType
 
 from instep import errors
 from instep.errors import InstepError, ProjectError, ReadError, SetupError
+from instep.redaction import blot
 from instep.schema.catalog.types import parse
 from instep.spark.payload import unpacked
 from instep.spark.types import spark_type
@@ -32,13 +35,18 @@ from instep.spark.types import spark_type
 NAME = "instep"
 OPTIONS = ("project", "connection", "table", "on_invalid_value", "snapshot_seconds")
 INVALID = ("fail", "null")
-SNAPSHOT_SECONDS = 300
+SNAPSHOT_SECONDS = 30
+LENGTH = struct.Struct("!Q")
+"""What is before an answer: how many bytes it has."""
+_SECONDS = 30.0
+_CHECK_SECONDS = 600.0
+"""Seconds in which the process with the snapshot connects, and in which the source tells whether a table has moved."""
 _START = (
-    "import os\n"
+    "import os, sys\n"
     "if os.fork(): os._exit(0)\n"  # nobody has to wait for a process that outlives the one that has asked for it
     "os.setsid()\n"
     "from instep.bootstrap.source_reads import main\n"
-    "main()\n"
+    "main(int(sys.argv[1]))\n"
 )
 
 
@@ -55,10 +63,15 @@ class ReadRequest:
     """The columns that Spark expects, in order; None: nothing is read, the answer is what they are."""
     spark: int = 0
     """The id of a process that ends with Spark."""
+    host: str = ""
+    """Where tasks on other machines reach the driver's; "": all tasks run on it."""
 
 
 class TableSource(DataSource):
     """One table of one connection's source. Options: see `OPTIONS`; names are refused that are not among them."""
+
+    host = ""
+    """See `ReadRequest.host`."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +83,12 @@ class TableSource(DataSource):
         return StructType([StructField(name, spark_type(parse(kind)), True) for name, kind in found])
 
     def reader(self, schema: StructType) -> TableReader:
-        return TableReader(request_of(self.options), tuple(schema.names))
+        return TableReader(replace(request_of(self.options), host=self.host), tuple(schema.names))
+
+
+def source_reached_at(host: str) -> type[TableSource]:
+    """Return the source for a session whose tasks reach the driver's machine there."""
+    return type("TableSource", (TableSource,), {"host": host})  # not what the module calls so: pickled with its host
 
 
 def request_of(options: Mapping[str, str]) -> ReadRequest:
@@ -93,8 +111,8 @@ def request_of(options: Mapping[str, str]) -> ReadRequest:
 class Part(InputPartition):
     """What one task reads. It may hold a login, so that its text shows nothing."""
 
-    def __init__(self, work: bytes, folder: str, host: str) -> None:
-        self.work, self.folder, self.host = work, folder, host
+    def __init__(self, work: bytes, port: int, token: bytes, host: str, node: str) -> None:
+        self.work, self.port, self.token, self.host, self.node = work, port, token, host, node
 
     def __repr__(self) -> str:
         return "Part()"
@@ -108,89 +126,129 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the source's own chunks, of one snapshot that stays open while they are read."""
-        from dataclasses import replace
-
         request = replace(self._request, columns=self._columns, spark=os.getppid())
-        folder, work = ask(request)
-        return [Part(one, folder, os.uname().nodename) for one in work]
+        port, token, work = ask(request)
+        return [Part(one, port, token, request.host, os.uname().nodename) for one in work]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part. What fails is raised without what caused it, which may quote a login."""
         assert isinstance(partition, Part)
         try:
-            yield from _rows(partition)
+            yield from self._rows(partition)
         except InstepError as error:
-            raise self._closed(partition) or error.with_traceback(None) from None
+            raise error.with_traceback(None) from None
         except Exception as error:
-            failure = ReadError(
+            raise ReadError(
                 f"{self._request.table}: reading failed: {type(error).__name__}",
                 hint="check it with `instep source test`",
-            )
-            raise self._closed(partition) or failure from None
+            ) from None
 
-    def _closed(self, part: Part) -> InstepError | None:
-        """Return the error of a read whose snapshot is closed, if that can be seen from this machine."""
-        if part.host != os.uname().nodename or Path(part.folder).is_dir():
-            return None
+    def _rows(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Yield rows once it is certain that the snapshot shows the table, and make sure of it again after the last."""
+        from instep.stage.inline import conformed_rows
+
+        reader, spec, chunks, share = unpacked(part.work)
+        with self._attached(part) as check:
+            checked = False
+            for batch in conformed_rows(reader, spec, chunks, rows_per_second=share):
+                if not checked:  # a task may be ended before its last row
+                    check()
+                    checked = True
+                yield batch
+            check()
+
+    @contextmanager
+    def _attached(self, part: Part) -> Iterator[Callable[[], None]]:
+        """Keep the snapshot open; yield what raises ReadError unless the snapshot still shows the table as it was."""
+        with self._connected(part) as link:
+            link.settimeout(_CHECK_SECONDS)
+
+            def check() -> None:
+                why = ""
+                try:
+                    link.sendall(b"?")
+                    with link.makefile("rb") as answer:
+                        why = framed(answer).decode()
+                except (OSError, EOFError):
+                    raise self._closed(part) from None
+                if why:
+                    raise ReadError(why, hint="load the table again")
+
+            yield check
+
+    def _connected(self, part: Part) -> socket.socket:
+        """Return a connection to the process with the snapshot; ReadError if there is none, or it is another one."""
+        hosts = ["127.0.0.1"] if part.node == os.uname().nodename else []
+        for host in [*hosts, *filter(None, (part.host, part.host and part.node))]:
+            with suppress(OSError):
+                link = socket.create_connection((host, part.port), _SECONDS)
+                try:
+                    link.sendall(part.token)
+                    if link.recv(1) == b"+":
+                        return link
+                except OSError:
+                    pass
+                link.close()
+        raise self._closed(part)
+
+    def _closed(self, part: Part) -> InstepError:
+        here = os.uname().nodename
+        where = "" if part.node == here else f", or {part.host}:{part.port} cannot be reached from {here}"
         return ReadError(
-            f"{self._request.table}: the snapshot of this read is closed, for nothing was read for "
-            f"{self._request.snapshot_seconds} s",
+            f"{self._request.table}: the snapshot of this read is closed{where}: it stays open for "
+            f"{self._request.snapshot_seconds} s after its last task",
             hint="load the table again; the option snapshot_seconds keeps a snapshot open for longer",
         )
 
 
-def _rows(part: Part) -> Iterator[pa.RecordBatch]:
-    from instep.stage.inline import conformed_rows
-
-    reader, spec, chunks, share = unpacked(part.work)
-    with noted(part.folder) as note:
-        for batch in conformed_rows(reader, spec, chunks, rows_per_second=share):
-            note()
-            yield batch
-
-
-@contextmanager
-def noted(folder: str) -> Iterator[Any]:
-    """Let the process with the snapshot see that a task reads; nothing is done on other machines than that one."""
-    mark = Path(folder) / uuid.uuid4().hex
-
-    def note() -> None:
-        with suppress(OSError):  # its folder is on another machine, or the snapshot is closed
-            mark.touch()
-
-    note()
-    try:
-        yield note
-    finally:
-        with suppress(OSError):
-            mark.unlink()
+def framed(answer: IO[bytes]) -> bytes:
+    """Return one answer that comes after its length; EOFError if it does not come."""
+    head = answer.read(LENGTH.size)
+    found = answer.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else b""
+    if len(head) < LENGTH.size or len(found) < LENGTH.unpack(head)[0]:
+        raise EOFError
+    return found
 
 
 def ask(request: ReadRequest) -> Any:
     """Return what a process of its own answers: columns with their types, or the work of each part.
 
-    It gets the request on its standard input and ends once the snapshot that it holds is not needed any more.
+    It gets the request on its standard input, answers on a descriptor of its own, and ends once the snapshot that it
+    holds is not needed any more.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(
-        [sys.executable, "-c", _START],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        close_fds=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(json.dumps(vars(request)).encode())
-        answer = process.stdout.read()
-    if not answer:
-        raise SetupError(
-            f"instep could not be started by {sys.executable}", hint="install instep where Spark's driver runs"
-        )
-    kind, found = pickle.loads(answer)
+    reads, writes = os.pipe()
+    with tempfile.TemporaryFile() as printed, open(reads, "rb") as answer:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(writes)],
+                stdin=subprocess.PIPE,
+                stdout=printed,
+                stderr=printed,
+                env=environment,
+                pass_fds=(writes,),
+            )
+        finally:
+            os.close(writes)
+        with process:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(json.dumps(vars(request)).encode())
+            try:
+                kind, found = pickle.loads(framed(answer))
+            except EOFError:
+                raise SetupError(
+                    f"instep could not be started by {sys.executable}{_last_error(printed)}",
+                    hint="install instep where Spark's driver runs",
+                ) from None
     if kind == "error":
         name, message, hint = found
         raise getattr(errors, name, InstepError)(message, hint=hint)
     return found
+
+
+def _last_error(printed: IO[bytes]) -> str:
+    """Return the last line that names an error. Nothing secret was read when it came: later errors are answers."""
+    printed.seek(0)
+    lines = [line for line in printed.read().decode(errors="replace").splitlines() if re.match(r"\w*Error: ", line)]
+    return f": {blot(lines[-1])[:300]}" if lines else ""

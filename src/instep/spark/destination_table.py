@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from instep.redaction import Redactor, blot
 from instep.spark.merge import open_catalog
 
 if TYPE_CHECKING:
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 CATALOG = "spark.sql.catalog."
 _ZONE = "spark.sql.session.timeZone"
+_LACKS = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", "NoClassDefFoundError", "Cannot find catalog plugin class")
+"""What errors of a session say that lacks a reader's classes."""
 
 
 def frame_of(
@@ -20,7 +24,8 @@ def frame_of(
     """Return the table as the session reads it, or None where it lacks what that takes.
 
     A session that lacks only the catalog's settings stays as it is: one is derived from it for this table. Over Spark
-    Connect frames of two sessions cannot meet, so that none is derived there.
+    Connect frames of two sessions cannot meet, so that none is derived there. A warning says what went wrong in a
+    session that has what it takes.
     """
     try:
         if kind == "delta":
@@ -31,9 +36,20 @@ def frame_of(
                 return None
             found = session.table(name)
         _ = found.schema  # over Spark Connect nothing is looked at before
-    except Exception:  # whatever it lacks: the product's own reader tells what is wrong with the table
+    except Exception as error:  # the product's own reader tells what is wrong with the table, if it is that
+        if not any(text in str(error) for text in _LACKS):
+            cause = _without(str(error), secrets).strip().partition("\n")[0][:300]
+            warnings.warn(
+                f"Spark could not read {name}, so it goes through this process: {type(error).__name__}: {cause}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return None
     return found
+
+
+def _without(text: str, secrets: Mapping[str, str]) -> str:
+    return Redactor(*secrets.values()).clean(blot(text))
 
 
 def _has(spark: SparkSession, settings: Mapping[str, str]) -> bool:

@@ -108,6 +108,13 @@ def check_usable(spark: SparkSession) -> None:
         )
 
 
+def driver_host(spark: SparkSession) -> str:
+    """Return where executors on other machines reach the driver's; "" if all tasks run on that one."""
+    if (_setting(spark, "spark.master") or "").startswith("local"):
+        return ""
+    return _setting(spark, "spark.driver.host") or ""
+
+
 def active_session() -> SparkSession | None:
     """Return the active session of this thread, classic or Spark Connect, if there is one."""
     try:

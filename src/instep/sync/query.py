@@ -92,12 +92,13 @@ _WRITERS: Mapping[str, Callable[..., Any]] = {".parquet": pq.ParquetWriter, ".cs
 """What writes the rows of a query, by the ending of the file's name."""
 
 
-def ask_arrow(destination: Destination, sql: str) -> pa.Table:
+def ask_arrow(destination: Destination, sql: str, most: int | None = None) -> pa.Table:
     """Run one SELECT as `ask` does; return Arrow.
 
-    Integers of 128 bits come as int64 where every value fits, enumerations and intervals as text.
+    Integers of 128 bits come as int64 where every value fits, enumerations and intervals as text. Raises
+    DestinationError for a table of which more than `most` bytes would be read.
     """
-    with _tables_as_views(destination, sql) as connection:
+    with _tables_as_views(destination, sql, most) as connection:
         return _interruptible(connection, lambda: _arrow(connection.sql(sql)))
 
 
@@ -146,7 +147,9 @@ def _interval(value: Any) -> str | None:
 
 
 @contextmanager
-def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def _tables_as_views(
+    destination: Destination, sql: str, most: int | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open DuckDB with the tables that a query names as views; what it raises in the block becomes an InstepError."""
     with (
         temporary("query") as folder,
@@ -160,7 +163,7 @@ def _tables_as_views(destination: Destination, sql: str) -> Iterator[duckdb.Duck
             tables = _tables_by_name(tree, destination, views)
             wanted = _columns(tree, destination, views, tables)
             for number, (named, ref) in enumerate(tables.items()):
-                rows = _read(destination, views, ref, wanted.get(ref), Path(folder) / f"{number}.arrow")
+                rows = _read(destination, views, ref, wanted.get(ref), Path(folder) / f"{number}.arrow", most)
                 _register(connection, rows, named, f"arrow_{number}")
             yield connection
         except duckdb.Error as error:
@@ -261,11 +264,16 @@ def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> lis
 
 
 def _read(
-    destination: Destination, views: Mapping[Ref, View], ref: Ref, wanted: Sequence[str] | None, file: Path
+    destination: Destination,
+    views: Mapping[Ref, View],
+    ref: Ref,
+    wanted: Sequence[str] | None,
+    file: Path,
+    most: int | None,
 ) -> pa.Table | Dataset:
     """Return the rows of a table, or of a view as it shows them, with the columns that are wanted (None: all)."""
     if (view := views.get(ref)) is None:
-        return rereadable_rows(destination.write.read(ref, wanted or ()), file)
+        return rereadable_rows(_bounded(destination.write.read(ref, wanted or ()), ref, most), file)
     rows = destination.write.read(view.table)
     names = rows.schema.names if wanted is None else wanted
     shown = [(name, column) for name, column in view.columns if column in names and column in rows.schema.names]
@@ -274,7 +282,31 @@ def _read(
     batches = (
         pa.RecordBatch.from_arrays([batch.column(column) for column in columns], schema=schema) for batch in rows
     )
-    return rereadable_rows(pa.RecordBatchReader.from_batches(schema, batches), file)
+    return rereadable_rows(_bounded(pa.RecordBatchReader.from_batches(schema, batches), ref, most), file)
+
+
+def _bounded(rows: pa.RecordBatchReader, ref: Ref, most: int | None) -> pa.RecordBatchReader:
+    """Return the rows, which end in DestinationError once they are more bytes than `most`."""
+    if most is None:
+        return rows
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        size = 0
+        for batch in rows:
+            size += batch.nbytes
+            if size > most:
+                raise too_large(".".join(ref), most)
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def too_large(table: str, most: int) -> DestinationError:
+    """Return the error for a table with more bytes than go through one process."""
+    return DestinationError(
+        f"table {table} has more than {most / (1 << 30):,.3g} GiB, and this session cannot read it by itself",
+        hint="start the session with instep.spark_conf(FOLDER), or read the part that you need by `query`",
+    )
 
 
 def rereadable_rows(rows: pa.RecordBatchReader, file: Path, most: int = IN_MEMORY_BYTES) -> pa.Table | Dataset:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.planning.projection import TableRead
 from instep.schema.selection.overrides import sides
 from instep.schema.selection.selection import column_is_on, is_on
-from instep.sources.base import CursorRange, Snapshot
+from instep.sources.base import Copyable, CursorRange, Repeatable, Snapshot
 from instep.sources.stream import Streams
 from instep.spark.frames import FrameReader
 from instep.spark.types import arrow_type
@@ -61,10 +62,28 @@ def _table(context: SyncContext, path: str) -> Table:
     return table
 
 
+@contextmanager
+def open_repeatable(context: SyncContext) -> Iterator[Snapshot]:
+    """A snapshot that shows all tasks the same rows; Blocked for a source that has none, or has no access for tasks."""
+    source = context.source
+    with source.copied_snapshot() if isinstance(source, Copyable) else source.snapshot() as snapshot:
+        if isinstance(snapshot.reader, FrameReader):
+            raise Blocked(
+                f"the source of connection {context.name} is read by Spark's own reader", hint="use spark.read.jdbc"
+            )
+        alone = "a read point belongs to one connection"
+        if why := snapshot.unrepeatable if isinstance(snapshot, Repeatable) else alone:
+            raise Blocked(
+                f"the source of connection {context.name} cannot show the tasks of a DataFrame the same rows: {why}",
+                hint="read the destination: `project.table(...).to_spark()`",
+            )
+        yield snapshot
+
+
 def plan_read(
     context: SyncContext, snapshot: Snapshot, path: str, columns: Sequence[str], on_invalid_value: InvalidValue
-) -> tuple[StageSpec, list[Chunk]]:
-    """Return how tasks read these columns of a table in the snapshot, and its chunks. Nothing is written.
+) -> tuple[Table, StageSpec, list[Chunk]]:
+    """Return a table as the source has it, how tasks read these columns of it, and its chunks. Nothing is written.
 
     As a sync reads it: renamed objects under their accepted names, what the source has no more as NULL, hashed columns
     as hashes, filtered rows left out. Raises InstepError where a sync would not read the table either.
@@ -76,8 +95,6 @@ def plan_read(
             hint="load it again, without a schema of your own",
         )
     read = _read(context, snapshot, path)
-    if isinstance(snapshot.reader, FrameReader):
-        raise Blocked(f"the source of connection {context.name} is read by Spark's own reader", hint="spark.read.jdbc")
     own = [c for c in read.columns if (c.column.alias or c.column.name) in wanted]
     read = replace(read, columns=tuple(own))
     made = stage_columns(read, snapshot.yields(read))
@@ -94,7 +111,7 @@ def plan_read(
         salt=context.salt,
         path=path,
     )
-    return spec, snapshot.chunks(read, path, CursorRange())
+    return read.source, spec, snapshot.chunks(read, path, CursorRange())
 
 
 def _read(context: SyncContext, snapshot: Snapshot, path: str) -> TableRead:

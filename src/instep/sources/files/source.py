@@ -249,6 +249,10 @@ class FilesSnapshot:
             return sum(f.shape.rows for f in self._files(read))
         return count_keys(self.config, read.source.name, self._files(read), kinds)
 
+    @property
+    def unrepeatable(self) -> str:
+        return ""  # a file that has changed is an error
+
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """A table with a file that is being written now is as it was."""
         now, denied = FilesSnapshot(self.source, look(self.config, self.source.records))._tables

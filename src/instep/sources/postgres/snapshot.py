@@ -165,6 +165,10 @@ class PostgresSnapshot:
         same |= {ref for ref, one in now.items() if ref in known and one.has_rows_of(known[ref])}
         return {ref: before[ref] if ref in same else one.text for ref, one in now.items()}
 
+    @property
+    def unrepeatable(self) -> str:
+        return self.note or "its read point cannot be shared" if self._lane else ""
+
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return a fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose
         rows were written anew: this read point shows nothing of these."""

@@ -3,9 +3,10 @@
 Identity: SQLite keeps no immutable ids, so tables and columns are matched by name only.
 
 One consistent read: a read transaction is open over the whole snapshot. With a rollback journal it would keep writers
-out, so it is one of a copy (`copy.py`), and chunks are read side by side. In WAL mode writers go on and a second
-connection sees a later state, so all chunks of the snapshot share one lane: one connection, whose single read point is
-not before the snapshot's. A reader refuses to start when the file was replaced or a table altered in between.
+out, so it is one of a copy, and chunks are read side by side. In WAL mode writers go on and a second connection sees a
+later state, so all chunks of the snapshot share one lane: one connection, whose single read point is not before the
+snapshot's. What is to be read again later is read from a copy in both modes. A reader refuses to start when the file
+was replaced or a table altered in between.
 """
 
 from __future__ import annotations
@@ -132,6 +133,12 @@ class SqliteSource:
                 begin(connection, self.config.path)
                 yield SqliteSnapshot(self.config, connection, written=written)
                 return
+        with self.copied_snapshot(written) as snapshot:
+            yield snapshot
+
+    @contextmanager
+    def copied_snapshot(self, written: str = "") -> Iterator[SqliteSnapshot]:
+        """A read transaction of a copy, which is gone once the context ends."""
         with (
             copied(self.config, self._copies) as copy,
             transaction(self.config.model_copy(update={"path": copy})) as connection,
@@ -212,6 +219,10 @@ class SqliteSnapshot:
     def versions(self, reads: Sequence[TableRead], before: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
         """Return when the file was written for each table; a view may look at the clock."""
         return {r.source.ref: self._written for r in reads if self._written and r.source.kind == "table"}
+
+    @property
+    def unrepeatable(self) -> str:
+        return "" if self.reader.copy else "programs write to the file meanwhile"
 
     @property
     def dialect(self) -> str:

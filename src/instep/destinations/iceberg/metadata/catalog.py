@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from instep.destinations.base import Ref
 from instep.destinations.connection_test import check_writable, is_writable
+from instep.destinations.iceberg.metadata.catalog_database import address, jdbc_properties
 from instep.errors import ConnectError, DestinationError, InstepError, SetupError
 from instep.spark.jars import S3_IO
 from instep.sqlite_wal import use_wal
@@ -198,6 +199,8 @@ class Lake:
             return catalog if self.config.local_files else confined(catalog)
 
         check_library(self.config.name, self.config.catalog)
+        if self.config.catalog == "sql":
+            address(self.config.name, self.config.properties.get("uri", ""))
         try:
             properties = {**self.config.properties, "type": self.config.catalog, "warehouse": self.config.warehouse}
             return open_catalog(self.config.name, properties, local_files=self.config.local_files)
@@ -436,20 +439,15 @@ class Lake:
         properties = self.config.properties
         if self.config.catalog != "sql" or "uri" not in properties:
             return properties
-        from sqlalchemy.engine import make_url
-
-        uri = make_url(properties["uri"])
-        place = f"{uri.host or 'localhost'}{f':{uri.port}' if uri.port else ''}"
-        login = {"jdbc.user": uri.username, "jdbc.password": str(uri.password) if uri.password else None}
-        database = {"uri": f"jdbc:{uri.get_backend_name()}://{place}/{uri.database or ''}", "jdbc.schema-version": "V1"}
-        return {**properties, **database, **{key: value for key, value in login.items() if value}}
+        return {**properties, **jdbc_properties(self.config.name, properties["uri"])}
 
 
 def check_library(lake: str, catalog: str) -> None:
     """Raise SetupError for a kind of catalog that is not known, or whose library is not installed."""
     if catalog not in CATALOGS:
         raise SetupError(
-            f"lake {lake}: {catalog} is no kind of catalog", hint=f"one of sqlite, {', '.join(CATALOGS)}, or a REST URI"
+            f"lake {lake}: {catalog} is no kind of catalog",
+            hint=f"catalog is one of sqlite, {', '.join(CATALOGS)}, or the URI of a REST catalog",
         )
     if find_spec(CATALOGS[catalog]) is None:
         raise SetupError(
