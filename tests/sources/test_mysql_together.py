@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,14 +23,17 @@ from instep.errors import LockYielded, ReadError
 from instep.sources.mysql import shared_view
 from instep.sources.mysql import source as module
 from instep.sources.mysql.connect import MySqlConfig
+from instep.sources.mysql.read import EVERY
+from instep.sources.mysql.shared_view import NotShared
 from instep.sources.mysql.source import MySqlSource
 from instep.stage.inline import extract_inline
 from instep.stage.spec import ChunkResult
 from instep.stage.task import task_count
-from mariadb import MariaDatabase, open_as
+from mariadb import MariaDatabase, launch, open_as
 from source_reads import EVERYTHING, accept, find, spec_of
 
 ACCOUNTS, EACH = 4_000, 100
+WAITING = "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'"
 POSITION, LOCK = "one position in the server's log", "writers of the table waited for"
 
 
@@ -38,6 +43,7 @@ def bank(mariadb: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> MariaDataba
     mariadb.execute("CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w varchar(400)) ENGINE=InnoDB")
     mariadb.execute(f"INSERT INTO t SELECT seq, {EACH}, REPEAT('x', 300) FROM seq_1_to_{ACCOUNTS}")  # noqa: S608
     mariadb.execute("ANALYZE TABLE t")
+    mariadb.execute(f"GRANT REPLICATION CLIENT ON *.* TO {mariadb.config.user}@'%'")
     return mariadb
 
 
@@ -154,11 +160,128 @@ def test_the_server_ends_a_lock_whose_holder_is_silent(bank: MariaDatabase, monk
             bank.execute("UPDATE t SET v = v WHERE id = 1")
 
 
-def test_fewer_connections_are_used_where_the_server_has_no_more(bank: MariaDatabase, tmp_path: Path) -> None:
-    bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 4")
-    results = loaded(MySqlSource(replace(bank.config, table_connections=6)), tmp_path)
-    assert "3 connections" in bases(results)
-    assert is_one_state(results)
+def test_where_the_server_has_no_more_connections_fewer_read_and_one_watches(bank: MariaDatabase) -> None:
+    """One is left to others, and whoever waits for the table gets it."""
+    source = MySqlSource(replace(bank.config, table_connections=6))
+    bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 6")
+    with source.snapshot() as snapshot:
+        chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        with snapshot.reader.open_shared(chunks[0], 6) as view:
+            assert "by 3 connections" in view.basis
+            waits_for_no_reader(bank)
+            open_as(bank.config).close()
+            open_as(bank.config).close()
+    bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 3")
+    with source.snapshot() as snapshot, snapshot.reader.open_shared(chunks[0], 6) as view:
+        assert "read by one connection" in view.basis
+        assert [b.num_rows for b in view.sessions[0].read(chunks[0])]
+        waits_for_no_reader(bank)
+
+
+def test_a_watch_that_gets_no_connection_gets_one_later(bank: MariaDatabase) -> None:
+    source = MySqlSource(bank.config)
+    with source.snapshot() as snapshot:
+        chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 3")
+        with open_as(bank.config), snapshot.reader.open() as session:
+            assert [b.num_rows for b in session.read(chunks[0])]
+            time.sleep(2 * EVERY + 0.2)
+            bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 4")
+            waits_for_no_reader(bank)
+
+
+def waits_for_no_reader(bank: MariaDatabase) -> None:
+    altered = threading.Thread(target=bank.execute, args=("ALTER TABLE t ADD COLUMN IF NOT EXISTS more int, FORCE",))
+    altered.start()
+    altered.join(60)
+    assert not altered.is_alive()
+
+
+@pytest.mark.parametrize("tries", [100, 0])
+def test_an_alteration_between_two_looks_at_the_table_goes_first(
+    bank: MariaDatabase, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the first of the connections, and the second one behind it: none of them may wait for long."""
+    monkeypatch.setattr(shared_view, "TRIES", tries)
+    source = MySqlSource(bank.config)
+    with source.snapshot() as snapshot:
+        (chunk, *_) = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+        run, asked, threads = shared_view.run, list[str](), list[threading.Thread]()
+
+        def altered(connection: Any, statement: str) -> Any:
+            asked.extend([statement] if statement == chunk.probe else [])
+            if len(asked) == 2 and not threads:
+                threads.append(threading.Thread(target=waits_for_no_reader, args=(bank,)))
+                threads[0].start()
+                while not bank.execute(WAITING):
+                    time.sleep(0.02)
+            return run(connection, statement)
+
+        monkeypatch.setattr(shared_view, "run", altered)
+        with snapshot.reader.open_shared(chunk, 3) as view:
+            assert "somebody alters the table" in view.basis
+            threads[0].join(60)
+            assert not threads[0].is_alive()
+            monkeypatch.undo()
+            assert len(view.sessions) == 1
+
+
+@pytest.mark.parametrize("option", ["--binlog-ignore-db=shop", "--binlog-do-db=other", "--skip-log-bin"])
+def test_a_log_that_leaves_databases_out_proves_nothing(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction between two snapshots does not move the position: only the lock shows one state."""
+    folder = Path(tempfile.mkdtemp(prefix="instep-maria-"))
+    try:
+        server = launch(folder / "server", option)
+        try:
+            shop = replace(server.admin, database="shop")
+            database = MariaDatabase(server.admin, shop, shop)
+            with open_as(server.admin) as connection, connection.cursor() as cursor:
+                cursor.execute("CREATE DATABASE shop")
+            database.execute("CREATE TABLE t (id int PRIMARY KEY, v int) ENGINE=InnoDB")
+            database.execute("INSERT INTO t VALUES (1, 1)")
+            begin, source = shared_view._begin, MySqlSource(shop)
+
+            def torn(connections: Any) -> None:
+                begin(connections[:1])
+                with suppress(pymysql.OperationalError), open_as(shop) as writer, writer.cursor() as cursor:
+                    cursor.execute("SET lock_wait_timeout = 0")
+                    cursor.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+                begin(connections[1:])
+
+            monkeypatch.setattr(shared_view, "_begin", torn)
+            with source.snapshot() as snapshot:
+                (chunk,) = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
+                with snapshot.reader.open_shared(chunk, 2) as view:
+                    values = {b.column(1)[0].as_py() for s in view.sessions for b in s.read(chunk)}
+            assert LOCK in view.basis
+            assert values == {1}
+        finally:
+            server.kill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("names", [("log_slave_updates",), ("log_replica_updates",), ()])
+@pytest.mark.parametrize("running", ["0", "1", None])
+@pytest.mark.parametrize("logs", ["ON", "OFF"])
+def test_a_replica_that_does_not_log_what_it_applies_proves_nothing(
+    names: tuple[str, ...], running: str | None, logs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Percona Server has the new name alone, and does not tell of running replicas."""
+
+    def run(connection: object, statement: str) -> list[tuple[str, str]]:
+        if "GLOBAL VARIABLES" in statement:
+            return [(name, logs) for name in names]
+        if "GLOBAL STATUS" in statement:
+            return [] if running is None else [("Slaves_running", running)]
+        return [("Binlog_snapshot_file", "binlog.000001")]
+
+    monkeypatch.setattr(shared_view, "run", run)
+    if (names and logs == "ON") or running == "0":
+        assert shared_view._tells_places(cast(Any, None))
+    else:
+        with pytest.raises(NotShared, match="does not log what it replicates"):
+            shared_view._tells_places(cast(Any, None))
 
 
 def test_a_connection_that_is_killed_fails_the_table(bank: MariaDatabase) -> None:

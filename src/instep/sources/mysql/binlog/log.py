@@ -104,6 +104,7 @@ KEYS = 1_000_000
 """Changed rows of one table that are looked for by key; with more of them the whole table is read, unless they are
 less than a part of it."""
 _PART = 4
+_MALFORMED_SET = 1772
 _SEVERAL = 20
 """Queries for the rows of one table from which on several connections are worth it."""
 
@@ -329,8 +330,11 @@ class MySqlLog:
     def place_of(self, position: str, covered: str) -> str:
         """A transaction that the other server had and this one has not may be in rows that were read: then nothing can
         be told. MariaDB names the last transaction of a domain alone: a replica may have others before it that were
-        written there, unless it is strict."""
-        gtids, end = Position.of(position).gtids, self._server.end
+        written there, unless it is strict. What the server does not take for names of its kind it does not have."""
+        try:
+            gtids, end = Position.of(position).gtids, self._server.end
+        except ValueError:  # of a source of another kind
+            return ""
         if self._server.mariadb and self._server.settings.get("gtid_strict_mode") != "ON":
             return ""
         if not gtids or not covered or not self._has(gtids) or not self._has(covered):
@@ -347,8 +351,15 @@ class MySqlLog:
         if self._server.mariadb:
             with dump(self._reached, ("", MAGIC), gtids) as stream:
                 return stream.first_transaction() is not None
+        from pymysql.err import MySQLError
+
         with self._session() as session:
-            return bool(first(session, f"SELECT GTID_SUBSET({literal(gtids)}, @@global.gtid_executed)")[0])
+            try:
+                return bool(first(session, f"SELECT GTID_SUBSET({literal(gtids)}, @@global.gtid_executed)")[0])
+            except MySQLError as error:
+                if error.args[:1] != (_MALFORMED_SET,):
+                    raise
+                return False
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         bounded, engine = self.config.max_connections, self._known.tables[read.source.ref].engine
