@@ -13,7 +13,17 @@ import pyarrow.compute as pc
 
 from instep.errors import ConnectError, InstepError, LockYielded
 from instep.schema.catalog.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
-from instep.sources.mysql.connect import BEGIN, MySqlConfig, connect, driver, is_mariadb, run, transaction, translated
+from instep.sources.mysql.connect import (
+    BEGIN,
+    MySqlConfig,
+    connect,
+    driver,
+    hang_up,
+    is_mariadb,
+    run,
+    transaction,
+    translated,
+)
 from instep.sources.mysql.shared_view import NotShared, begin_shared
 from instep.sources.mysql.wire import RowStream
 from instep.stage.spec import Chunk, SharedView, SourceLimits
@@ -148,6 +158,7 @@ class MySqlReader:
                 else:
                     basis = f"read by {len(connections)} connections that show one state: {basis}"
             watch = LockWatch(self.config, *connections, own=guard)
+            watch.probe = chunk.probe if len(connections) > 1 else ""  # they have locked it already
             with watch.begun():
                 sessions = [MySqlSession(self.config, one, watch, chunk.lane) for one in connections]
                 yield SharedView(tuple(sessions), basis)
@@ -174,6 +185,9 @@ class MySqlSession:
             yielded = LockYielded(f"{error.message}: given up, because others wait for the table", hint=hint)
             yielded.broken = True
             raise yielded from None
+
+    def stop(self) -> None:
+        hang_up(self.connection)
 
     def _read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         with translated(self.config, f"{self.config.place}, reading {chunk.table}"):

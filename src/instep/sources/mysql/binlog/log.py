@@ -107,6 +107,8 @@ _PART = 4
 _MALFORMED_SET = 1772
 _SEVERAL = 20
 """Queries for the rows of one table from which on several connections are worth it."""
+TOGETHER = 4
+"""Connections that read one table so, the first in a pass that has as many queries."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class MySqlLog:
     _since: dict[Ref, Position] = field(default_factory=dict)
     _births: dict[str, int] = field(default_factory=dict)
     _begins: dict[Spot, bool] = field(default_factory=dict)
+    _several: Ref | None = None
 
     def order(self, position: str) -> int:
         """Return the position as a number; the empty one comes before all."""
@@ -281,7 +284,7 @@ class MySqlLog:
             if reach.more or reach.hidden:
                 reached = Position(*reach.end, self._birth(reach.end), start.gtids)
         found = {ref: t.found for ref, t in tables.items()}
-        self._since = {}
+        self._since, self._several = {}, None
         return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
 
     def _before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
@@ -363,8 +366,11 @@ class MySqlLog:
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         bounded, engine = self.config.max_connections, self._known.tables[read.source.ref].engine
-        several = engine == "innodb" and not bounded
-        return row_chunks(read, key, changed, self.config.table_connections if several else 1)
+        several = engine == "innodb" and not bounded and self._several in (None, read.source.ref)
+        chunks = row_chunks(read, key, changed, min(self.config.table_connections, TOGETHER) if several else 1)
+        if chunks and chunks[0].connections > 1:
+            self._several = read.source.ref
+        return chunks
 
     def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return key_chunks(read, key, changed, mariadb=self._server.mariadb)
