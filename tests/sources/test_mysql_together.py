@@ -22,6 +22,7 @@ import pytest
 from instep.errors import LockYielded, ReadError
 from instep.sources.mysql import shared_view
 from instep.sources.mysql import source as module
+from instep.sources.mysql.binlog import stream
 from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.read import EVERY
 from instep.sources.mysql.shared_view import NotShared
@@ -258,6 +259,73 @@ def test_a_log_that_leaves_databases_out_proves_nothing(option: str, monkeypatch
             server.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+DONE = "aaa19af0-eb6b-11f1-9faf-02fc00000001:1-5"
+OWNED = [
+    ("nothing in between", (DONE, "", "", DONE), True),
+    ("one was committed", (DONE, "", "", f"{DONE}6"), False),
+    ("one is on its way before", (DONE, "x:6#7", "", DONE), False),
+    ("one is on its way behind", (DONE, "", "x:6#7", DONE), False),
+]
+
+
+@pytest.mark.parametrize(("answers", "expected"), [c[1:] for c in OWNED], ids=[c[0] for c in OWNED])
+def test_mysql_shows_one_state_if_no_transaction_is_on_its_way(
+    answers: tuple[str, ...], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is owned is asked for last before the snapshots, and first behind them."""
+    left, asked = list(answers), list[str]()
+
+    def first(connection: object, statement: str) -> tuple[str]:
+        asked.append(statement.rpartition(".")[2])
+        return (left.pop(0),)
+
+    monkeypatch.setattr(shared_view, "first", first)
+    monkeypatch.setattr(shared_view, "run", lambda *given: [("gtid_mode", "ON")])
+    monkeypatch.setattr(shared_view, "is_mariadb", lambda connection: False)
+    monkeypatch.setattr(shared_view, "_begin", lambda connections: asked.append("begin"))
+    assert shared_view._transactions(cast(Any, [None])) is expected
+    order = ["gtid_executed", "gtid_owned", "begin", "gtid_owned", "gtid_executed"]
+    assert asked == order[: len(asked)]
+
+
+def test_without_names_of_transactions_mysql_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_view, "is_mariadb", lambda connection: False)
+    for found in ([], [("gtid_mode", "ON_PERMISSIVE")]):
+        monkeypatch.setattr(shared_view, "run", lambda *given, found=found: found)
+        with pytest.raises(NotShared, match="gtid_mode is not ON"):
+            shared_view._transactions(cast(Any, [None]))
+
+
+STATUS = [
+    ("all", ("binlog.1", 4, "", "", ""), ""),
+    ("one is left out", ("binlog.1", 4, "", "shop", ""), "binlog_ignore_db is shop"),
+    ("others are left out", ("binlog.1", 4, "other", "", ""), "binlog_do_db is other"),
+    ("denied", (1227, "Access denied"), "GRANT REPLICATION CLIENT"),
+    ("no log", None, "writes no binary log"),
+]
+
+
+@pytest.mark.parametrize(("status", "why"), [c[1:] for c in STATUS], ids=[c[0] for c in STATUS])
+def test_mysql_tells_what_its_log_leaves_out(
+    status: tuple[Any, ...] | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MySQL 8.4 has another statement for it."""
+
+    def first(connection: object, statement: str) -> tuple[Any, ...]:
+        if "log_bin" in statement:
+            return (int(status is not None),)
+        if statement == "SHOW MASTER STATUS":
+            raise pymysql.err.ProgrammingError(1064, "You have an error in your SQL syntax")
+        assert status is not None
+        if status[0] == 1227:
+            raise pymysql.err.OperationalError(*status)
+        return status
+
+    monkeypatch.setattr(stream, "first", first)
+    assert why in (found := stream.unlogged(cast(Any, None)))
+    assert bool(found) is bool(why)
 
 
 @pytest.mark.parametrize("names", [("log_slave_updates",), ("log_replica_updates",), ()])

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import BEYOND, Spot
 from instep.sources.mysql.binlog.gtids import GtidSet
-from instep.sources.mysql.binlog.payload import PAYLOAD, payload_events
+from instep.sources.mysql.binlog.payload import PAYLOAD, NotUnpacked, payload_events
 from instep.sources.mysql.binlog.wire import (
     FORMAT,
     HEADER,
     ROTATE,
     TABLE_MAP,
+    End,
     Event,
     Format,
     Rotate,
+    UnreadableEvent,
     checked,
     decode,
     header,
@@ -86,8 +88,8 @@ class BinlogStream:
             elif at:
                 last = at = BEYOND if at < last else at
                 self.when = about.when
-            for inner in payload_events(body) if packed else ():
-                yield self._event(inner), at
+            for inner in self._unpacked(body) if packed else ():
+                yield inner, at
             yield event, at
             if upto is not None and file == upto[0] and at >= upto[1]:
                 return
@@ -132,6 +134,14 @@ class BinlogStream:
                 raise
             return None
         return NOTHING
+
+    def _unpacked(self, body: bytes) -> Iterator[Event | None]:
+        try:
+            for inner in payload_events(body):
+                yield self._event(inner)
+        except NotUnpacked as error:
+            yield UnreadableEvent(str(error))
+            yield End()
 
     def _event(self, data: bytes) -> Event | None:
         """A table that is mapped for each of its transactions is the same object."""
