@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
 import zlib
 from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 from struct import pack
+from typing import Any, cast
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from pymysqlreplication.gtid import GtidSet as PeerSet
 
 from instep.errors import ReadError
 from instep.sources.mysql.binlog import keyset
-from instep.sources.mysql.binlog.collect import LogPass, Upon
+from instep.sources.mysql.binlog.collect import BinlogKeys, LogPass, Upon
 from instep.sources.mysql.binlog.ddl import TableEffect, edits
 from instep.sources.mysql.binlog.gtids import GtidSet
 from instep.sources.mysql.binlog.keyset import KeySet
@@ -102,6 +107,33 @@ GTIDS = [
 @pytest.mark.parametrize(("text", "gtid", "expected"), GTIDS)
 def test_sets_of_transactions(text: str, gtid: str, expected: bool) -> None:
     assert GtidSet.of(text).has(gtid.replace("-", "")) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([A, B]), st.lists(st.tuples(st.integers(1, 99), st.integers(0, 9)), min_size=1)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_sets_of_transactions_are_sent_as_another_reader_sends_them(parts: Any) -> None:
+    """Byte for byte as `mysql-replication` does."""
+    taken: dict[str, set[int]] = {}
+    for source, ranges in parts:
+        for first, more in ranges:
+            taken.setdefault(source, set()).update(range(first, first + more + 1))
+    text = ",".join(f"{source}:{':'.join(_ranges(numbers))}" for source, numbers in taken.items())
+    assert GtidSet.of(text).encoded == PeerSet(text).encoded()
+
+
+def _ranges(numbers: set[int]) -> list[str]:
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [f"{low}-{high}" if high > low else str(low) for low, high in found]
 
 
 S = "shop"
@@ -219,6 +251,53 @@ def test_keys_on_disk_are_the_same_keys(parts: list[list[tuple[str, str]]]) -> N
         assert bool(found) is bool(expected)
     found.clear()
     assert (list(found), len(found), found.letters) == ([], 0, 0)
+
+
+def test_keys_that_come_again_do_not_count_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those on disk are compared with those in memory before the whole table is read."""
+    monkeypatch.setattr(keyset, "IN_MEMORY", 40)
+    keys = BinlogKeys((KeyColumn("id", "int"),), (0,), 1, limit=100)
+
+    class Cut:
+        def keys(self, rows: Any) -> list[tuple[str]]:
+            return [(str(n),) for n in rows]
+
+    for _ in range(5):
+        for first in range(0, 100, 10):
+            keys.changed(cast(Any, Cut()), cast(Any, range(first, first + 10)))
+    assert (keys.whole, len(list(keys.keys))) == ("", 100)
+    keys.changed(cast(Any, Cut()), cast(Any, [100]))
+    assert keys.whole == "more than 100 of its rows changed"
+
+
+def test_keys_on_disk_are_for_their_owner_alone_and_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(keyset, "IN_MEMORY", 3)
+    for cleared in (True, False):
+        found = KeySet()
+        found.update([(str(n),) for n in range(9)])
+        (file,) = tmp_path.glob("*/files/*")
+        assert [oct(p.stat().st_mode & 0o777) for p in (file, file.parent.parent)] == ["0o600", "0o700"]
+        assert len(list(found)) == 9
+        if cleared:
+            found.clear()
+        del found
+        gc.collect()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_no_room_for_keys_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(keyset, "IN_MEMORY", 3)
+    with pytest.raises(ReadError, match=r"keys of changed rows cannot be written below .*missing"):
+        KeySet().update([(str(n),) for n in range(9)])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = KeySet()
+    found.update([(str(n),) for n in range(9)])
+    assert found._file is not None
+    found._file.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(ReadError, match="full"):
+        found.update([("x" * 100_000 + str(n),) for n in range(9)])
 
 
 def test_a_rotation_with_and_without_a_checksum() -> None:

@@ -7,13 +7,14 @@ partial updates of JSON, one of which changes the key, three compressed transact
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from instep.errors import ReadError
-from instep.sources.mysql.binlog import stream
+from instep.sources.mysql.binlog import payload, stream
 from instep.sources.mysql.binlog.collect import BinlogKeys, LogPass
 from instep.sources.mysql.binlog.gtids import GtidSet
 from instep.sources.mysql.binlog.log import numbered
@@ -63,6 +64,23 @@ def test_a_tagged_name_is_found_in_a_set() -> None:
     done = GtidSet.of("aaa19af0-eb6b-11f1-9faf-02fc00000001:1-5:mytag:1-2")
     assert done.has(begin.gtid)
     assert not done.has(f"{SOURCE}:mytag:3")
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [("MOST", "a compressed transaction of its log has"), ("LARGEST", "a compressed event"), ("", "zstandard")],
+)
+def test_what_is_not_unpacked_leads_to_a_read_of_the_whole_table(
+    limit: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log goes on behind it."""
+    if limit:
+        monkeypatch.setattr(payload, limit, 30)
+    else:
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+    keys, names = followed()
+    assert why in keys.whole
+    assert len(names) == 8
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40])

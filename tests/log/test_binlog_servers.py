@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 from binlog_world import BinlogWorld, admin
 
+from instep.crash import Crashed
 from instep.sources.log import LogRead
 from instep.sources.mysql.binlog.log import MySqlLog
+from instep.sync.loading.cdc import Following
 from mariadb import MariaDatabase, MariaServer, launch, open_as
 from sync_world import counts
 
@@ -190,9 +193,93 @@ def test_a_new_primary_that_lacks_transactions_is_refused(
     world.close()
 
 
+@pytest.mark.parametrize("ends", ["in the first pass", "behind the first pass", "between settle and cover"])
+def test_a_run_that_dies_is_no_proof_that_a_new_primary_has_all(
+    servers: tuple[MariaServer, MariaServer], tmp_path: Path, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the rows of the run may show is known once its last row is committed, and a later pass reads later rows."""
+    primary, replica = servers
+    world = failing_over(primary, replica, tmp_path)
+    world.run(*TABLE)
+    assert world.sync().status == "done"
+    reached(world, replica)
+    execute(replica, "STOP SLAVE")
+    if ends != "in the first pass":
+        world.log["messages"] = 1
+    settle, passes = Following.settle, [0]
+    if ends == "in the first pass":
+        execute(replica, "START SLAVE")
+    world.run("UPDATE t SET v = 3 WHERE id = 1", "UPDATE t SET v = 4 WHERE id = 2")
+    if ends != "behind the first pass":
+        passes[0] = 1
+
+    def dying(follow: Following, done: Any) -> Any:
+        passes[0] += 1
+        if passes[0] == 2 and ends != "between settle and cover":
+            raise Crashed
+        found = settle(follow, done)
+        if passes[0] == 1:
+            reached_gtid = admin(world, "SELECT @@gtid_binlog_pos")[0][0]
+            execute(replica, "START SLAVE")
+            waits(replica, reached_gtid)
+            execute(replica, "STOP SLAVE")
+            world.run("UPDATE t SET v = 7 WHERE id = 1")
+        return found
+
+    def died(follow: Following) -> None:
+        raise Crashed
+
+    monkeypatch.setattr(Following, "settle", dying)
+    monkeypatch.setattr(Following, "cover", died)
+    with pytest.raises(Crashed):
+        world.sync()
+    monkeypatch.undo()
+    world.log.clear()
+    if ends == "in the first pass":
+        reached(world, replica)
+    primary.kill()
+    assert "another server" in (world.sync().tables[0].error or ""), world.rows("t", "v")
+    world.sync(full=True)
+    with open_as(replica.admin) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT v FROM shop.t ORDER BY v")
+        assert world.rows("t", "v") == list(cursor.fetchall())
+    world.close()
+
+
+@pytest.mark.parametrize("gtids", ["0-1-999999", "no names", "aaa19af0-eb6b-11f1-9faf-02fc00000001:1-5", "0-1-1,0-1-2"])
+def test_places_that_no_server_knows_are_not_found(
+    servers: tuple[MariaServer, MariaServer], tmp_path: Path, gtids: str
+) -> None:
+    """Of a server of another kind, too: refused until a person has the tables read again, which asks for no place."""
+    primary, replica = servers
+    world = failing_over(primary, replica, tmp_path)
+    world.run(*TABLE)
+    assert world.sync().status == "done"
+    reached(world, replica)
+    execute(replica, "STOP SLAVE")
+    primary.kill()
+    log = MySqlLog(replace(replica.admin, database="shop"))
+    log.state()
+    assert log.place_of(f"binlog.000001:4@1#{gtids}", gtids) == ""
+    assert log.place_of("0/16B3748", gtids) == ""
+    cursors = world.context.store.cursors
+    (ref, record), *_ = cursors.of(world.context.name).items()
+    own = json.loads(record.cursor)["log"]
+    lost = json.dumps({"log": {**own, "at": f"{own['at'].partition('#')[0]}#{gtids}", "covered": gtids}})
+    with world.context.transaction():
+        cursors.save(world.context.name, {ref: lost}, run=record.run, fence=record.fence)
+    assert "another server" in (world.sync().tables[0].error or "")
+    assert world.sync(full=True).status == "done"
+    assert world.sync().status == "done"
+    world.close()
+
+
 def reached(world: BinlogWorld, replica: MariaServer) -> None:
     """Once the replica has what its primary has."""
-    wanted = admin(world, "SELECT @@gtid_binlog_pos")[0][0]
+    waits(replica, admin(world, "SELECT @@gtid_binlog_pos")[0][0])
+
+
+def waits(replica: MariaServer, wanted: str) -> None:
     with open_as(replica.admin) as connection, connection.cursor() as cursor:
         for _ in range(3000):
             cursor.execute("SELECT @@gtid_slave_pos")

@@ -48,6 +48,20 @@ def test_no_more_rows_than_the_rate_allows(batches: list[int], rate: float, paus
     assert list(Pace(0).waits(10**9)) == []
 
 
+def test_threads_share_one_pace() -> None:
+    """Each waits until its own rows are due, and one that is left alone has all of them."""
+    now = 100.0
+    pace = Pace(10, lambda: now)
+    first, second = pace.waits(20), pace.waits(5)
+    assert next(first) == 0.5
+    assert next(second) == 0.5
+    now = 102.0
+    assert list(first) == []
+    assert next(second) == pytest.approx(0.5)
+    now = 102.5
+    assert list(second) == []
+
+
 def test_a_reader_without_limits_has_none() -> None:
     assert limits_of(MemoryReader({})) == SourceLimits()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from instep.stage.spec import Chunk, ChunkResult, ReadSession
+from instep.stage.spec import Chunk, ChunkResult, ReadSession, Stoppable
 
 if TYPE_CHECKING:
     from instep.stage.task import ChunkProgress, Report
@@ -76,8 +76,8 @@ def read_lane(
     threads = [threading.Thread(target=run, args=one, name="lane", daemon=True) for one in enumerate(sessions)]
     for thread in threads:
         thread.start()
+    running = len(threads)
     try:
-        running = len(threads)
         while running:
             found = results.get()
             if isinstance(found, BaseException):
@@ -89,5 +89,9 @@ def read_lane(
     finally:
         left.clear()
         shared.stop.set()
+        if running:  # a thread that waits for the server sees no event
+            for session in sessions:
+                if isinstance(session, Stoppable):
+                    session.stop()
         for thread in threads:
             thread.join()

@@ -57,6 +57,15 @@ class ReadSession(Protocol):
         ...
 
 
+@runtime_checkable
+class Stoppable(Protocol):
+    """A session whose read can be ended from another thread."""
+
+    def stop(self) -> None:
+        """End what is being read at once: it fails then, and so does all that is read later."""
+        ...
+
+
 @dataclass(frozen=True)
 class SourceLimits:
     """Limits of one sync at its source, over all tasks together: connections at a time and rows a second; 0 means

@@ -5,6 +5,7 @@ Keeps the tasks of one sync within what it may ask of the source.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -76,7 +77,7 @@ def run_chunks(
         for unit in lane_units(chunks):
             count = min(len(unit), max(chunk.connections for chunk in unit))
             if count > 1 and isinstance(reader, SharesView):
-                yield from task.shared(reader, unit, count, rows_per_second)
+                yield from task.shared(reader, unit, count)
             else:
                 yield from task.each(iter(unit))
 
@@ -104,20 +105,17 @@ class _Task(AbstractContextManager["_Task"]):
             if result is not None:
                 yield result
 
-    def shared(
-        self, reader: SharesView, unit: Sequence[Chunk], count: int, rows_per_second: float
-    ) -> Iterator[ChunkResult]:
+    def shared(self, reader: SharesView, unit: Sequence[Chunk], count: int) -> Iterator[ChunkResult]:
         """Read one lane by several sessions that show one state. A session that is lost cannot be had again, for a new
-        one shows another state."""
+        one shows another state. Those that still read share the rows a second."""
         self._reopen()  # its connection is not needed meanwhile
         try:
             with reader.open_shared(unit[0], count) as view:
-                share = rows_per_second / len(view.sessions)
 
                 def work(
                     session: ReadSession, take: Callable[[], Chunk | None], progress: Report
                 ) -> Iterator[ChunkResult]:
-                    with _Task(self.reader, self.specs, self.attempt, progress, Pace(share)) as one:
+                    with _Task(self.reader, self.specs, self.attempt, progress, self.pace) as one:
                         one._session, one._broken, one._lanes = session, self._broken, {unit[0].lane}
                         for result in one.each(iter(take, None)):
                             yield replace(result, basis=view.basis)
@@ -346,16 +344,17 @@ def task_count(limits: SourceLimits, wanted: int, at_once: int) -> int:
 
 
 class Pace:
-    """A task's share of the rows a second; 0: no bound."""
+    """A task's share of the rows a second, for all of its threads; 0: no bound."""
 
     def __init__(self, rows_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rows_per_second, clock
-        self._free = clock()
+        self._free, self._lock = clock(), threading.Lock()
 
     def waits(self, rows: int) -> Iterator[float]:
         """Yield the seconds to sleep after `rows` more rows, in slices."""
         if not self._rate:
             return
-        self._free = max(self._free, self._clock() - 1 / self._rate) + rows / self._rate
-        while (left := self._free - self._clock()) > 0:
+        with self._lock:
+            self._free = free = max(self._free, self._clock() - 1 / self._rate) + rows / self._rate
+        while (left := free - self._clock()) > 0:
             yield min(left, _SLICE)

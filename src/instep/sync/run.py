@@ -90,8 +90,8 @@ def sync(
                 work.run_passes()
             if not streams:
                 Filling(work.context, run, engine, work.progress, work.outcome, scope).all()
-                if isinstance(follow, Following) and outcome.filled:
-                    follow.cover_again()
+                if isinstance(follow, Following):
+                    follow.cover()
             promote_rest(work.context, run, work.outcome)
         finally:
             tables = work.record()

@@ -138,9 +138,14 @@ def _login(config: MySqlConfig, connection: Any, through: socket.socket | None) 
         with spoken():
             within(_PATIENT * config.connect_timeout, lambda: connection.connect(through))
     except Silence:
-        with suppress(OSError, AttributeError):
-            connection._sock.shutdown(socket.SHUT_RDWR)  # ends the thread that still reads
+        hang_up(connection)
         raise driver().OperationalError(2013, "timed out in the login") from None
+
+
+def hang_up(connection: Any) -> None:
+    """End what another thread does on the connection."""
+    with suppress(OSError, AttributeError, TypeError):
+        socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)  # of a TLS socket, too: it is in use
 
 
 _PATIENT = 3

@@ -13,7 +13,17 @@ import pyarrow.compute as pc
 
 from instep.errors import ConnectError, InstepError, LockYielded
 from instep.schema.catalog.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
-from instep.sources.mysql.connect import BEGIN, MySqlConfig, connect, driver, is_mariadb, run, transaction, translated
+from instep.sources.mysql.connect import (
+    BEGIN,
+    MySqlConfig,
+    connect,
+    driver,
+    hang_up,
+    is_mariadb,
+    run,
+    transaction,
+    translated,
+)
 from instep.sources.mysql.shared_view import NotShared, begin_shared
 from instep.sources.mysql.wire import RowStream
 from instep.stage.spec import Chunk, SharedView, SourceLimits
@@ -34,10 +44,13 @@ LOCKED = 1205
 
 class LockWatch:
     """Watches over sessions that read one table. `probe` is a query that needs what they have locked, "" while that is
-    nothing; `ended` tells that they had to go."""
+    nothing; `ended` tells that they had to go. `own` is the connection to watch by, if there is one already."""
 
-    def __init__(self, config: MySqlConfig, *sessions: pymysql.Connection[Any]) -> None:
+    def __init__(
+        self, config: MySqlConfig, *sessions: pymysql.Connection[Any], own: pymysql.Connection[Any] | None = None
+    ) -> None:
         self.probe, self.ended = "", False
+        self._own = own
         self._config, self._ids = config, [int(cast(Any, session).thread_id()) for session in sessions]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="locks", daemon=True)
@@ -56,26 +69,37 @@ class LockWatch:
             self._thread.join(_PATIENT)
 
     def _run(self) -> None:
-        if self._over.wait(2 * EVERY):
-            return
-        with suppress(InstepError, driver().MySQLError, OSError), connect(self._config) as connection:
-            run(connection, f"SET SESSION lock_wait_timeout = {0 if is_mariadb(connection) else 1}")
-            seen, before = 0, ""
-            while not self._over.wait(EVERY):
-                probe = self.probe
-                seen = seen + 1 if probe and probe == before and self._is_waited_for(connection, probe) else 0
-                before = probe
-                if seen == END and probe == self.probe:
-                    self.ended = True
-                    for session in self._ids:
-                        with suppress(driver().MySQLError):  # it has ended
-                            run(connection, f"KILL {session}")
-                    return
+        """What the server refuses now it may give a moment later."""
+        self._over.wait(EVERY)
+        while not self._over.wait(EVERY) and not self.ended:
+            with suppress(InstepError, driver().MySQLError, OSError):
+                if own := self._own:
+                    self._own = None
+                    self._watch(own)
+                else:
+                    with connect(self._config) as connection:
+                        self._watch(connection)
+
+    def _watch(self, connection: pymysql.Connection[Any]) -> None:
+        run(connection, f"SET SESSION lock_wait_timeout = {0 if is_mariadb(connection) else 1}")
+        seen, before = 0, ""
+        while not self._over.wait(EVERY):
+            probe = self.probe
+            seen = seen + 1 if probe and probe == before and self._is_waited_for(connection, probe) else 0
+            before = probe
+            if seen == END and probe == self.probe:
+                self.ended = True
+                for session in self._ids:
+                    with suppress(driver().MySQLError):  # it has ended
+                        run(connection, f"KILL {session}")
+                return
 
     def _is_waited_for(self, connection: pymysql.Connection[Any], probe: str) -> bool:
         try:
             run(connection, probe)
         except driver().MySQLError as error:
+            if not cast(Any, connection).open:
+                raise
             return bool(error.args) and cast(int, error.args[0]) == LOCKED
         return False
 
@@ -107,29 +131,34 @@ class MySqlReader:
 
     @contextmanager
     def open_shared(self, chunk: Chunk, count: int) -> Iterator[SharedView]:
-        """As many as the server gives, and one if they cannot show one state."""
+        """As many as the server gives, and one if they cannot show one state. The connection that lets others through
+        comes first, and of what the server has one is left to others."""
         with ExitStack() as stack:
-            connections = [stack.enter_context(connect(self.config))]
-            why = ""
+            connections, guard, why = [stack.enter_context(connect(self.config))], None, ""
             try:
+                guard = stack.enter_context(connect(self.config))
                 while len(connections) < count:
                     connections.append(stack.enter_context(connect(self.config)))
             except ConnectError as error:
                 why = error.message
+                if len(connections) > 2:
+                    cast(Any, connections.pop())._force_close()
             with translated(self.config, f"{self.config.place}, reading {chunk.table}"):
                 try:
-                    if len(connections) == 1:
+                    if guard is None or len(connections) == 1:
                         raise NotShared(why)
-                    basis = begin_shared(self.config, connections, chunk)
+                    basis = begin_shared(self.config, guard, connections, chunk)
                 except NotShared as error:
                     for spare in connections[1:]:
                         cast(Any, spare)._force_close()
                     del connections[1:]
                     run(connections[0], BEGIN)
+                    run(connections[0], "SET SESSION lock_wait_timeout = DEFAULT")
                     basis = f"read by one connection, because several may show different states: {error}"
                 else:
                     basis = f"read by {len(connections)} connections that show one state: {basis}"
-            watch = LockWatch(self.config, *connections)
+            watch = LockWatch(self.config, *connections, own=guard)
+            watch.probe = chunk.probe if len(connections) > 1 else ""  # they have locked it already
             with watch.begun():
                 sessions = [MySqlSession(self.config, one, watch, chunk.lane) for one in connections]
                 yield SharedView(tuple(sessions), basis)
@@ -156,6 +185,9 @@ class MySqlSession:
             yielded = LockYielded(f"{error.message}: given up, because others wait for the table", hint=hint)
             yielded.broken = True
             raise yielded from None
+
+    def stop(self) -> None:
+        hang_up(self.connection)
 
     def _read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         with translated(self.config, f"{self.config.place}, reading {chunk.table}"):

@@ -7,18 +7,19 @@ A consistent snapshot belongs to one connection. Several show the same state if 
   on their way to it: none may be on its way before and after, and the same ones done. Nobody waits for this.
 - by lock: writers of the table wait, for at most a second or two, until all snapshots have begun.
 
-If neither is to be had, one connection reads the table. A change that its writer keeps out of the log is not seen by
-position, and without a log there is none.
+If neither is to be had, one connection reads the table. The position tells nothing of what the server leaves out of its
+log: then the lock alone counts. A session that leaves its own changes out (sql_log_bin = 0) is not seen by position.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from instep.errors import InstepError
-from instep.sources.mysql.connect import BEGIN, MySqlConfig, connect, driver, first, is_mariadb, run
+from instep.sources.mysql.binlog.stream import unlogged
+from instep.sources.mysql.connect import BEGIN, MySqlConfig, driver, first, is_mariadb, run
 from instep.sources.mysql.wire import spoken
 from instep.stage.spec import Chunk
 
@@ -34,20 +35,21 @@ _LOCK_SECONDS = 1
 """How long a lock may be waited for: whoever writes to the table meanwhile waits behind it."""
 _SILENT_SECONDS = 2
 """The server ends a session that is silent for so long, and its lock with it, whatever became of this process."""
-_LOCKED, _QUERY = 1205, 3
+_LOCKED, _ALTERED, _QUERY = 1205, 1412, 3
 
 
 class NotShared(Exception):
     """The snapshots may show different states; the text says why."""
 
 
-def begin_shared(config: MySqlConfig, connections: Connections, chunk: Chunk) -> str:
-    """Begin a snapshot on each connection, all of one state, and return what that rests on. Raises NotShared. `chunk`
-    is of the table that is to be read: its definition is locked, as by a read."""
+def begin_shared(config: MySqlConfig, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
+    """Begin a snapshot on each connection, all of one state, and return what that rests on. Raises NotShared.
+    `chunk` is of the table that is to be read: its definition is locked, as by a read. `guard` is a
+    connection beside them."""
     reasons = []
     for way in (_by_position, _by_lock):
         try:
-            return way(config, connections, chunk)
+            return way(config, guard, connections, chunk)
         except NotShared as error:
             reasons.append(str(error))
     raise NotShared("; ".join(reasons))
@@ -63,8 +65,10 @@ def _begin(connections: Connections) -> None:
             wire._read_query_result()
 
 
-def _by_position(config: MySqlConfig, connections: Connections, chunk: Chunk) -> str:
+def _by_position(config: MySqlConfig, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
     leader = connections[0]
+    if why := unlogged(leader):
+        raise NotShared(why)
     shows_one = _log_places if _tells_places(leader) else _transactions
     for _ in range(TRIES):
         if shows_one(connections):
@@ -75,16 +79,19 @@ def _by_position(config: MySqlConfig, connections: Connections, chunk: Chunk) ->
 
 
 def _tells_places(leader: pymysql.Connection[Any]) -> bool:
-    """Return whether the server tells where in its log a snapshot is, of all that changes its rows."""
+    """Return whether the server tells where in its log a snapshot is, of all that changes its rows. One that does not
+    tell whether it replicates may do so."""
     if not any(run(leader, "SHOW STATUS LIKE 'binlog_snapshot_file'")):
         return False
-    if not int(first(leader, "SELECT @@global.log_bin")[0]):
-        raise NotShared("the server writes no binary log")
-    settings = dict(run(leader, "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_slave_updates', 'wsrep_on')"))
+    names = "'log_slave_updates', 'log_replica_updates', 'wsrep_on'"
+    settings = {
+        str(n).lower(): str(v) for n, v in run(leader, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
+    }
     replicas = run(leader, "SHOW GLOBAL STATUS WHERE variable_name IN ('slaves_running', 'slave_running')")
-    applies = any(str(value).upper() not in ("0", "OFF") for _, value in replicas)
-    if settings.get("log_slave_updates") != "ON" and (applies or settings.get("wsrep_on") == "ON"):
-        raise NotShared("the server does not log what it replicates: log_slave_updates is OFF")
+    applies = not replicas or any(str(value).upper() not in ("0", "OFF") for _, value in replicas)
+    logs = "ON" in (settings.get("log_slave_updates"), settings.get("log_replica_updates"))
+    if not logs and (applies or settings.get("wsrep_on") == "ON"):
+        raise NotShared("the server does not log what it replicates: log_slave_updates (log_replica_updates) is OFF")
     return True
 
 
@@ -108,31 +115,52 @@ def _transactions(connections: Connections) -> bool:
     return not owned and first(leader, "SELECT @@global.gtid_executed")[0] == done
 
 
-def _by_lock(config: MySqlConfig, connections: Connections, chunk: Chunk) -> str:
+def _by_lock(config: MySqlConfig, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
     """Keep writers of the table away meanwhile, on a connection of its own: a transaction would end the lock."""
-    errors = driver().MySQLError
+    begun = time.monotonic()
     try:
-        with connect(config) as guard:
+        with _guarded(config):
             run(guard, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}, wait_timeout = {_SILENT_SECONDS}")
             begun = time.monotonic()
             run(guard, chunk.lock)
             if is_mariadb(guard) and run(guard, "XA RECOVER"):
                 raise NotShared("prepared transactions (XA RECOVER) may be committed in spite of a lock")
-            _begin(connections)
-            _lock_definition(connections, chunk)
-            run(guard, "UNLOCK TABLES")
-            return f"writers of the table waited for {time.monotonic() - begun:.3f} s while they began"
-    except InstepError as error:
-        raise NotShared(f"no connection was left for a lock ({error.message})") from None
-    except errors as error:
-        code = error.args[0] if error.args else 0
-        if code == _LOCKED:
+        _begin(connections)
+        _lock_definition(connections, chunk)
+        with _guarded(config):
+            run(guard, "UNLOCK TABLES")  # fails if the server has ended the lock already
+    except BaseException:
+        cast(Any, guard)._force_close()  # and its lock with it
+        raise
+    took = time.monotonic() - begun
+    with suppress(driver().MySQLError):  # it watches from now on, and is opened again if it is lost
+        run(guard, "SET SESSION wait_timeout = 86400")
+    return f"writers of the table waited for {took:.3f} s while they began"
+
+
+@contextmanager
+def _guarded(config: MySqlConfig) -> Iterator[None]:
+    try:
+        yield
+    except driver().MySQLError as error:
+        if error.args[:1] == (_LOCKED,):
             raise NotShared(f"its writers could not be stopped within {_LOCK_SECONDS} s") from None
         why = config.redacted(str(error.args[-1]))
         raise NotShared(f"no lock was to be had, which GRANT LOCK TABLES allows ({why})") from None
 
 
 def _lock_definition(connections: Connections, chunk: Chunk) -> None:
-    """As reading does, so that nobody alters the table before the last of them has read."""
-    for connection in connections:
-        run(connection, chunk.probe)
+    """As reading does, so that nobody alters the table before the last of them has read. Whoever alters it waits
+    for the first of them, and the others behind him: so they wait a second at most. Raises NotShared."""
+    try:
+        for connection in connections:
+            run(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")
+            run(connection, chunk.probe)
+        for connection in connections:
+            run(connection, "SET SESSION lock_wait_timeout = DEFAULT")
+    except driver().MySQLError as error:
+        if error.args[:1] not in ((_LOCKED,), (_ALTERED,)):
+            raise
+        for connection in connections:
+            run(connection, "ROLLBACK")  # he goes first
+        raise NotShared("somebody alters the table") from None

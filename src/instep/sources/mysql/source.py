@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1_000_000
 CHUNK_BYTES = 256 << 20
+TOGETHER = 10
+"""Connections of one sync that read a table together or watch there, if `max_connections` does not say how many."""
 CLIENT_ERRORS = range(2000, 3000)
 """Numbers of errors that are about the connection, not about the query."""
 
@@ -86,7 +88,7 @@ class MySqlSnapshot:
 
     def __init__(self, config: MySqlConfig, connection: pymysql.Connection[Any], note: str = "") -> None:
         self.config, self.note = config, note
-        self._connection = connection
+        self._connection, self._left = connection, TOGETHER
         self.reader = MySqlReader(config)
 
     def discover(self) -> Discovery:
@@ -130,10 +132,14 @@ class MySqlSnapshot:
 
     def _together(self, read: TableRead, chunks: int) -> int:
         """Return how many connections may read the table. Rows without a key are numbered in the order in which they
-        are read; other engines than InnoDB have no snapshots."""
+        are read; other engines than InnoDB have no snapshots. Without a bound of connections the first of the large
+        tables get them: all others are read by one each."""
         most = self.config.max_connections
-        bound = min(self.config.table_connections, most - 2 if most else chunks, chunks)
-        return bound if bound > 1 and read.table.key and has_snapshots(self._connection, read.source.ref) else 1
+        bound = min(self.config.table_connections, most - 2 if most else self._left - 1, chunks)
+        if bound < 2 or not read.table.key or not has_snapshots(self._connection, read.source.ref):
+            return 1
+        self._left -= 0 if most else bound + 1
+        return bound
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float

@@ -75,7 +75,9 @@ class Following:
         self._records = {ref: r.cursor for ref, r in records.items()}
         self._fences = {ref: r.fence for ref, r in records.items()}
         try:
-            self._state = self._ready(self.log)
+            before, self._state = self._state, self._ready(self.log)
+            if before is not None and before.server != self._state.server:
+                self._at, self._found_places = {}, {}
             self.log.begin(wait=waits)
         except InstepError as error:
             self._trouble = error
@@ -159,9 +161,10 @@ class Following:
         return found
 
     def _place_here(self, record: Mapping[str, Any]) -> str:
-        """Return the place in this server's log of what a record says of another server's; "" if it cannot be told."""
+        """Return the place in this server's log of what a record says of another server's; "" if it cannot be told, or
+        need not be."""
         known = str(record.get("seen") or record.get("at") or ""), str(record.get("covered", ""))
-        if not all(known) or not isinstance(self.log, FindsPlace):
+        if self.anew or not all(known) or not isinstance(self.log, FindsPlace):
             return ""
         if known not in self._found_places:
             self._found_places[known] = self.log.place_of(*known)
@@ -227,7 +230,7 @@ class Following:
         found = ""
         recorded = (looked or record.get("at") == last["at"]) and state.fence <= self._fences[ref]
         if server != self._state.server and recorded:  # else rows were written that nothing is known of
-            found = self._at.get(ref) or self._place_here(record)
+            found = self._at.get(ref) or ("" if whole else self._place_here(record))
         if server != self._state.server and not (found or whole or self.anew):
             raise Blocked(
                 "the source is another server than the one whose log was followed "
@@ -293,14 +296,14 @@ class Following:
         if self.log is None or self._found is None:
             return self.pending
         assert self._state is not None
-        reached, more = self._found.reached, self._covered()
+        reached = self._found.reached
         for one in done:
             if one.error is None and one.load.log is not None and (own := _log(one.load.cursor)):
-                self.saved[one.load.table.ref] = json.dumps({"log": {**own, **more}})
+                self.saved[one.load.table.ref] = json.dumps({"log": own})
                 self._at[one.load.table.ref] = reached
         for ref in self._idle:
             own = {**(_log(self._base[ref]) or {}), "seen": reached, "base": self._base[ref]}
-            self.saved[ref] = json.dumps({"log": {**own, "server": self._state.server, **more}})
+            self.saved[ref] = json.dumps({"log": {**own, "server": self._state.server}})
             self._at[ref] = reached
         with self.context.transaction():
             self.context.store.cursors.save(self.context.name, self.saved, run=self.run.id, fence=self.run.fence)
@@ -309,21 +312,19 @@ class Following:
         crashpoint("log.released")
         return self.pending | (frozenset(self._reads) if self.goes_on else frozenset())
 
-    def cover_again(self) -> None:
-        """Note what rows may show that were read after the passes."""
-        more = self._covered()
-        for ref, cursor in self.saved.items():
-            own = {name: value for name, value in (_log(cursor) or {}).items() if name != "covered"}
-            self.saved[ref] = json.dumps({"log": {**own, **more}})
-
-    def _covered(self) -> dict[str, str]:
-        """What the rows of the pass may show, for the day on which another server takes the place of this one. Without
-        it the position is good for this server alone."""
+    def cover(self) -> None:
+        """Note what the rows of the run may show, for the day on which another server takes the place of this one. Not
+        before the last row of the run is committed: later passes and fills read later rows. Without it a position is
+        good for this server alone."""
         try:
-            covered = self.log.covered() if isinstance(self.log, FindsPlace) else ""
+            covered = self.log.covered() if self.saved and isinstance(self.log, FindsPlace) else ""
         except InstepError:
-            covered = ""
-        return {"covered": covered} if covered else {}
+            return
+        server = self._state.server if covered and self._state else None
+        for ref, cursor in self.saved.items():
+            own = _log(cursor) or {}
+            if own.get("server") == server:
+                self.saved[ref] = json.dumps({"log": {**own, "covered": covered}})
 
     def _release(self, reached: str) -> None:
         """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other

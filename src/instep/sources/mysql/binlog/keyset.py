@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from instep.errors import ReadError
 from instep.sources.log import Key
+from instep.temporary import Temporary
 
 IN_MEMORY = 200_000
 """Keys that are in memory at a time."""
-_SETTINGS = ("journal_mode = OFF", "synchronous = OFF", "cache_size = -65536")
+_SETTINGS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536")
 
 
 @dataclass
 class KeySet(Collection[Key]):
-    """`letters`: how long the texts of the keys are, about. They come in the order of their texts. The file has no
-    name, and goes with the object."""
+    """`letters`: how long the texts of the keys are, about. They come in the order of their texts. The file is in a
+    folder of this process, and goes with the object. Raises ReadError if there is no room for it."""
 
     letters: int = 0
     _fresh: dict[Key, None] = field(default_factory=dict, repr=False)
     _stored: int = 0
     _file: sqlite3.Connection | None = None
+    _folder: Temporary | None = field(default=None, repr=False)
 
     def update(self, keys: Iterable[Key]) -> None:
         before = len(self._fresh)
@@ -37,12 +42,26 @@ class KeySet(Collection[Key]):
         self._fresh, self._stored, self.letters = {}, 0, 0
         if self._file is not None:
             self._file.close()
-            self._file = None
+        if self._folder is not None:
+            self._folder.close()
+        self._file = self._folder = None
+
+    def compact(self) -> None:
+        """Count each key once."""
+        if self._file is not None and self._fresh:
+            self._spill()
 
     def _spill(self) -> sqlite3.Connection:
+        with _translated():
+            return self._spilled()
+
+    def _spilled(self) -> sqlite3.Connection:
         width = len(next(iter(self._fresh), ()))
         if self._file is None:
-            self._file = sqlite3.connect("", check_same_thread=False)  # a file that is removed once it is open
+            self._folder = Temporary("keys")
+            path = f"{self._folder.path}/keys"
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._file = sqlite3.connect(path, check_same_thread=False)
             for setting in _SETTINGS:
                 self._file.execute(f"PRAGMA {setting}")
             names = ", ".join(f"k{n}" for n in range(width))
@@ -69,10 +88,20 @@ class KeySet(Collection[Key]):
             yield from sorted(self._fresh)
             return
         file = self._spill()
-        columns = [row[1] for row in file.execute("PRAGMA table_info(keys)")]
-        yield from file.execute(f"SELECT * FROM keys ORDER BY {', '.join(columns)}")  # noqa: S608
+        with _translated():
+            columns = [row[1] for row in file.execute("PRAGMA table_info(keys)")]
+            yield from file.execute(f"SELECT * FROM keys ORDER BY {', '.join(columns)}")  # noqa: S608
 
     def __del__(self) -> None:
         if self._file is not None:
             with suppress(sqlite3.Error):
                 self._file.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        where = f"keys of changed rows cannot be written below {tempfile.gettempdir()}"
+        raise ReadError(f"{where}: {error}", hint="make room there, or set TMPDIR, then sync again") from None

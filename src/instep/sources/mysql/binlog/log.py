@@ -104,8 +104,11 @@ KEYS = 1_000_000
 """Changed rows of one table that are looked for by key; with more of them the whole table is read, unless they are
 less than a part of it."""
 _PART = 4
+_MALFORMED_SET = 1772
 _SEVERAL = 20
 """Queries for the rows of one table from which on several connections are worth it."""
+TOGETHER = 4
+"""Connections that read one table so, the first in a pass that has as many queries."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class MySqlLog:
     _since: dict[Ref, Position] = field(default_factory=dict)
     _births: dict[str, int] = field(default_factory=dict)
     _begins: dict[Spot, bool] = field(default_factory=dict)
+    _several: Ref | None = None
 
     def order(self, position: str) -> int:
         """Return the position as a number; the empty one comes before all."""
@@ -280,7 +284,7 @@ class MySqlLog:
             if reach.more or reach.hidden:
                 reached = Position(*reach.end, self._birth(reach.end), start.gtids)
         found = {ref: t.found for ref, t in tables.items()}
-        self._since = {}
+        self._since, self._several = {}, None
         return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
 
     def _before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
@@ -329,8 +333,11 @@ class MySqlLog:
     def place_of(self, position: str, covered: str) -> str:
         """A transaction that the other server had and this one has not may be in rows that were read: then nothing can
         be told. MariaDB names the last transaction of a domain alone: a replica may have others before it that were
-        written there, unless it is strict."""
-        gtids, end = Position.of(position).gtids, self._server.end
+        written there, unless it is strict. What the server does not take for names of its kind it does not have."""
+        try:
+            gtids, end = Position.of(position).gtids, self._server.end
+        except ValueError:  # of a source of another kind
+            return ""
         if self._server.mariadb and self._server.settings.get("gtid_strict_mode") != "ON":
             return ""
         if not gtids or not covered or not self._has(gtids) or not self._has(covered):
@@ -347,13 +354,23 @@ class MySqlLog:
         if self._server.mariadb:
             with dump(self._reached, ("", MAGIC), gtids) as stream:
                 return stream.first_transaction() is not None
+        from pymysql.err import MySQLError
+
         with self._session() as session:
-            return bool(first(session, f"SELECT GTID_SUBSET({literal(gtids)}, @@global.gtid_executed)")[0])
+            try:
+                return bool(first(session, f"SELECT GTID_SUBSET({literal(gtids)}, @@global.gtid_executed)")[0])
+            except MySQLError as error:
+                if error.args[:1] != (_MALFORMED_SET,):
+                    raise
+                return False
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         bounded, engine = self.config.max_connections, self._known.tables[read.source.ref].engine
-        several = engine == "innodb" and not bounded
-        return row_chunks(read, key, changed, self.config.table_connections if several else 1)
+        several = engine == "innodb" and not bounded and self._several in (None, read.source.ref)
+        chunks = row_chunks(read, key, changed, min(self.config.table_connections, TOGETHER) if several else 1)
+        if chunks and chunks[0].connections > 1:
+            self._several = read.source.ref
+        return chunks
 
     def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
         return key_chunks(read, key, changed, mariadb=self._server.mariadb)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO
 
-from instep.errors import ReadError, SetupError
+from instep.errors import ReadError
 from instep.sources.mysql.binlog.wire import HEADER, counted_number, header
+from instep.stage import timeouts
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
@@ -18,9 +19,20 @@ _ZSTD, _PLAIN = 0, 255
 _PART = 1 << 20
 
 
+LARGEST, MOST = timeouts.MOST, 4 * timeouts.MOST
+"""Bytes of one event, and of all events of one transaction, once they are unpacked."""
+
+
+class NotUnpacked(Exception):
+    """The transaction is well, but is not taken apart here; the text says why."""
+
+
 def payload_events(data: bytes) -> Iterator[bytes]:
-    """Yield the events of a transaction's payload, none of which has a checksum. Only one is in memory at a time."""
+    """Yield the events of a transaction's payload, none of which has a checksum. Only one is in memory at a time.
+    Raises NotUnpacked."""
     compression, size, at = _fields(data)
+    if size > MOST:
+        raise NotUnpacked(f"a compressed transaction of its log has {size:,} bytes, more than {MOST >> 20:,} MB")
     body = BytesIO(data[at:])
     source: BinaryIO = body
     if compression == _ZSTD:
@@ -33,12 +45,14 @@ def payload_events(data: bytes) -> Iterator[bytes]:
             about = header(head) if len(head) == HEADER else None
             if about is None or not HEADER <= about.size <= size:
                 raise _unreadable("it ends within an event")
+            if about.size > LARGEST:
+                raise NotUnpacked(f"a compressed event of its log has more than {LARGEST >> 20:,} MB")
             event = head + _read(source, about.size - HEADER)
             if len(event) != about.size:
                 raise _unreadable("it ends within an event")
             size -= about.size
             yield event
-    except _error() as error:
+    except _errors() as error:
         raise _unreadable(str(error)) from None
 
 
@@ -76,14 +90,15 @@ def _decompressor() -> ZstdDecompressor:
     try:
         import zstandard
     except ImportError:
-        raise SetupError(
-            "compressed transactions of MySQL need the package zstandard, which is not installed",
-            hint="run pip install 'instep[mysql]'",
+        raise NotUnpacked(
+            "its log has compressed transactions, which need the package zstandard: run pip install 'instep[mysql]'"
         ) from None
     return zstandard.ZstdDecompressor()
 
 
-def _error() -> type[Exception]:
-    from zstandard import ZstdError
-
-    return ZstdError
+def _errors() -> tuple[type[Exception], ...]:
+    try:
+        from zstandard import ZstdError
+    except ImportError:
+        return ()
+    return (ZstdError,)

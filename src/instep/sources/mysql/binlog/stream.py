@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import BEYOND, Spot
 from instep.sources.mysql.binlog.gtids import GtidSet
-from instep.sources.mysql.binlog.payload import PAYLOAD, payload_events
+from instep.sources.mysql.binlog.payload import PAYLOAD, NotUnpacked, payload_events
 from instep.sources.mysql.binlog.wire import (
     FORMAT,
     HEADER,
     ROTATE,
     TABLE_MAP,
+    End,
     Event,
     Format,
     Rotate,
+    UnreadableEvent,
     checked,
     decode,
     header,
@@ -46,6 +48,8 @@ MAGIC = 4
 """The bytes before the first event of a file."""
 _UNREADABLE_LOG = 1236
 """The server's error for a place where it finds no event."""
+_NO_SUCH_GTIDS = (_UNREADABLE_LOG, 1941, 1943)
+"""Errors for names of transactions that the server cannot go on from, or that are none of its kind."""
 _SETTINGS = (
     "SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum,"
     " @mariadb_slave_capability = 4"
@@ -84,8 +88,8 @@ class BinlogStream:
             elif at:
                 last = at = BEYOND if at < last else at
                 self.when = about.when
-            for inner in payload_events(body) if packed else ():
-                yield self._event(inner), at
+            for inner in self._unpacked(body) if packed else ():
+                yield inner, at
             yield event, at
             if upto is not None and file == upto[0] and at >= upto[1]:
                 return
@@ -126,10 +130,18 @@ class BinlogStream:
                 elif about.kind in _TRANSACTIONS:
                     return (file, about.end - about.size) if about.end >= about.size else None
         except driver().MySQLError as error:
-            if error.args[:1] != (_UNREADABLE_LOG,):
+            if not error.args or error.args[0] not in _NO_SUCH_GTIDS:
                 raise
             return None
         return NOTHING
+
+    def _unpacked(self, body: bytes) -> Iterator[Event | None]:
+        try:
+            for inner in payload_events(body):
+                yield self._event(inner)
+        except NotUnpacked as error:
+            yield UnreadableEvent(str(error))
+            yield End()
 
     def _event(self, data: bytes) -> Event | None:
         """A table that is mapped for each of its transactions is the same object."""
@@ -275,6 +287,18 @@ def _status(connection: pymysql.Connection[Any]) -> tuple[Any, ...]:
         if error.args[:1] != (_PARSE,):
             raise
     return first(connection, "SHOW BINARY LOG STATUS")
+
+
+def unlogged(connection: pymysql.Connection[Any]) -> str:
+    """Return why the log may not have all that is committed; "" if it has, as far as the server decides it."""
+    if not int(first(connection, "SELECT @@global.log_bin")[0]):
+        return "the server writes no binary log"
+    try:
+        return _left_out(_status(connection))
+    except _errors() as error:
+        if not error.args or error.args[0] not in DENIED:
+            raise
+        return "the user may not see what the log leaves out, which GRANT REPLICATION CLIENT allows"
 
 
 def _left_out(status: tuple[Any, ...]) -> str:
