@@ -22,6 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, LoadOutcome
+from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import (
     Deletes,
     PositionFile,
@@ -38,7 +39,6 @@ from instep.errors import Conflict, StageError
 from instep.spark.executors import slots
 from instep.spark.merge import Edits, MergeFiles, MergePlan, MergeSettings, find_edits
 from instep.stage.files.partitioned import writer_for
-from instep.stage.files.place import keep_only
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
@@ -96,8 +96,8 @@ class SparkUpsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit
-        fails."""
+        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit is
+        refused."""
         folder = f"{own_data(self.table)}/{commit.run}-merge-{commit.fence}-{uuid.uuid4().hex[:8]}"
         spec = StageSpec(
             table=".".join(self.table.name()),
@@ -111,18 +111,17 @@ class SparkUpsert:
             io=self.staged.io,
             partition=partitioning(self.table.metadata),
         )
-        landed: list[str] = []
-        try:
+        new_files = NewFiles(spec.io)
+        with new_files.removed_unless_landed(folder):
             staged, positions = self._write(spec)
             files = {t.file.file_path: t for t in self.tasks}
             deletes = Deletes(
                 [delete_file(files[of].file, file) for of, file in positions.items()],
                 [d for of in positions for d in files[of].delete_files if is_of_one_file(d)],
             )
-            yield data_files(staged, self.table.metadata), deletes
-            landed = [*(f.path for f in staged), *(f.path for f in positions.values())]
-        finally:
-            keep_only(folder, spec.io, landed)
+            data = data_files(staged, self.table.metadata)
+            with new_files.landing([*(f.path for f in staged), *(f.path for f in positions.values())]):
+                yield data, deletes
 
     def _write(self, spec: StageSpec) -> tuple[list[StagedFile], dict[str, PositionFile]]:
         metadata = light(self.table.metadata)
