@@ -146,6 +146,34 @@ def test_the_keys_that_a_full_outer_join_finds(kind: str, width: int, data: st.D
         assert must <= shown_keys(found_keys, kind) <= must | may
 
 
+LIST, PAIR = pa.list_(pa.int32()), pa.struct([("a", pa.int32()), ("B c", pa.list_(pa.int32()))])
+LISTS, TEXTS = pa.struct([("a", LIST), ("b", LIST)]), pa.list_(pa.list_(pa.string()))
+EQUAL: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.list_(pa.float64()), [0.0, math.nan], [-0.0, math.nan]), (LIST, [], []), (LIST, None, None),
+    (TEXTS, [["x", None], None], [["x", None], None]), (PAIR, {"a": None, "B c": []}, {"a": None, "B c": []}),
+    (pa.list_(PAIR), [None, {"a": 1, "B c": None}], [None, {"a": 1, "B c": None}]),
+]  # fmt: skip
+OTHER: list[tuple[pa.DataType, Any, Any]] = [
+    (LIST, None, []), (LIST, [0], [0, 0]), (LIST, [], [None]), (LIST, None, [None]), (LIST, [0], []),
+    (LIST, [0, 5], [5]), (LIST, [1, 2], [2, 1]), (LIST, [None, 1], [1, None]), (pa.list_(LIST), [[1], None], [[1], []]),
+    (pa.list_(LIST), [[1], [2]], [[1, 2]]), (pa.list_(LIST), [None], [[]]), (TEXTS, [["x"], None], [["x", None]]),
+    (TEXTS, [["x"], ["y"]], [["x", "y"]]), (TEXTS, [["a", None]], [["a", ""]]), (PAIR, None, {"a": None, "B c": None}),
+    (PAIR, {"a": 1, "B c": None}, {"a": 1, "B c": []}), (LISTS, {"a": [1], "b": [2]}, {"a": [1, 2], "b": []}),
+    (LISTS, {"a": [1], "b": [0]}, {"a": [1, 0], "b": [0]}), (LISTS, {"a": [1], "b": None}, {"a": None, "b": [1]}),
+    (pa.list_(PAIR), [None], [{"a": None, "B c": None}]), (pa.list_(pa.bool_()), [False, True], [True]),
+    (pa.struct([("s", PAIR)]), {"s": None}, None), (pa.struct([("s", PAIR)]), {"s": None}, {"s": {"a": None}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "one", "other"), [*EQUAL, *OTHER], ids=str)
+def test_nested_values_are_compared_exactly(kind: pa.DataType, one: Any, other: Any) -> None:
+    kinds, differs = [pa.int64(), pa.string(), kind, pa.int32()], (kind, one, other) in OTHER
+    buckets = Buckets.of(1, by_range=True)
+    rows = ([(1, "x", value, 5), (2, "x", one, 5)] for value in (one, other))
+    sides = [side(kinds, own, buckets) for own in rows]
+    assert found(Inline(), *sides) == ({(DIFFERS, "1")} if differs else None)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7, 10_000, 10**9, 10**12])
 def test_buckets_are_as_many_as_rows_are_worth(rows: int) -> None:
     ranged = Buckets.of(rows, by_range=True)
