@@ -82,7 +82,7 @@ def test_the_files_of_a_commit_that_may_have_landed_stay(
         lake.write.append(REF, [stage(lake, REF, [row])], Commit("run-1", 1))
     lake.write.claim(REF, 2)
     expected = list[Row]()
-    with landing_then(raised, lake, monkeypatch), pytest.raises(BaseException) as error:  # noqa: PT011 - any
+    with landing_then(raised, lake, monkeypatch), pytest.raises(BaseException) as error:
         expected = WRITES[kind](lake, Commit("run-2", 2), spark)
     assert not isinstance(error.value, Conflict)
     lake.write.claim(REF, 3)
@@ -113,7 +113,7 @@ def test_the_files_of_a_version_of_a_delta_log_that_may_have_landed_stay(
     to.write.overwrite(REF, [stage(to, REF, [{"id": 1, "name": "old"}])], commit)
     with monkeypatch.context() as patched:
         patched.setattr(DeltaLog, "put", landed)
-        with pytest.raises(BaseException):  # noqa: B017, PT011 - any
+        with pytest.raises(BaseException):  # noqa: B017 - any
             to.write.merge(None, REF, [stage(to, REF, [{"id": 1, "name": "new"}])], Merge(("id",)), commit)
     world.forget()
     assert [row[1] for row in rows_of(world.to)] == ["new"]
