@@ -83,7 +83,8 @@ class DeltaCommit:
             return self._land(operation, commit, warehouse)
         except Conflict:
             with suppress(OSError, InstepError):
-                self._remove_added(self.state.snapshot, self.state.log.snapshot())
+                if (newest := self.state.log.snapshot()) is not None:
+                    self._remove_added(self.state.snapshot, newest)
             raise
 
     def _remove_added(self, *snapshots: DeltaSnapshot) -> None:

@@ -228,18 +228,18 @@ def _slices(
 def _hashable(db: duckdb.DuckDBPyConnection, shape: SideShape) -> list[str]:
     """Return the columns that are compared, as SQL whose hash tells different values apart."""
     kinds = db.sql(f"SELECT {', '.join(shape.names)} FROM coming LIMIT 0").types
-    return [_told_apart(name, kind) for name, kind in zip(shape.names, kinds, strict=True)]
+    return [_hashed(name, kind) for name, kind in zip(shape.names, kinds, strict=True)]
 
 
-def _told_apart(value: str, kind: Any, depth: int = 0) -> str:
+def _hashed(value: str, kind: Any, depth: int = 0) -> str:
     """Return a value, or a hash of a nested one: `hash` skips the NULLs, the lengths and the ends of what is in it."""
     if kind.id in ("list", "array"):
         one = f"e{depth}"
-        each = f"hash({_told_apart(one, dict(kind.children)['child'], depth + 1)})"
+        each = f"hash({_hashed(one, dict(kind.children)['child'], depth + 1)})"
         return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {one}: {each}))"
     if kind.id == "struct":
         fields = (
-            f"hash({_told_apart(f'struct_extract_at({value}, {at})', child, depth)})"
+            f"hash({_hashed(f'struct_extract_at({value}, {at})', child, depth)})"
             for at, (_, child) in enumerate(kind.children, 1)
         )
         return f"hash({value} IS NULL, {', '.join(fields)})"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask
@@ -34,7 +35,7 @@ from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_a
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import partitioning, place_of
-from instep.destinations.iceberg.write.upsert import Delta, new_rows
+from instep.destinations.iceberg.write.upsert import Delta, new_rows, old_values
 from instep.errors import Conflict, StageError
 from instep.spark.executors import slots
 from instep.spark.merge import Edits, MergeFiles, MergePlan, MergeSettings, find_edits
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 ROWS = 250_000
 """New rows of one task, about; each task writes a file of them, or one a partition."""
+READ_BYTES = 1 << 30
+"""Of the files that one task reads for that, about."""
 _NONE = np.empty((0, 2), dtype=np.int64)
 
 
@@ -132,11 +135,19 @@ class SparkUpsert:
         written: list[list[StagedFile]] = []
         positions: list[list[tuple[str, PositionFile]]] = []
         if rows := self._count(*came):
-            written = self.edits.run(write_rows, work, came, "coalesce(sf, -1 - tf)", math.ceil(rows / ROWS))
+            written = self.edits.run(write_rows, work, came, "coalesce(sf, -1 - tf)", self._writers(rows))
         if self._count(*gone):
             tasks = min(2 * slots(self.spark), len(files))
             positions = self.edits.run(write_gone, work, gone, "tf", tasks)
         return [f for one in written for f in one], dict(p for one in positions for p in one)
+
+    def _writers(self, rows: int) -> int:
+        """Return how many tasks write so many rows: few changes of many files are read by as many as there is room
+        for."""
+        read = sum(f.file_size_in_bytes for f in self.staged.files)
+        if self._count("marked") or {*self.plan.inserted} - {*self.plan.key, *self.plan.values, *self.plan.stamps}:
+            read += sum(t.file.file_size_in_bytes for t in self.tasks)
+        return max(math.ceil(rows / ROWS), min(math.ceil(read / READ_BYTES), 2 * slots(self.spark)))
 
 
 @contextmanager
@@ -162,8 +173,10 @@ def _check_unmoved(table: IcebergTable, edits: Edits) -> None:
     shards commit meanwhile touches no file of this one, which is looked at when it lands."""
     moved = "moved" in edits.counts
     if not isinstance(table, ShardTable):
-        now = table.catalog.load_table(table.name())
-        moved = moved or now.metadata.snapshot_log != table.metadata.snapshot_log
+        now, then = table.catalog.load_table(table.name()).metadata, table.metadata
+        # snapshots before the current one may have expired meanwhile; a way there and back has a time of its own
+        moved = moved or now.current_snapshot_id != then.current_snapshot_id
+        moved = moved or now.snapshot_log[-1:] != then.snapshot_log[-1:]
     if moved:
         raise Conflict(f"table {'.'.join(table.name())} moved under this run", hint="run the sync again")
 
@@ -189,8 +202,10 @@ def write_rows(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> l
     staged, table = work.reader(work.staged), work.reader(work.files)
     writer = writer_for(work.spec, number, attempt)
     try:
+        updated = edits.filter(pc.equal(edits.column("what"), "updated"))
+        old = old_values(work.plan, table, _columns(updated, "tf", "tp"))
         for delta in deltas(edits):
-            for batch in new_rows(work.plan, staged, table, delta).to_batches():
+            for batch in new_rows(work.plan, staged, table, delta, old).to_batches():
                 writer.write(batch)
         return list(writer.close())
     except BaseException:
