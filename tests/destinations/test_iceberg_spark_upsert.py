@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,14 +14,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 
 from instep.destinations.base import Commit, LoadOutcome, Merge
+from instep.destinations.iceberg.commit import row_reader
+from instep.destinations.iceberg.commit.commit import TableCommit
+from instep.destinations.iceberg.commit.position_deletes import Deletes
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.write import spark_upsert
-from instep.errors import Conflict, Fenced
+from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.maintenance import Maintenance
-from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
+from instep.spark.merge import Edits
+from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark, write  # noqa: F401
 
 Row = dict[str, Any]
 COLUMNS = ["id", "name", "amount", f"{PREFIX}deleted"]
@@ -193,3 +201,94 @@ def test_a_small_change_of_a_table_adds_one_file_and_no_compaction(tmp_path: Pat
     assert (before.files, after.files, after.deletes) == (7, 8, 3)
     assert not lake.maintenance.due(REF, Maintenance())
     assert sorted(i for i, n, _ in rows_of(lake) if n == "new") == [4, 14, 24]
+
+
+@with_spark
+def test_snapshots_may_expire_while_spark_reads_the_table(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lakes(tmp_path)[1]
+    create(lake)
+    for n in range(3):
+        lake.write.overwrite(REF, [stage(lake, REF, [{"id": 1, "name": f"old{n}"}])], Commit("run-1", 1))
+    real = spark_upsert.find_edits
+
+    @contextmanager
+    def read_between(*args: Any) -> Iterator[Any]:
+        with real(*args) as edits:
+            loaded = lake.lake.load(REF)
+            assert loaded is not None
+            first = loaded.metadata.snapshots[0].snapshot_id
+            assert first != loaded.metadata.current_snapshot_id
+            loaded.maintenance.expire_snapshots().by_ids([first]).commit()
+            yield edits
+
+    monkeypatch.setattr(spark_upsert, "find_edits", read_between)
+    files = [stage(lake, REF, [{"id": 1, "name": "new"}])]
+    assert lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-1", 1)) == LoadOutcome(0, 1)
+    assert [n for _, n, _ in rows_of(lake)] == ["new"]
+
+
+@with_spark
+@pytest.mark.parametrize("several", [False, True])
+def test_a_task_opens_each_file_once(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """Values that are not read of the source come from the table's files, whichever staged file a row is in. Many bytes
+    to read are more than one task's."""
+    lake, number = lakes(tmp_path)[1], 6
+    create(lake)
+    old = [{"id": n, "name": f"n{n}", "amount": 1} for n in range(number * number)]
+    new = [{"id": n, "amount": 2} for n in range(number * number)]
+    old_files = [stage(lake, REF, old[k::number], chunk=k) for k in range(number)]
+    lake.write.overwrite(REF, old_files, Commit("run-1", 1))
+    opened, tasks, run = Counter[str](), list[int](), Edits.run
+    batches = row_reader._batches
+
+    def counted(rows: Any, at: int, columns: Any) -> Any:
+        opened[rows.files[at].file_path] += 1
+        return batches(rows, at, columns)
+
+    def run_here(self: Edits, write: Any, work: Any, kinds: Any, by: str, count: int) -> Any:
+        if write is not spark_upsert.write_rows:
+            return run(self, write, work, kinds, by, count)
+        tasks.append(count)
+        return run(self, write, work, kinds, by, count) if several else [write(work, self.frame.toArrow(), 0, 0)]
+
+    monkeypatch.setattr(Edits, "run", run_here)
+    monkeypatch.setattr(row_reader, "_batches", counted)
+    if several:
+        monkeypatch.setattr(spark_upsert, "READ_BYTES", 4_000)
+    files = [stage(lake, REF, new[k * number : (k + 1) * number], chunk=k) for k in range(number)]
+    how = Merge(("id",), complete=True, unread=frozenset(["name"]))
+    done = lake.write.merge(lambda: spark, REF, files, how, Commit("run-2", 1))
+    assert done == LoadOutcome(0, number * number)
+    assert {i: (n, a) for i, n, a in rows_of(lake)} == {row["id"]: (row["name"], 2) for row in old}
+    assert (tasks > [1]) is several
+    assert several or (len(opened), {*opened.values()}) == (2 * number, {1})
+
+
+@with_spark
+@pytest.mark.parametrize("at", [0, 1])
+def test_deletes_by_value_of_another_program_are_named(tmp_path: Path, spark: Any, at: int) -> None:
+    lake = lakes(tmp_path)[at]
+    create(lake)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": n} for n in range(3)])], Commit("run-1", 1))
+    loaded = lake.lake.load(REF)
+    assert loaded is not None
+    path = f"{loaded.location()}/data/theirs.parquet"
+    field = loaded.schema().find_field("id").field_id
+    ids = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": str(field)})])
+    size, _ = write(Path(path.removeprefix("file://")), pa.table([[1]], schema=ids))
+    deletes = DataFile.from_args(
+        content=DataFileContent.EQUALITY_DELETES, file_path=path, file_format=FileFormat.PARQUET, partition=Record(),
+        record_count=1, file_size_in_bytes=size, equality_ids=[field],
+    )  # fmt: skip
+    deletes.spec_id = 0
+    change = TableCommit(loaded)
+    change.delta([], Deletes([deletes], []), {})
+    change.land(1)
+    files = [stage(lake, REF, [{"id": 2}])]
+    with pytest.raises(DestinationError, match="equality deletes") as error:
+        lake.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-2", 1))
+    assert "rewrite_data_files" in str(error.value.hint)

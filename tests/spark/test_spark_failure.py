@@ -48,6 +48,14 @@ Caused by: {line}
             id="a driver not installed",
         ),
         pytest.param(
+            JAVA.format(line="java.io.IOException: disk full")
+            + "\tSuppressed: org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace of original "
+            "doTryWithCallerStacktrace caller\n",
+            StageError,
+            "Spark failed: disk full",
+            id="what failed, and not where Spark says it again",
+        ),
+        pytest.param(
             JAVA.format(line='java.io.IOException: Cannot run program "/x/bin/python": error=2, No such file'),
             SetupError,
             "Spark's workers have no Python at /x/bin/python",

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,8 +21,9 @@ from instep.destinations.base import Commit
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
 from instep.errors import InstepError
+from instep.schema.planning.aliases import View
 from instep.sync.query import _columns, _tables_by_name, _tree, ask, rereadable_rows, write_rows
-from lake import ORDERS, REF, create, stage
+from lake import ID, ORDERS, REF, column, create, stage, table
 
 FOR_EVER = "select count(*) from range(1000000000000) t(x) where x % 7 = 3"
 CODE = """
@@ -98,6 +101,7 @@ QUERIES: list[tuple[str, list[str] | None]] = [
     ("from orders order by id", None),
     ("select o from orders o order by o.id", None),
     ("select orders from orders order by id", None),
+    ("select shop.orders from shop.orders order by all", None),
     ("select columns('n.*') from orders order by 1", None),
     ("select b from orders o(a, b) order by a", None),
     ("select a.id from orders a natural join orders b order by 1", None),
@@ -118,6 +122,49 @@ def test_a_query_reads_the_columns_that_it_can_use(tmp_path: Path, kind: str, mo
     monkeypatch.setattr("instep.sync.query._columns", lambda *_: {})
     whole = {sql: ask(lake, sql).rows for sql, _ in QUERIES}
     assert narrow == whole
+
+
+WHOLE = [
+    "select orders from orders where id in (select id from items where items.orders is not null) order by id",
+    "select (select orders from orders order by id limit 1), i.orders from items i order by all",
+    "select orders.orders from items orders order by all",
+    "select count(shop.orders) from shop.orders, items",
+]
+
+
+def test_a_row_is_whole_where_a_column_has_the_name_of_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, items = DESTINATIONS["iceberg"](tmp_path), table(ID, column("orders", "string"), name="items")
+    for wanted, row in ((ORDERS, {"name": "n", "amount": 1}), (items, {"orders": "o"})):
+        create(lake, wanted)
+        lake.write.overwrite(wanted.ref, [stage(lake, wanted.ref, [{"id": 1, **row}])], Commit("run-1", 1))
+    narrow = [ask(lake, sql).rows for sql in WHOLE]
+    monkeypatch.setattr("instep.sync.query._columns", lambda *_: {})
+    assert narrow == [ask(lake, sql).rows for sql in WHOLE]
+
+
+@dataclass
+class Viewed:
+    """A destination with one view, whose first column the table has no more."""
+
+    schema: Any
+    write: Any
+
+    @property
+    def views(self) -> Viewed:
+        return self
+
+    def all(self) -> dict[Any, View]:
+        return {("shop", "old"): View(("shop", "old"), REF, (("gone", "gone"), ("nr", "id"), ("name", "name")), "c")}
+
+
+def test_a_view_whose_first_column_is_gone_is_counted(lake: DuckDbDestination) -> None:
+    create(lake, ORDERS)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": n} for n in range(3)])], Commit("run-1", 1))
+    to: Any = Viewed(lake.schema, lake.write)
+    assert ask(to, "select count(*) from old").rows == ask(lake, "select count(*) from orders").rows
+    assert ask(to, "select nr from old order by 1").rows == ask(lake, "select id from orders order by 1").rows
 
 
 def _wanted(lake: Destination, sql: str) -> list[str] | None:

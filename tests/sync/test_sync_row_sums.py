@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from instep.errors import InstepError
+from instep.spark.fold import fold_on_spark
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.fold import Scan
 from instep.stage.key_hashes import KeyTotals, count_keys
 from instep.stage.spec import Chunk
 from instep.sync.loading.engine import Engine, Inline, OnSpark
 from instep.sync.loading.row_comparison import DIFFERS, EXTRA, MISSING, TWINS, RowComparison
-from instep.sync.loading.row_sums import Buckets, SideShape
+from instep.sync.loading.row_sums import Buckets, ReturnRows, SideShape
 from instep.sync.loading.table_sides import TableSide
 from sync_world import MakeWorld
 
@@ -146,6 +149,34 @@ def test_the_keys_that_a_full_outer_join_finds(kind: str, width: int, data: st.D
         assert must <= shown_keys(found_keys, kind) <= must | may
 
 
+LIST, PAIR = pa.list_(pa.int32()), pa.struct([("a", pa.int32()), ("B c", pa.list_(pa.int32()))])
+LISTS, TEXTS = pa.struct([("a", LIST), ("b", LIST)]), pa.list_(pa.list_(pa.string()))
+EQUAL: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.list_(pa.float64()), [0.0, math.nan], [-0.0, math.nan]), (LIST, [], []), (LIST, None, None),
+    (TEXTS, [["x", None], None], [["x", None], None]), (PAIR, {"a": None, "B c": []}, {"a": None, "B c": []}),
+    (pa.list_(PAIR), [None, {"a": 1, "B c": None}], [None, {"a": 1, "B c": None}]),
+]  # fmt: skip
+OTHER: list[tuple[pa.DataType, Any, Any]] = [
+    (LIST, None, []), (LIST, [0], [0, 0]), (LIST, [], [None]), (LIST, None, [None]), (LIST, [0], []),
+    (LIST, [0, 5], [5]), (LIST, [1, 2], [2, 1]), (LIST, [None, 1], [1, None]), (pa.list_(LIST), [[1], None], [[1], []]),
+    (pa.list_(LIST), [[1], [2]], [[1, 2]]), (pa.list_(LIST), [None], [[]]), (TEXTS, [["x"], None], [["x", None]]),
+    (TEXTS, [["x"], ["y"]], [["x", "y"]]), (TEXTS, [["a", None]], [["a", ""]]), (PAIR, None, {"a": None, "B c": None}),
+    (PAIR, {"a": 1, "B c": None}, {"a": 1, "B c": []}), (LISTS, {"a": [1], "b": [2]}, {"a": [1, 2], "b": []}),
+    (LISTS, {"a": [1], "b": [0]}, {"a": [1, 0], "b": [0]}), (LISTS, {"a": [1], "b": None}, {"a": None, "b": [1]}),
+    (pa.list_(PAIR), [None], [{"a": None, "B c": None}]), (pa.list_(pa.bool_()), [False, True], [True]),
+    (pa.struct([("s", PAIR)]), {"s": None}, None), (pa.struct([("s", PAIR)]), {"s": None}, {"s": {"a": None}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "one", "other"), [*EQUAL, *OTHER], ids=str)
+def test_nested_values_are_compared_exactly(kind: pa.DataType, one: Any, other: Any) -> None:
+    kinds, differs = [pa.int64(), pa.string(), kind, pa.int32()], (kind, one, other) in OTHER
+    buckets = Buckets.of(1, by_range=True)
+    rows = ([(1, "x", value, 5), (2, "x", one, 5)] for value in (one, other))
+    sides = [side(kinds, own, buckets) for own in rows]
+    assert found(Inline(), *sides) == ({(DIFFERS, "1")} if differs else None)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7, 10_000, 10**9, 10**12])
 def test_buckets_are_as_many_as_rows_are_worth(rows: int) -> None:
     ranged = Buckets.of(rows, by_range=True)
@@ -165,6 +196,54 @@ def test_spark_finds_what_threads_find(session: Callable[[], Any]) -> None:
     assert here == there
     assert here is not None
     assert Counter(what for what, _ in here) == {DIFFERS: 19 + 1, MISSING: 3, EXTRA: 1}
+
+
+def as_it_is(chunk: Chunk, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A reader of data frames: the rows are made by Spark, a partition for each chunk."""
+
+    rows: int
+
+    def frame(self, spark: Any, chunks: Sequence[Chunk]) -> Any:
+        return spark.range(0, self.rows, 1, len(chunks)).selectExpr("xxhash64(id)", "cast(id as string)")
+
+    @property
+    def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
+        return as_it_is
+
+    def fault(self, error: BaseException) -> str:
+        return str(error)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kind", ["batches", "lanes", "frames"])
+def test_the_driver_holds_a_part_of_many_rows(
+    session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, kind: str, known: bool
+) -> None:
+    """However many they are, whether or not somebody knows it before, and whatever chunks have to stay together."""
+    rows, spark = 200_000, session()
+    monkeypatch.setattr("instep.spark.fold.DRIVER_ROWS", 100_000)
+    monkeypatch.setattr("instep.spark.fold.DRIVER_BYTES", 100_000)
+    limit, conf = "spark.driver.maxResultSize", spark._jsc.sc().conf()
+    chunks = [Chunk("t", n, "", known * rows // 8, lane=f"t{n % 4}" if kind == "lanes" else "") for n in range(8)]
+    at = random.Random(7)
+    keys = [[at.getrandbits(62) for _ in range(rows // 8)] for _ in range(8)]
+    batches = tuple(pa.record_batch([pa.array(own), pa.array(map(str, own))], ["a", "b"]) for own in keys)
+    reader: Any = Frames(rows) if kind == "frames" else Batches(batches)
+    shape = SideShape(2, (0,), Buckets.of(rows, by_range=True))
+    conf.set(limit, "2m")
+    try:
+        with pytest.raises(InstepError, match="maxResultSize"):  # what Spark makes of all of them at once
+            list(fold_on_spark(spark, Scan(reader, chunks), ReturnRows(shape)))
+        results = fold_on_spark(spark, Scan(reader, chunks), ReturnRows(shape), returned=1)
+        found = [pa.ipc.open_stream(r.rows).read_all().num_rows for r in results]
+    finally:
+        conf.set(limit, "1g")
+    assert (sum(found), len(found) > 1) == (rows, True)
 
 
 @pytest.mark.parametrize("kind", KEYS)

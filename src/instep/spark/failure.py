@@ -8,7 +8,7 @@ from instep.errors import InstepError, SetupError, StageError, named
 
 _OURS = re.compile(r"^\s*instep\.errors\.(\w+): (.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
-_JAVA = re.compile(r"(?:Caused by: )?([\w.$]+(?:Exception|Error)): ([^\n]+)")
+_JAVA = re.compile(r"(?:Caused by: )?([\w.$]+(?:Exception|Error)): (?!Full stacktrace of original )([^\n]+)")
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "EOFException")
 
 

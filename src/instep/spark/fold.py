@@ -6,26 +6,30 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
-from instep.spark.extract import TASKS_PER_CORE, cores, run_parts
+from instep.spark.extract import TASKS_PER_CORE, ExtractTask, RunningJob, cores, run_parts
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, Settle, SparkBatches
 from instep.spark.payload import check_size, job_tag, packed, unpacked
+from instep.spark.watch import TaskProgress, collect
 from instep.stage.fold import Fold, FoldPart, Scan, fold_parts, run_part
 from instep.stage.key_hashes import KeyTotals
 from instep.stage.spec import Chunk
 from instep.stage.task import Counts, Report
+from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RESULT, _HASHED = "result binary", "a bigint, b bigint, absent boolean"
-WAVE_ROWS = 8_000_000
-"""The most rows that the tasks of one job hand to the driver, about."""
+DRIVER_ROWS, DRIVER_BYTES = 8_000_000, 64 << 20
+"""So many rows are handed to the driver at once; results of more, or of nobody knows how many, stay on the disks of the
+executors, and the driver takes so many bytes of them at a time."""
 
 
 def fold_on_spark(
@@ -36,36 +40,93 @@ def fold_on_spark(
     returned: float = 0,
     progress: Callable[[Counts], None] | None = None,
 ) -> Iterator[Any]:
-    """Yield the results of all tasks. `returned`: the share of the rows that results have; the driver holds no more
-    than WAVE_ROWS of them at a time, so that many rows take several jobs."""
-    for chunks in _waves(scan.chunks, returned):
-        wave = Scan(scan.reader, chunks)
-        if isinstance(scan.reader, FrameReader):
-            yield from _fold_frames(spark, scan.reader, chunks, fold)
-            continue
-        slots = cores(spark)
-        parts = fold_parts(wave, fold, TASKS_PER_CORE * slots, slots)
-        for results in run_parts(spark, _all_of, parts, progress, "compare"):
-            yield from results
+    """Yield the results of all tasks, in no order. `returned`: the share of the rows that results have."""
+    many = returned > 0 and not 0 < _rows(scan.chunks) * returned <= DRIVER_ROWS
+    if isinstance(scan.reader, FrameReader):
+        yield from _fold_frames(spark, scan.reader, scan.chunks, fold, stored=many)
+        return
+    slots = cores(spark)
+    parts = fold_parts(scan, fold, TASKS_PER_CORE * slots, slots)
+    if many and parts:
+        with temporary("progress") as folder:
+            task = _FoldTask(tuple(packed(part) for part in parts), folder)
+            job = _StoringJob(spark, task, "compare")
+            try:
+                [(size,)] = job.run(lambda: progress(collect(folder)) if progress else None)
+                yield from _streamed(job.frame, size)
+            finally:
+                _drop(job.frame)
+        return
+    for results in run_parts(spark, _all_of, parts, progress, "compare"):
+        yield from results
 
 
 def _all_of(part: FoldPart, attempt: int, report: Report | None) -> list[Any]:
     return list(run_part(part, report))
 
 
-def _waves(chunks: Sequence[Chunk], returned: float) -> Iterator[list[Chunk]]:
-    """Divide chunks among jobs; those of one lane are of one view, and stay together."""
-    if not returned or any(chunk.lane for chunk in chunks):
-        yield list(chunks)
-        return
-    wave, rows = list[Chunk](), 0.0
-    for chunk in chunks:
-        if wave and rows + chunk.rows * returned > WAVE_ROWS:
-            yield wave
-            wave, rows = [], 0.0
-        wave.append(chunk)
-        rows += chunk.rows * returned
-    yield wave
+def _rows(chunks: Sequence[Chunk]) -> int:
+    """Return how many rows these are; 0 if it is not known of each."""
+    return sum(chunk.rows for chunk in chunks) if all(chunk.rows for chunk in chunks) else 0
+
+
+@dataclass(frozen=True)
+class _FoldTask(ExtractTask):
+    """Task over a frame of numbers: each is one part, and each of its results a row."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                progress = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
+                for result in run_part(unpacked(self.work[number]), progress):
+                    yield _row(result)
+
+
+def _row(result: Any) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
+
+
+class _StoringJob(RunningJob):
+    """Job whose results are stored in its `frame`; it returns how many bytes they are."""
+
+    frame: DataFrame | None = None
+
+    def _plain(self) -> list[Any]:
+        return self._arrow()
+
+    def _arrow(self) -> list[Any]:
+        count = len(self.task.work)
+        self.frame = _stored(self.spark.range(0, count, 1, count).mapInArrow(self.task, _RESULT))
+        return _size(self.frame).collect()
+
+
+def _stored(frame: DataFrame) -> DataFrame:
+    """Return a frame whose rows stay on the disks of the executors once they are made."""
+    from pyspark import StorageLevel
+
+    return frame.persist(StorageLevel.DISK_ONLY)
+
+
+def _size(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("coalesce(sum(length(result)), 0)")
+
+
+def _streamed(frame: DataFrame | None, size: int) -> Iterator[Any]:
+    """Yield the results that are stored, taking them from the executors part by part."""
+    assert frame is not None, "the job has stored them"
+    try:
+        for row in frame.repartition(-(-size // DRIVER_BYTES) or 1).toLocalIterator():
+            yield pickle.loads(bytes(row[0]))
+    except InstepError:
+        raise
+    except Exception as error:
+        raise explain(error) from error
+
+
+def _drop(frame: DataFrame | None) -> None:
+    with suppress(Exception):  # the session may have ended
+        if frame is not None:
+            frame.unpersist()
 
 
 @dataclass(frozen=True)
@@ -95,8 +156,7 @@ class _FoldFrames:
         settle: Settle
         settle, chunks, fold = unpacked(self.work)
         for result in run_part(FoldPart(SparkBatches(batches, settle), [chunks[context.partitionId()]], fold)):
-            made = pa.array([pickle.dumps(result)], pa.binary()) if self.pickled else None
-            yield result if made is None else pa.record_batch([made], names=["result"])
+            yield _row(result) if self.pickled else result
 
 
 def _frame(spark: SparkSession, reader: FrameReader, chunks: Sequence[Chunk], fold: Fold, schema: str) -> DataFrame:
@@ -105,9 +165,25 @@ def _frame(spark: SparkSession, reader: FrameReader, chunks: Sequence[Chunk], fo
     return reader.frame(spark, chunks).mapInArrow(task, schema)
 
 
-def _fold_frames(spark: SparkSession, reader: FrameReader, chunks: Sequence[Chunk], fold: Fold) -> Iterator[Any]:
-    for row in _collected(spark, reader, lambda: _frame(spark, reader, chunks, fold, _RESULT)):
-        yield pickle.loads(bytes(row[0]))
+def _fold_frames(
+    spark: SparkSession, reader: FrameReader, chunks: Sequence[Chunk], fold: Fold, *, stored: bool
+) -> Iterator[Any]:
+    if not stored:
+        for row in _collected(spark, reader, lambda: _frame(spark, reader, chunks, fold, _RESULT)):
+            yield pickle.loads(bytes(row[0]))
+        return
+    frames: list[DataFrame] = []
+
+    def size() -> DataFrame:
+        frames.append(_stored(_frame(spark, reader, chunks, fold, _RESULT)))
+        return _size(frames[0])
+
+    try:
+        [(found,)] = _collected(spark, reader, size)
+        yield from _streamed(frames[0], found)
+    finally:
+        for frame in frames:
+            _drop(frame)
 
 
 def _collected(spark: SparkSession, reader: object, frame: Callable[[], DataFrame]) -> list[Any]:

@@ -232,8 +232,8 @@ def _columns(
     tree: Any, destination: Destination, views: Mapping[Ref, View], tables: Mapping[Ref, Ref]
 ) -> dict[Ref, list[str]]:
     """Return the columns by their names in the destination that a query can use, of each of its tables; nothing if it
-    may use all of them: by `*`, by their place, or by a name that no table has."""
-    names, alone, given, whole = set[str](), set[str](), set[str](), set[str]()
+    may use all of them: by `*`, by their place, by a name that no table has, or as a row of the table."""
+    names, last, given, whole = set[str](), set[str](), set[str](), set[str]()
     for node in _nodes(tree):
         if node.get("type") in _WHOLE_TYPES or node.get("class") in _WHOLE_CLASSES or node.get("column_name_alias"):
             return {}
@@ -241,15 +241,15 @@ def _columns(
             return {}
         parts = [str(part).lower() for part in node.get("column_names") or () if node.get("class") == "COLUMN_REF"]
         names.update(parts)
-        alone.update(parts if len(parts) == 1 else ())
+        last.update(parts[-1:])
         names.update(str(column).lower() for column in node.get("using_columns") or ())
         labels = {str(node[name]).lower() for name in ("alias", "table_name", "schema_name") if node.get(name)}
         given |= labels
         if node.get("type") == "BASE_TABLE":
-            whole |= labels  # a table's name alone is a row of it
+            whole |= labels  # a table's name, its schema before it or not, may be a row of it
     there = {ref: _shown(destination, views, ref) for ref in tables.values()}
     known = {shown.lower() for columns in there.values() for shown, _ in columns}
-    if names - known - given or alone & whole - known:
+    if names - known - given or last & whole:
         return {}
     found = {ref: [name for shown, name in columns if shown.lower() in names] for ref, columns in there.items()}
     return {ref: columns or [name for _, name in there[ref][:1]] for ref, columns in found.items() if there[ref]}
@@ -257,10 +257,10 @@ def _columns(
 
 def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> list[tuple[str, str]]:
     """Return the columns of a table or view, as a query and as the destination calls them."""
-    if (view := views.get(ref)) is not None:
-        return list(view.columns)
-    table = destination.schema.inspect([ref]).get(ref)
-    return [(column.name, column.name) for column in table.columns] if table is not None else []
+    view = views.get(ref)
+    table = destination.schema.inspect([own := view.table if view else ref]).get(own)
+    columns = [column.name for column in table.columns] if table is not None else []
+    return [(name, c) for name, c in view.columns if c in columns] if view else [(c, c) for c in columns]
 
 
 def _read(

@@ -82,13 +82,19 @@ class DeltaCommit:
         try:
             return self._land(operation, commit, warehouse)
         except Conflict:
-            known = self.state.snapshot
-            for file in self.add:
-                path = unquote(file["path"])
-                if OWN_FILES in path and path not in known.files and path not in known.gone:
-                    with suppress(OSError, InstepError):
-                        (self.state.folder / path).unlink(missing_ok=True)
+            with suppress(OSError, InstepError):
+                if (newest := self.state.log.snapshot()) is not None:
+                    self._remove_added(self.state.snapshot, newest)
             raise
+
+    def _remove_added(self, *snapshots: DeltaSnapshot) -> None:
+        """Delete the files that were written for a version, except those of the newest one: a store's client that has
+        lost an answer asks again, and is refused for what it has made itself."""
+        known = {path for s in snapshots for path in (*s.files, *s.gone)}
+        for path in (unquote(file["path"]) for file in self.add):
+            if OWN_FILES in path and path not in known:
+                with suppress(OSError, InstepError):
+                    (self.state.folder / path).unlink(missing_ok=True)
 
     def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         self.state.record.check(commit.fence)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -167,12 +167,12 @@ class SumRows:
         shape, total = self.shape, RowSums.nothing(self.shape.buckets)
         ends = ", min(k)::BIGINT AS low, max(k)::BIGINT AS high" if shape.buckets.width else ""
         first = f", {shape.names[shape.key[0]]} AS k" if shape.buckets.width else ""
-        query = (
-            f"SELECT b, count(*)::BIGINT AS n, (sum(h) % 18446744073709551616)::UBIGINT AS h{ends} FROM (SELECT "
-            f"{shape.bucket} AS b, hash(hash({', '.join(shape.names)})) AS h{first} FROM coming WHERE {shape.where}) "
-            "GROUP BY b"
-        )
         for db, unfit in _slices(shape, batches):
+            query = (
+                f"SELECT b, count(*)::BIGINT AS n, (sum(h) % 18446744073709551616)::UBIGINT AS h{ends} FROM (SELECT "
+                f"{shape.bucket} AS b, hash(hash({', '.join(_hashable(db, shape))})) AS h{first} FROM coming "
+                f"WHERE {shape.where}) GROUP BY b"
+            )
             found = db.execute(query).fetchnumpy()
             at = np.asarray(found["b"], np.int64)
             total.counts[at] += np.asarray(found["n"], np.int64)
@@ -199,12 +199,13 @@ class ReturnRows:
         """Yield one result for every slice of rows."""
         shape = self.shape
         keys = [f"{shape.names[at]} AS k{n}" for n, at in enumerate(shape.key)]
-        hashes = [f"hash({name}) AS h{at}" for at, name in enumerate(shape.names)] if self.columns else []
-        values = ", ".join([*keys, f"hash({', '.join(shape.names)}) AS h", *hashes])
         wanted = pa.table({"b": pa.array(self.only or [], pa.int32())})
         among = f" AND {shape.bucket} IN (SELECT b FROM wanted)" if self.only is not None else ""
         for db, unfit in _slices(shape, batches):
             db.register("wanted", wanted)
+            compared = _hashable(db, shape)
+            hashes = [f"hash({value}) AS h{at}" for at, value in enumerate(compared)] if self.columns else []
+            values = ", ".join([*keys, f"hash({', '.join(compared)}) AS h", *hashes])
             rows = db.sql(f"SELECT {values} FROM coming WHERE {shape.where}{among}").to_arrow_table()
             first = len(keys) + 1
             sums = tuple(_sum(rows.column(first + at)) for at in range(len(hashes)))
@@ -222,6 +223,27 @@ def _slices(
             yield db, unfit
             db.unregister("coming")
             unfit.clear()
+
+
+def _hashable(db: duckdb.DuckDBPyConnection, shape: SideShape) -> list[str]:
+    """Return the columns that are compared, as SQL whose hash tells different values apart."""
+    kinds = db.sql(f"SELECT {', '.join(shape.names)} FROM coming LIMIT 0").types
+    return [_hashed(name, kind) for name, kind in zip(shape.names, kinds, strict=True)]
+
+
+def _hashed(value: str, kind: Any, depth: int = 0) -> str:
+    """Return a value, or a hash of a nested one: `hash` skips the NULLs, the lengths and the ends of what is in it."""
+    if kind.id in ("list", "array"):
+        one = f"e{depth}"
+        each = f"hash({_hashed(one, dict(kind.children)['child'], depth + 1)})"
+        return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {one}: {each}))"
+    if kind.id == "struct":
+        fields = (
+            f"hash({_hashed(f'struct_extract_at({value}, {at})', child, depth)})"
+            for at, (_, child) in enumerate(kind.children, 1)
+        )
+        return f"hash({value} IS NULL, {', '.join(fields)})"
+    return value
 
 
 def _sum(values: pa.ChunkedArray) -> int:

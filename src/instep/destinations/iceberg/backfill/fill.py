@@ -22,6 +22,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.iceberg.backfill.fill_task import FillTask, Rewritten, fill_part
 from instep.destinations.iceberg.commit.commit import TableCommit
+from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
 from instep.destinations.iceberg.commit.row_reader import Old, light, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned, staged_schema
@@ -33,7 +34,6 @@ from instep.destinations.iceberg.metadata.records import exact_rows, load_state,
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is
 from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.errors import DestinationError
-from instep.stage.files.place import keep_only
 from instep.stage.spec import StageSpec, SystemColumns
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class _Fill:
     schema: Schema
 
     def __post_init__(self) -> None:
-        self.committed: list[str] = []
+        self.new_files = NewFiles(self.lake.io())
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
         """Neighbours by key together, so that a task needs few of the staged files."""
@@ -141,7 +141,8 @@ class _Fill:
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         """Return one fenced commit onto the snapshot that was read."""
-        return land(table, lambda now: self._exchange(now, rewritten, tasks))
+        with self.new_files.landing([f.path for r in rewritten for f in r.files]):
+            return land(table, lambda now: self._exchange(now, rewritten, tasks))
 
     def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         metadata = load_ours(self.lake, self.ref)[1]
@@ -159,9 +160,7 @@ class _Fill:
         snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, properties)
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
-        landed = change.land(self.commit.fence)
-        self.committed += [f.path for f in files]
-        return landed.refresh()
+        return change.land(self.commit.fence).refresh()
 
 
 def _ordered_by(table: Table, fill: Fill) -> str:
@@ -260,7 +259,7 @@ class IcebergFills(LakeFacet):
         work = _Fill(self.lake, ref, fill, commit, _spec(self.lake, table, fill, commit), table.schema())
         tasks = _candidates(table, planned(table), fill.columns)
         done = Filled()
-        try:
+        with work.new_files.removed_unless_landed(work.spec.location):
             for batch in _batches(work.parts(table, tasks), session):
                 rewritten = [r for part in run_parts(session, batch, _from(done, on_progress)) for r in part]
                 crashpoint("fill.rewritten")
@@ -272,6 +271,4 @@ class IcebergFills(LakeFacet):
                 crashpoint("fill.committed")
                 if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
                     return replace(done, whole=False)
-        finally:
-            keep_only(work.spec.location, self.lake.io(), work.committed)
         return done

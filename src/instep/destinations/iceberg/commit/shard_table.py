@@ -97,7 +97,7 @@ class ShardTable(Table):
     def tasks(self) -> list[FileScanTask]:
         """Return the shard's files; DestinationError if one of them may have rows of others."""
         with let_go(self):
-            found = list(self.scan().plan_files())
+            found = _plan(self)
         if odd := next((t.file.file_path for t in found if not self.has(t.file)), ""):
             raise DestinationError(
                 f"table {'.'.join(self.name())} has a file with rows of several shards, which another program has "
@@ -219,4 +219,17 @@ def staged_schema(table: Table) -> Schema | None:
 
 def planned(table: Table) -> Sequence[FileScanTask]:
     """Return the files of the table, or of the shard that it is seen by."""
-    return table.tasks() if isinstance(table, ShardTable) else list(table.scan().plan_files())
+    return table.tasks() if isinstance(table, ShardTable) else _plan(table)
+
+
+def _plan(table: Table) -> list[FileScanTask]:
+    try:
+        return list(table.scan().plan_files())
+    except (ValueError, NotImplementedError) as error:
+        if "equality deletes" not in str(error):
+            raise
+        raise DestinationError(
+            f"table {'.'.join(table.name())} has deletes by value (equality deletes), which another program has "
+            "written and which cannot be read here",
+            hint="have that program apply them (in Spark: CALL system.rewrite_data_files), then run this again",
+        ) from error

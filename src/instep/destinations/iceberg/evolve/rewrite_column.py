@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, PartChange
 from instep.destinations.iceberg.commit.commit import TableCommit
+from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.shard_table import ShardTable, shard_of
 from instep.destinations.iceberg.evolve.schema_update import Rewrite
 from instep.destinations.iceberg.metadata.catalog import Lake
@@ -24,10 +25,8 @@ from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.schema import IcebergField, data_type
 from instep.destinations.iceberg.metadata.shards import PLACE, TOTALS, own_name, shards_of
 from instep.destinations.rows import cast_all
-from instep.errors import InstepError
 from instep.schema.catalog.types import DataType
 from instep.stage.files.partitioned import writer_for
-from instep.stage.files.place import keep_only
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
 
@@ -36,13 +35,13 @@ def rewritten(
     lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit
 ) -> Iterator[None]:
     """Adds the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away again
-    if the commit fails."""
+    if the commit is refused."""
     part = commit.part if commit.part and commit.part.moves else None
     if not (rewrites or part) or table.metadata.current_snapshot() is None:
         yield
         return
-    folder, landed = f"{_data(table, change, commit)}/{commit.run}-rewrite-{commit.fence}", False
-    try:
+    folder, new_files = f"{_data(table, change, commit)}/{commit.run}-rewrite-{commit.fence}", NewFiles(lake.io())
+    with new_files.removed_unless_landed(folder):
         moves = _moves(table, change, part) if part else None
         source = table if rewrites or part is None else ShardTable(table, (part.column, part.shard))
         files = _write(source, change, _Casts(rewrites, moves), commit, replace(_SPEC, location=folder, io=lake.io()))
@@ -56,12 +55,8 @@ def rewritten(
         else:
             change.replace(made, properties)
             change.properties(_totals(change, commit.part, made) if commit.part else {})
-        yield
-        landed = True
-    finally:
-        if not landed:
-            with suppress(InstepError):
-                keep_only(folder, lake.io(), ())
+        with new_files.landing([f.path for f in files]):
+            yield
 
 
 def _data(table: Table, change: TableCommit, commit: Commit) -> str:

@@ -24,6 +24,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref, Upkeep
 from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.commit.commit import TableCommit
+from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import path_of
 from instep.destinations.iceberg.commit.row_reader import old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned
@@ -38,7 +39,6 @@ from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, schema_is
 from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.errors import DestinationError
 from instep.schema.maintenance import FileFacts, Maintenance, bins
-from instep.stage.files.place import keep_only
 from instep.stage.spec import StageSpec, SystemColumns
 
 if TYPE_CHECKING:
@@ -64,13 +64,10 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
     tasks = {t.file.file_path: t for t in found.tasks}
     for group in _commits(found.packs):
         parts = [writing.part(n, one) for n, one in enumerate(group, len(done))]
-        try:
+        with writing.new_files.removed_unless_landed(*{p.spec.location for p in parts}):
             packed = _run(session, parts)
             crashpoint("maintain.packed")
             writing.commit(packed, tasks, [] if done else found.dangling, merging=found.crowded)
-        finally:
-            for folder in {p.spec.location for p in parts}:
-                keep_only(folder, lake.io(), writing.committed)
         crashpoint("maintain.compacted")
         done += packed
         work.on_progress(sum(p.rows for p in done), sum(f.bytes for p in done for f in p.files))
@@ -126,7 +123,7 @@ class _Writing:
 
     def __init__(self, lake: Lake, ref: Ref, work: Upkeep, table: Table, stem: str) -> None:
         self.lake, self.ref, self.work, self.table, self.stem = lake, ref, work, table, stem
-        self.committed: list[str] = []
+        self.new_files = NewFiles(lake.io())
         metadata = json.loads(table.metadata.model_dump_json())
         undoable_ids = undoable(metadata, lake.config.undo_days)
         schemas = sorted(table.schemas().values(), key=lambda s: s.schema_id)
@@ -169,7 +166,8 @@ class _Writing:
         self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
     ) -> None:
         """One fenced commit onto the snapshot that was read; what the last load recorded is repeated."""
-        self.table = land(self.table, lambda now: self._commit(now, packed, tasks, more, merging=merging))
+        with self.new_files.landing([f.path for p in packed for f in p.files]):
+            self.table = land(self.table, lambda now: self._commit(now, packed, tasks, more, merging=merging))
 
     def _commit(
         self,
@@ -200,9 +198,7 @@ class _Writing:
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties({STATE: state_record(as_loaded, snapshot, rows, deleted=state.deleted)[STATE]})
         change.properties(maintained_now(change))
-        landed = change.land(self.work.fence)
-        self.committed += [f.path for f in staged]
-        return landed.refresh()
+        return change.land(self.work.fence).refresh()
 
 
 def maintained_now(change: TableCommit) -> dict[str, str]:

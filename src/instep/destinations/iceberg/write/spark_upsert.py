@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask
@@ -22,6 +23,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, LoadOutcome
+from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import (
     Deletes,
     PositionFile,
@@ -33,12 +35,11 @@ from instep.destinations.iceberg.commit.row_reader import Old, RowReader, file_a
 from instep.destinations.iceberg.commit.shard_table import ShardTable, own_data, planned
 from instep.destinations.iceberg.metadata.files import arrow_schema, data_files
 from instep.destinations.iceberg.metadata.partition import partitioning, place_of
-from instep.destinations.iceberg.write.upsert import Delta, new_rows
+from instep.destinations.iceberg.write.upsert import Delta, new_rows, old_values
 from instep.errors import Conflict, StageError
 from instep.spark.executors import slots
 from instep.spark.merge import Edits, MergeFiles, MergePlan, MergeSettings, find_edits
 from instep.stage.files.partitioned import writer_for
-from instep.stage.files.place import keep_only
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 ROWS = 250_000
 """New rows of one task, about; each task writes a file of them, or one a partition."""
+READ_BYTES = 1 << 30
+"""Of the files that one task reads for that, about."""
 _NONE = np.empty((0, 2), dtype=np.int64)
 
 
@@ -96,8 +99,8 @@ class SparkUpsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit
-        fails."""
+        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit is
+        refused."""
         folder = f"{own_data(self.table)}/{commit.run}-merge-{commit.fence}-{uuid.uuid4().hex[:8]}"
         spec = StageSpec(
             table=".".join(self.table.name()),
@@ -111,18 +114,17 @@ class SparkUpsert:
             io=self.staged.io,
             partition=partitioning(self.table.metadata),
         )
-        landed: list[str] = []
-        try:
+        new_files = NewFiles(spec.io)
+        with new_files.removed_unless_landed(folder):
             staged, positions = self._write(spec)
             files = {t.file.file_path: t for t in self.tasks}
             deletes = Deletes(
                 [delete_file(files[of].file, file) for of, file in positions.items()],
                 [d for of in positions for d in files[of].delete_files if is_of_one_file(d)],
             )
-            yield data_files(staged, self.table.metadata), deletes
-            landed = [*(f.path for f in staged), *(f.path for f in positions.values())]
-        finally:
-            keep_only(folder, spec.io, landed)
+            data = data_files(staged, self.table.metadata)
+            with new_files.landing([*(f.path for f in staged), *(f.path for f in positions.values())]):
+                yield data, deletes
 
     def _write(self, spec: StageSpec) -> tuple[list[StagedFile], dict[str, PositionFile]]:
         metadata = light(self.table.metadata)
@@ -133,11 +135,19 @@ class SparkUpsert:
         written: list[list[StagedFile]] = []
         positions: list[list[tuple[str, PositionFile]]] = []
         if rows := self._count(*came):
-            written = self.edits.run(write_rows, work, came, "coalesce(sf, -1 - tf)", math.ceil(rows / ROWS))
+            written = self.edits.run(write_rows, work, came, "coalesce(sf, -1 - tf)", self._writers(rows))
         if self._count(*gone):
             tasks = min(2 * slots(self.spark), len(files))
             positions = self.edits.run(write_gone, work, gone, "tf", tasks)
         return [f for one in written for f in one], dict(p for one in positions for p in one)
+
+    def _writers(self, rows: int) -> int:
+        """Return how many tasks write so many rows: few changes of many files are read by as many as there is room
+        for."""
+        read = sum(f.file_size_in_bytes for f in self.staged.files)
+        if self._count("marked") or {*self.plan.inserted} - {*self.plan.key, *self.plan.values, *self.plan.stamps}:
+            read += sum(t.file.file_size_in_bytes for t in self.tasks)
+        return max(math.ceil(rows / ROWS), min(math.ceil(read / READ_BYTES), 2 * slots(self.spark)))
 
 
 @contextmanager
@@ -163,8 +173,10 @@ def _check_unmoved(table: IcebergTable, edits: Edits) -> None:
     shards commit meanwhile touches no file of this one, which is looked at when it lands."""
     moved = "moved" in edits.counts
     if not isinstance(table, ShardTable):
-        now = table.catalog.load_table(table.name())
-        moved = moved or now.metadata.snapshot_log != table.metadata.snapshot_log
+        now, then = table.catalog.load_table(table.name()).metadata, table.metadata
+        # snapshots before the current one may have expired meanwhile; a way there and back has a time of its own
+        moved = moved or now.current_snapshot_id != then.current_snapshot_id
+        moved = moved or now.snapshot_log[-1:] != then.snapshot_log[-1:]
     if moved:
         raise Conflict(f"table {'.'.join(table.name())} moved under this run", hint="run the sync again")
 
@@ -190,8 +202,10 @@ def write_rows(work: MergeWork, edits: pa.Table, number: int, attempt: int) -> l
     staged, table = work.reader(work.staged), work.reader(work.files)
     writer = writer_for(work.spec, number, attempt)
     try:
+        updated = edits.filter(pc.equal(edits.column("what"), "updated"))
+        old = old_values(work.plan, table, _columns(updated, "tf", "tp"))
         for delta in deltas(edits):
-            for batch in new_rows(work.plan, staged, table, delta).to_batches():
+            for batch in new_rows(work.plan, staged, table, delta, old).to_batches():
                 writer.write(batch)
         return list(writer.close())
     except BaseException:

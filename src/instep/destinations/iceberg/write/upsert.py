@@ -20,6 +20,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
@@ -232,14 +233,15 @@ class Upsert:
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
         """The files of the delta; they are taken away again if the commit is refused."""
-        new = new_rows(self.plan, self.staged, self.rows, self.delta)
+        old = old_values(self.plan, self.rows, self.delta.updated[:, 2:])
+        new = new_rows(self.plan, self.staged, self.rows, self.delta, old)
         with row_delta(self.rows, new, _left(self.delta), commit.fence) as made:
             yield made
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
-    """Return the upsert; None where only Spark can find it: DuckDB lacks the memory or the type, or the table has other
-    deletes or twins."""
+    """Return the upsert; None where only Spark can find it: DuckDB lacks the memory or the type, or the table has
+    twins. Deletes by value, which nobody here reads, raise DestinationError."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema
@@ -281,27 +283,49 @@ def _left(delta: Delta) -> Positions:
     return np.concatenate([delta.updated[:, 2:], delta.marked, delta.removed])
 
 
-def new_rows(plan: MergePlan, staged: RowReader, table: RowReader, delta: Delta) -> pa.Table:
+@dataclass(frozen=True)
+class OldValues:
+    """Values of rows of the table at `places`, in ascending order."""
+
+    places: Positions
+    rows: pa.Table
+
+    def at(self, places: Positions) -> pa.Table:
+        """Return those at some of the places, in their order."""
+        return self.rows.take(pa.array(np.searchsorted(_numbers(self.places), _numbers(places))))
+
+
+def _numbers(places: Positions) -> npt.NDArray[np.int64]:
+    return (places[:, 0] << 40) + places[:, 1]
+
+
+def old_values(plan: MergePlan, table: RowReader, places: Positions) -> OldValues | None:
+    """Return what was not read of the source, as the table has it, opening each of its files once; None if there is
+    nothing of that kind."""
+    unchanged = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
+    if not unchanged or not len(places):
+        return None
+    ordered, target = places[np.lexsort((places[:, 1], places[:, 0]))], arrow_schema(table.table.schema())
+    return OldValues(ordered, take(table, ordered, pa.schema([target.field(c) for c in unchanged])))
+
+
+def new_rows(plan: MergePlan, staged: RowReader, table: RowReader, delta: Delta, old: OldValues | None) -> pa.Table:
     """Inserted rows as they came, updated ones with the values that were not read, rows that left."""
     target = arrow_schema(table.table.schema())
-    parts = [take(staged, delta.inserted, target), _updated(plan, staged, table, delta.updated)]
+    parts = [take(staged, delta.inserted, target), _updated(staged, delta.updated, target, old)]
     if len(delta.marked):
         rows = take(table, delta.marked, target)
         parts.append(_all(_all(rows, plan.deleted, True), plan.synced, plan.at))
     return pa.concat_tables(parts)
 
 
-def _updated(plan: MergePlan, staged: RowReader, table: RowReader, places: Positions) -> pa.Table:
-    target = arrow_schema(table.table.schema())
+def _updated(staged: RowReader, places: Positions, target: pa.Schema, old: OldValues | None) -> pa.Table:
     rows = take(staged, places[:, :2], target)
-    unchanged = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
-    if not unchanged or not len(places):
+    if old is None or not len(places):
         return rows
-    order = np.lexsort((places[:, 3], places[:, 2]))
-    old = take(table, places[order, 2:], pa.schema([target.field(c) for c in unchanged]))
-    old = old.take(pa.array(np.argsort(order)))
-    for column in unchanged:
-        rows = rows.set_column(target.get_field_index(column), target.field(column), old.column(column))
+    values = old.at(places[:, 2:])
+    for column in values.column_names:
+        rows = rows.set_column(target.get_field_index(column), target.field(column), values.column(column))
     return rows
 
 
