@@ -256,9 +256,13 @@ def _columns(
 
 
 def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> list[tuple[str, str]]:
-    """Return the columns of a table or view, as a query and as the destination calls them."""
+    """Return the columns of a table or view, as a query and as the destination calls them; of a copy that was kept of a
+    table none, for it has no record of its own."""
     view = views.get(ref)
-    table = destination.schema.inspect([own := view.table if view else ref]).get(own)
+    try:
+        table = destination.schema.inspect([own := view.table if view else ref]).get(own)
+    except DestinationError:
+        return []  # whoever reads it tells what is wrong
     columns = [column.name for column in table.columns] if table is not None else []
     return [(name, c) for name, c in view.columns if c in columns] if view else [(c, c) for c in columns]
 
