@@ -210,7 +210,7 @@ class DeltaLog:
 
     @staticmethod
     def _read(path: AnyPath) -> Iterator[Action]:
-        text = path.read_once().decode() if isinstance(path, ObjectPath) else path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         # not splitlines(): JSON may hold U+2028 and others that it would break lines at
         return (json.loads(line) for line in text.split("\n") if line)
 
