@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Upkeep
-from instep.destinations.delta import maintain
+from instep.destinations.delta import keep, maintain
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
@@ -139,6 +140,59 @@ def test_a_commit_that_conflicts_leaves_no_file(shop: Warehouse) -> None:
     with pytest.raises(Conflict):
         shop.to.write.overwrite(REF, [stage(shop.to, REF, [{"id": 1}])], commit)
     assert list(shop.held.folder.joinpath("data").glob("*-rewrite-*")) == []
+
+
+def land_before(monkeypatch: pytest.MonkeyPatch, operation: str, work: Callable[[], object]) -> None:
+    """Another process works just before a commit of that operation lands."""
+    land, done = DeltaCommit.land, list[str]()
+
+    def late(change: DeltaCommit, name: str, *rest: Any) -> int:
+        if name == operation and not done:
+            done.append(name)
+            work()
+        return land(change, name, *rest)
+
+    monkeypatch.setattr(DeltaCommit, "land", late)
+
+
+def test_a_restore_that_conflicts_leaves_the_files_of_the_version(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.overwrite({"id": 1}, {"id": 2})
+    shop.merge({"id": 1, "name": "x"})
+    point, *_ = shop.to.lifecycle.savepoints.savepoints(REF)
+    shop.overwrite({"id": 5})
+    held = shop.held
+    held.log.checkpoint(held.snapshot, maintain.now_ms() + 1)  # as long after: it names no file that was removed
+    shop.forget()
+    points = shop.to.lifecycle.savepoints
+    commit, base = shop.commit("restore"), points.savepoints(REF)[0].id
+    land_before(monkeypatch, "RESTORE", lambda: held.log.put(shop.held.snapshot.version + 1, [{"commitInfo": {}}]))
+    with pytest.raises(Conflict):
+        points.restore(REF, point.id, base, 2, commit)
+    points.restore(REF, point.id, base, 2, commit)
+    assert shop.rows("id", "name") == [(1, "x"), (2, None)]
+
+
+@pytest.mark.parametrize("place", ["location", "quarantine"])
+def test_what_others_write_while_dead_runs_are_cleared_stays(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    folder = Path(getattr(shop.to.write.target(REF), place).removeprefix("file://"))
+    folder.mkdir(exist_ok=True)
+    dead, new = folder / "dead-00000-0-0-x.parquet", folder / "r9-rewrite-00000-0-0-x.parquet"
+    dead.write_text("x")
+    listed = keep.children
+
+    def slow(uri: str, io: Any) -> list[str]:
+        found = listed(uri, io)
+        if uri == folder.as_uri():
+            new.write_text("x")
+        return found
+
+    monkeypatch.setattr(keep, "children", slow)
+    shop.to.lifecycle.remove_uncommitted_files(REF, {"dead": 1})
+    assert (dead.exists(), new.exists()) == (False, True)
 
 
 def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_path: Path) -> None:

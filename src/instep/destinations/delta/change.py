@@ -28,7 +28,7 @@ _UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000
 _UNITS["week"] = 7 * _UNITS["day"]
 ENGINE = "instep"
 OWN_FILES = "-rewrite-"
-"""What names of files contain that this process wrote for a commit, not a task for a load."""
+"""What follows the run in the names of files that were written for a commit of it, not staged for a load."""
 TOMBSTONE_DAYS = 30
 """How much longer than what can be undone checkpoints name files that were removed."""
 
@@ -82,10 +82,9 @@ class DeltaCommit:
         try:
             return self._land(operation, commit, warehouse)
         except Conflict:
-            known = self.state.snapshot
             for file in self.add:
                 path = unquote(file["path"])
-                if OWN_FILES in path and path not in known.files and path not in known.gone:
+                if path.rpartition("/")[2].startswith(f"{commit.run}{OWN_FILES}"):
                     with suppress(OSError, InstepError):
                         (self.state.folder / path).unlink(missing_ok=True)
             raise
@@ -166,7 +165,8 @@ class DeltaCommit:
 def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
     """Return whether only other shards have changed a table."""
     same = (was.snapshot.metadata, was.snapshot.protocol) == (now.snapshot.metadata, now.snapshot.protocol)
-    return was.whole is not None and same and replace(was.record, parked=()) == replace(now.record, parked=())
+    record = replace(was.record, parked=()) == replace(now.record, parked=())
+    return was.whole is not None and same and record and {*was.own} == {*now.own}
 
 
 def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
