@@ -13,12 +13,12 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Upkeep
-from instep.destinations.delta import keep, maintain
+from instep.destinations.delta import change, keep, maintain
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
-from instep.schema.maintenance import Maintenance
+from instep.schema.maintenance import DAY_MS, Maintenance
 from instep.schema.planning.step import UndropColumn
 from lake import ORDERS, REF, spark, stage, with_spark  # noqa: F401
 
@@ -49,7 +49,7 @@ def test_small_files_become_one(shop: Warehouse) -> None:
     assert done.bytes == shop.held.snapshot.bytes
     assert shop.rows() == rows
     after = shop.to.schema.state(REF)
-    assert replace(after, files=4, bytes=state.bytes) == state
+    assert replace(after, files=4, bytes=state.bytes, version=state.version) == state
     assert not shop.to.maintenance.due(REF, Maintenance())
     assert shop.to.maintenance.maintain(REF, work(shop)).rewritten == 0
     told = shop.to.maintenance.layout(REF)
@@ -214,18 +214,52 @@ def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_p
 
 KEEPS = [
     ("files", "delta.deletedFileRetentionDuration", "interval 1 week"),
+    ("several units", "delta.deletedFileRetentionDuration", "INTERVAL 1 week 2 days"),
     ("versions", "delta.logRetentionDuration", "30 days"),
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), [c[1:] for c in KEEPS], ids=[c[0] for c in KEEPS])
-def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: str) -> None:
+def set_property(shop: Warehouse, name: str, value: str) -> None:
     held = shop.held
     configuration = {**held.snapshot.metadata["configuration"], name: value}
     held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+
+
+@pytest.mark.parametrize(("name", "value"), [c[1:] for c in KEEPS], ids=[c[0] for c in KEEPS])
+def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: str) -> None:
+    set_property(shop, name, value)
     shop.overwrite({"id": 9})
     time.sleep(0.01)
     assert shop.to.maintenance.maintain(REF, work(shop)).removed == 0
+
+
+@pytest.mark.parametrize("value", ["long", "1 week and 2 days", "1 month", "week", "interval"])
+def test_what_is_no_interval_stops_the_deletion(shop: Warehouse, value: str) -> None:
+    set_property(shop, "delta.deletedFileRetentionDuration", value)
+    shop.overwrite({"id": 9})
+    with pytest.raises(DestinationError, match=f"deletedFileRetentionDuration is '{value}', which is no interval"):
+        shop.to.maintenance.maintain(REF, work(shop))
+    assert all((shop.held.folder / path).exists() for path in shop.held.snapshot.gone)
+
+
+def test_files_stay_as_long_as_the_table_says_whatever_checkpoints_come(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_property(shop, "delta.deletedFileRetentionDuration", "interval 12 weeks 6 days")
+    [old, *_] = shop.files()
+    shop.overwrite({"id": 9})
+    held, day, real = shop.held, [0], change.now_ms
+    staged = Path(stage(shop.to, REF, [{"id": 9}]).path.removeprefix("file://"))
+    for module in (change, maintain):
+        monkeypatch.setattr(module, "now_ms", lambda: real() + day[0] * DAY_MS)
+    there = []
+    for day[0] in (40, 89, 91):
+        while shop.append({"id": day[0]}) and shop.held.snapshot.version % EVERY > 1:
+            pass
+        shop.to.maintenance.maintain(REF, work(shop))
+        shop.forget()
+        there.append(((held.folder / old).exists(), staged.exists()))
+    assert there == [(True, True), (True, True), (False, False)]
 
 
 def test_no_file_is_deleted_where_writers_have_to_know_more(shop: Warehouse) -> None:
@@ -253,4 +287,4 @@ def test_tasks_put_files_together_in_commits_of_their_own(
     done = shop.to.maintenance.maintain(REF, work(shop, how=pairs, session=lambda: spark))
     assert (len(shop.files()), done.files, done.bytes) == (2, 2, shop.held.snapshot.bytes)
     assert shop.rows() == rows
-    assert replace(shop.to.schema.state(REF), files=4, bytes=state.bytes) == state
+    assert replace(shop.to.schema.state(REF), files=4, bytes=state.bytes, version=state.version) == state

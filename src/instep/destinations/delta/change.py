@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
 from instep.destinations.delta.log import EVERY
@@ -20,17 +22,18 @@ from instep.destinations.delta.table_state import DOMAIN, HIGHEST, PART, DeltaTa
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.sql.records import Parked, Record, dump
 from instep.errors import Conflict, DestinationError, InstepError
+from instep.schema.maintenance import DAY_MS
 
 WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants"}
 WIDENING = "delta.enableTypeWidening"
 FILES_STAY = "delta.deletedFileRetentionDuration"
-_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
-_UNITS["week"] = 7 * _UNITS["day"]
+_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "week": 7 * DAY_MS}
+_PART = re.compile(r"(\d+)\s+(" + "|".join(_UNITS) + r")s?(?:\s+|$)")
 ENGINE = "instep"
 OWN_FILES = "-rewrite-"
 """What follows the run in the names of files that were written for a commit of it, not staged for a load."""
 TOMBSTONE_DAYS = 30
-"""How much longer than what can be undone checkpoints name files that were removed."""
+"""How much longer than they stay checkpoints name files that were removed."""
 
 
 def check_writable(state: DeltaTableState) -> None:
@@ -53,11 +56,23 @@ def file_days(warehouse: Warehouse) -> str:
 
 
 def retention(state: DeltaTableState, name: str, ours: str = "") -> int:
-    """Return the milliseconds that somebody has set as a property of the table; 0 for what we have set ourselves, or
-    what is no interval."""
-    text = state.configuration.get(name, "")
-    found = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(" + "|".join(_UNITS) + r")s?", text.strip().casefold())
-    return int(found[1]) * _UNITS[found[2]] if found and text != ours else 0
+    """Return the milliseconds that somebody has set as a property of the table; 0 for what we have set ourselves.
+    DestinationError for what is no interval: nothing is deleted before its time."""
+    text = state.configuration.get(name, ours)
+    if text == ours:
+        return 0
+    parts = re.sub(r"^interval\s+", "", text.strip().casefold())
+    if not parts or _PART.sub("", parts):
+        raise DestinationError(
+            f"table {named(state.ref)}: its property {name} is {text!r}, which is no interval",
+            hint="set it to one such as `interval 1 week 2 days`",
+        )
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(parts))
+
+
+def files_stay(warehouse: Warehouse, state: DeltaTableState) -> int:
+    """Return for how many milliseconds files that were removed stay."""
+    return max(int(warehouse.days * DAY_MS), retention(state, FILES_STAY, file_days(warehouse)))
 
 
 @dataclass
@@ -102,7 +117,8 @@ class DeltaCommit:
             if now is None or not _is_beside(was, now):
                 raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
             self.state, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
-        if version and version % int(self.state.configuration.get("delta.checkpointInterval", EVERY)) == 0:
+        # the commit is there, whatever the disk, or what others have written, says to this
+        with suppress(OSError, InstepError, ValueError, TypeError, pa.ArrowException):
             self._checkpoint(version, warehouse)
         return version
 
@@ -120,8 +136,7 @@ class DeltaCommit:
                 yield domain(name, content)
         if (self.add or self.remove) and not self.keeps_rows:
             yield {"txn": {"appId": f"instep-{self.record.place}", "version": commit.fence, "lastUpdated": at}}
-        for path in self.remove:
-            old = before.files[path]
+        for old in before.files.some(self.remove):
             yield {
                 "remove": {
                     "path": old["path"],
@@ -156,10 +171,10 @@ class DeltaCommit:
 
     def _checkpoint(self, version: int, warehouse: Warehouse) -> None:
         """Readers begin there; a table without it is as right."""
-        snapshot = self.state.log.snapshot(version)
-        assert snapshot is not None, "the version was written"
-        with suppress(OSError, InstepError):  # the commit is there, whatever the disk says to this
-            self.state.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
+        every = max(int(self.state.configuration.get("delta.checkpointInterval", EVERY)), 1)
+        if version and version % every == 0 and (snapshot := self.state.log.snapshot(version)):
+            now = replace(self.state, snapshot=snapshot)
+            self.state.log.checkpoint(snapshot, now_ms() - files_stay(warehouse, now) - TOMBSTONE_DAYS * DAY_MS)
 
 
 def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
