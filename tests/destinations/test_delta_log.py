@@ -22,8 +22,10 @@ from instep.destinations.delta import checkpoint as module
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.destination import DeltaDestination
 from instep.destinations.delta.files import statistics
-from instep.destinations.delta.log import EVERY, DeltaLog, place_of
+from instep.destinations.delta.log import EVERY, DeltaLog, SnapshotCache, place_of
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
+from instep.destinations.delta.snapshot import NOTHING, FileActions
+from instep.destinations.delta.warehouse import now_ms
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import parse
@@ -99,6 +101,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      "is not there"),
     ("a file with deleted rows", {"add": {"path": "data/x.parquet", "size": 1, "deletionVector": {}}},
      "has deletion vectors"),
+    ("a tag that is a number", {"add": {"path": "data/x.parquet", "size": 1, "tags": {"a": 1}}}, "cannot be read"),
+    ("a file without a path", {"add": {"size": 1}}, "cannot be read"),
+    ("a property that is a number", {"metaData": {"id": "x", "schemaString": "{}", "configuration": {"mine": 1}}},
+     "no texts: mine"),
 ]  # fmt: skip
 
 
@@ -275,7 +281,7 @@ def test_checkpoints_of_the_second_form_are_read(shop: Warehouse, form: str, sid
         shop.merge({"id": number})
     told, log = shop.held.snapshot, shop.held.log
     tagged = {**next(told.files.each()), "tags": {"by": "other"}, "path": "data/more.parquet"}
-    whole, _ = module.content(told.after(told.version, [{"add": tagged}]), 0)
+    whole, _ = module.content(told.after(told.version, [{"add": tagged}]))
     lines = pq.read_table(pa.BufferReader(whole)).to_pylist(maps_as_pydicts="strict")
     actions = [{k: v for k, v in line.items() if v is not None} for line in lines]
     rest = [a for a in actions if not sidecar or ("add" not in a and "remove" not in a)]
@@ -338,10 +344,73 @@ def test_only_loads_that_read_no_row_call_themselves_blind(shop: Warehouse) -> N
     assert not blind(), "only new rows, but the table was read for them"
 
 
+def set_property(shop: Warehouse, name: str, value: str) -> None:
+    held = shop.held
+    configuration = {**held.snapshot.metadata["configuration"], name: value}
+    held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("checkpointInterval", "0"), ("checkpointInterval", "often"), ("deletedFileRetentionDuration", "long")],
+)
+def test_a_run_does_not_fail_once_its_commit_is_there(shop: Warehouse, name: str, value: str) -> None:
+    set_property(shop, f"delta.{name}", value)
+    last = shop.held.snapshot.version // EVERY * EVERY + EVERY
+    while shop.held.snapshot.version <= last:
+        shop.append({"id": shop.fence})
+    assert len(shop.rows()) == shop.to.schema.state(REF).rows
+
+
+def test_a_process_remembers_what_a_reader_finds_at_the_checkpoint(shop: Warehouse) -> None:
+    for number in range(3):
+        shop.overwrite({"id": number})
+    held = shop.held
+    assert len(held.snapshot.gone) == 3
+    held.log.checkpoint(held.snapshot, now_ms() + 1)
+    mine = shop.held.snapshot
+    shop.forget()
+    assert [list(mine.gone), list(mine.files)] == [[], list(shop.held.snapshot.files)]
+
+
+def removed(count: int, first: int = 0) -> list[dict[str, Any]]:
+    return [{"remove": {"path": f"{first + n}", "deletionTimestamp": 1, "dataChange": True}} for n in range(count)]
+
+
+def test_snapshots_that_are_remembered_are_few_by_all_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SnapshotCache, "FILES", 25)
+    cache = SnapshotCache()
+    for number in range(5):
+        cache.put(f"t{number}", NOTHING.after(1, removed(10)), number)
+    assert [n for n in range(5) if cache.get(f"t{n}")] == [3, 4]
+
+
+def test_many_small_commits_are_few_pieces() -> None:
+    found, now = [], NOTHING
+    for number in range(200):
+        add = {"path": f"{number}", "size": number, "modificationTime": 1, "dataChange": True}
+        now = now.after(number, [{"add": add}, *removed(1, 1_000 + number)])
+        found += [f._table.column("key").num_chunks for f in (now.files, now.gone)]
+    assert max(found) < 70
+    assert [f["size"] for f in now.files.each()] == list(range(200))
+    assert sorted(f["size"] for f in now.files.some(["7", "150"])) == [7, 150]
+    with pytest.raises(KeyError, match="200"):
+        list(now.files.some(["7", "200"]))
+
+
+def test_the_files_of_a_table_are_taken_in_one_pass(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        shop.append({"id": number})
+    taken, at = list[int](), FileActions._at
+    monkeypatch.setattr(FileActions, "_at", staticmethod(lambda rows: taken.append(1) or at(rows)))
+    state = shop.held
+    assert [f["path"] for f in state.files] == state.paths
+    assert len(taken) <= state.own._table.column("key").num_chunks
+
+
 def test_a_table_says_when_it_gets_a_checkpoint(shop: Warehouse) -> None:
     held = shop.held
-    configuration = {**held.snapshot.metadata["configuration"], "delta.checkpointInterval": "3"}
-    held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+    set_property(shop, "delta.checkpointInterval", "3")
     for number in range(6):
         shop.append({"id": number})
     found = [int(p.name[:20]) for p in held.log.folder.glob("*.checkpoint.parquet")]

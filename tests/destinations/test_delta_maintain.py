@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Upkeep
-from instep.destinations.delta import maintain
+from instep.destinations.delta import change, keep, maintain
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
-from instep.schema.maintenance import Maintenance
+from instep.schema.maintenance import DAY_MS, Maintenance
 from instep.schema.planning.step import UndropColumn
 from lake import ORDERS, REF, spark, stage, with_spark  # noqa: F401
 
@@ -48,7 +49,7 @@ def test_small_files_become_one(shop: Warehouse) -> None:
     assert done.bytes == shop.held.snapshot.bytes
     assert shop.rows() == rows
     after = shop.to.schema.state(REF)
-    assert replace(after, files=4, bytes=state.bytes) == state
+    assert replace(after, files=4, bytes=state.bytes, version=state.version) == state
     assert not shop.to.maintenance.due(REF, Maintenance())
     assert shop.to.maintenance.maintain(REF, work(shop)).rewritten == 0
     told = shop.to.maintenance.layout(REF)
@@ -141,6 +142,59 @@ def test_a_commit_that_conflicts_leaves_no_file(shop: Warehouse) -> None:
     assert list(shop.held.folder.joinpath("data").glob("*-rewrite-*")) == []
 
 
+def land_before(monkeypatch: pytest.MonkeyPatch, operation: str, work: Callable[[], object]) -> None:
+    """Another process works just before a commit of that operation lands."""
+    land, done = DeltaCommit.land, list[str]()
+
+    def late(change: DeltaCommit, name: str, *rest: Any) -> int:
+        if name == operation and not done:
+            done.append(name)
+            work()
+        return land(change, name, *rest)
+
+    monkeypatch.setattr(DeltaCommit, "land", late)
+
+
+def test_a_restore_that_conflicts_leaves_the_files_of_the_version(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.overwrite({"id": 1}, {"id": 2})
+    shop.merge({"id": 1, "name": "x"})
+    point, *_ = shop.to.lifecycle.savepoints.savepoints(REF)
+    shop.overwrite({"id": 5})
+    held = shop.held
+    held.log.checkpoint(held.snapshot, maintain.now_ms() + 1)  # as long after: it names no file that was removed
+    shop.forget()
+    points = shop.to.lifecycle.savepoints
+    commit, base = shop.commit("restore"), points.savepoints(REF)[0].id
+    land_before(monkeypatch, "RESTORE", lambda: held.log.put(shop.held.snapshot.version + 1, [{"commitInfo": {}}]))
+    with pytest.raises(Conflict):
+        points.restore(REF, point.id, base, 2, commit)
+    points.restore(REF, point.id, base, 2, commit)
+    assert shop.rows("id", "name") == [(1, "x"), (2, None)]
+
+
+@pytest.mark.parametrize("place", ["location", "quarantine"])
+def test_what_others_write_while_dead_runs_are_cleared_stays(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    folder = Path(getattr(shop.to.write.target(REF), place).removeprefix("file://"))
+    folder.mkdir(exist_ok=True)
+    dead, new = folder / "dead-00000-0-0-x.parquet", folder / "r9-rewrite-00000-0-0-x.parquet"
+    dead.write_text("x")
+    listed = keep.children
+
+    def slow(uri: str, io: Any) -> list[str]:
+        found = listed(uri, io)
+        if uri == folder.as_uri():
+            new.write_text("x")
+        return found
+
+    monkeypatch.setattr(keep, "children", slow)
+    shop.to.lifecycle.remove_uncommitted_files(REF, {"dead": 1})
+    assert (dead.exists(), new.exists()) == (False, True)
+
+
 def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path, undo_days=0)
     shop.append({"id": 1})
@@ -160,18 +214,52 @@ def test_a_file_that_came_back_and_went_again_counts_from_its_last_removal(tmp_p
 
 KEEPS = [
     ("files", "delta.deletedFileRetentionDuration", "interval 1 week"),
+    ("several units", "delta.deletedFileRetentionDuration", "INTERVAL 1 week 2 days"),
     ("versions", "delta.logRetentionDuration", "30 days"),
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), [c[1:] for c in KEEPS], ids=[c[0] for c in KEEPS])
-def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: str) -> None:
+def set_property(shop: Warehouse, name: str, value: str) -> None:
     held = shop.held
     configuration = {**held.snapshot.metadata["configuration"], name: value}
     held.log.put(held.snapshot.version + 1, [{"metaData": {**held.snapshot.metadata, "configuration": configuration}}])
+
+
+@pytest.mark.parametrize(("name", "value"), [c[1:] for c in KEEPS], ids=[c[0] for c in KEEPS])
+def test_what_a_table_is_set_to_keep_stays(shop: Warehouse, name: str, value: str) -> None:
+    set_property(shop, name, value)
     shop.overwrite({"id": 9})
     time.sleep(0.01)
     assert shop.to.maintenance.maintain(REF, work(shop)).removed == 0
+
+
+@pytest.mark.parametrize("value", ["long", "1 week and 2 days", "1 month", "week", "interval"])
+def test_what_is_no_interval_stops_the_deletion(shop: Warehouse, value: str) -> None:
+    set_property(shop, "delta.deletedFileRetentionDuration", value)
+    shop.overwrite({"id": 9})
+    with pytest.raises(DestinationError, match=f"deletedFileRetentionDuration is '{value}', which is no interval"):
+        shop.to.maintenance.maintain(REF, work(shop))
+    assert all((shop.held.folder / path).exists() for path in shop.held.snapshot.gone)
+
+
+def test_files_stay_as_long_as_the_table_says_whatever_checkpoints_come(
+    shop: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_property(shop, "delta.deletedFileRetentionDuration", "interval 12 weeks 6 days")
+    [old, *_] = shop.files()
+    shop.overwrite({"id": 9})
+    held, day, real = shop.held, [0], change.now_ms
+    staged = Path(stage(shop.to, REF, [{"id": 9}]).path.removeprefix("file://"))
+    for module in (change, maintain):
+        monkeypatch.setattr(module, "now_ms", lambda: real() + day[0] * DAY_MS)
+    there = []
+    for day[0] in (40, 89, 91):
+        while shop.append({"id": day[0]}) and shop.held.snapshot.version % EVERY > 1:
+            pass
+        shop.to.maintenance.maintain(REF, work(shop))
+        shop.forget()
+        there.append(((held.folder / old).exists(), staged.exists()))
+    assert there == [(True, True), (True, True), (False, False)]
 
 
 def test_no_file_is_deleted_where_writers_have_to_know_more(shop: Warehouse) -> None:

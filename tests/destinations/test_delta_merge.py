@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from delta_world import Warehouse
@@ -17,6 +18,8 @@ from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 from instep.destinations.base import Commit, Merge
 from instep.destinations.delta import merge_parts
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.delta.merge_task import MeetTask
+from instep.destinations.delta.tasks import grouped
 from instep.schema.changes.kinds import ColumnRemoved
 from lake import ORDERS, REF, create, rows_of, stage, table
 from memory.destination import MemoryDestination
@@ -122,3 +125,13 @@ def test_rows_from_a_value_on_give_way(tmp_path: Path) -> None:
     done = shop.to.write.merge(None, REF, [file], Merge((), since=("amount", "2")), shop.commit())
     assert (done.inserted, done.deleted) == (1, 2)
     assert [i for (i,) in shop.rows("id")] == [1, 9]
+
+
+def test_a_task_is_as_large_whatever_the_table_has() -> None:
+    sizes, job = [], cast("Any", None)
+    for files in (10, 100_000):
+        starts = np.array([g.start for g in grouped([(1, 1)] * files, files // 5, 1 << 30)], np.int64)
+        task = MeetTask(job, 0, (), (), (), starts)
+        sizes.append(len(pickle.dumps(task)))
+        assert task.groups(np.arange(files)).tolist() == [n // (files // 5) for n in range(files)]
+    assert sizes[0] == sizes[1]

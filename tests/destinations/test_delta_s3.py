@@ -204,6 +204,24 @@ def test_maintenance_and_what_dead_runs_leave(bucket: Bucket) -> None:
     assert version == EVERY
 
 
+def test_a_table_in_the_place_of_another_is_not_taken_for_it(bucket: Bucket) -> None:
+    shop, other = Shop(bucket), Shop(replace(bucket, name=f"{bucket.name}/other"))
+    for made, names in ((shop, ("a", "b")), (other, ("y", "z"))):
+        for name in names:
+            made.append({"id": 1, "name": name})
+        made.rename()
+        back = [step(OTHER.ref, TableRenamed(OTHER, ORDERS))]
+        made.to.schema.execute(OTHER.ref, back, ORDERS, Commit("back", made.fence))
+    assert shop.rows("name") == [("a",), ("b",)]
+    for path in [p for p, _ in files_below(ObjectPath(f"{bucket.uri}/lake", bucket.io))]:
+        path.unlink()
+    there = ObjectPath(f"{bucket.uri}/other/lake", bucket.io)
+    for path in [p for p, _ in files_below(there)]:
+        path.copy_to(ObjectPath(f"{bucket.uri}/lake", bucket.io) / str(path.relative_to(there)))
+    for to in (shop.to, DeltaDestination(shop.to.config)):
+        assert rows_of(to, REF, ["name"]) == [("y",), ("z",)]
+
+
 class _Careless(http.server.BaseHTTPRequestHandler):
     """Hands requests on without their conditions, as a store does that does not know them."""
 

@@ -108,6 +108,26 @@ def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
     assert b.schema.state(REF).run == "b2"
 
 
+def add(path: str) -> dict[str, Any]:
+    return {
+        "add": {"path": path, "partitionValues": {SHARD: "a"}, "size": 1, "modificationTime": 1, "dataChange": True}
+    }
+
+
+@pytest.mark.parametrize("change", ["file added", "file removed", "file replaced"])
+def test_a_commit_conflicts_with_others_in_the_same_shard(lake: Shop, change: str) -> None:
+    """Such as another program's, or its own maintenance; the record is the same after both."""
+    loaded(lake)
+    before = held(lake, "a")
+    [path] = before.paths
+    late = DeltaCommit(before, before.record.after_load(Commit("late", 7), 2, new=0), remove=[path])
+    removed = [{"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True}}] * (change != "file added")
+    added = [add(f"{before.area}/other.parquet")] * (change != "file removed")
+    before.log.put(before.snapshot.version + 1, [{"commitInfo": {}}, *removed, *added])
+    with pytest.raises(Conflict):
+        late.land("MERGE", Commit("late", 7), lake.base.sharing.part("a").warehouse)
+
+
 @pytest.mark.slow
 def test_a_commit_from_before_a_change_of_schema_is_made_anew(lake: Shop) -> None:
     loaded(lake)

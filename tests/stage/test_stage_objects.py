@@ -83,7 +83,7 @@ def test_objects_of_any_name_are_written_read_listed_and_deleted(bucket: Bucket)
 
 def test_what_is_not_there(bucket: Bucket) -> None:
     path = ObjectPath(f"{bucket.uri}/nothing", bucket.io)
-    for ask in (path.read_bytes, path.read_once, path.stat, path.open):
+    for ask in (path.read_bytes, lambda: path.read_once(""), path.stat, path.open):
         with pytest.raises(FileNotFoundError):
             ask()
     assert not path.exists()
@@ -96,12 +96,17 @@ def test_what_is_not_there(bucket: Bucket) -> None:
         ObjectPath("s3://no-such-bucket/x", bucket.io).create(b"")
 
 
-def test_an_object_that_never_changes_is_asked_for_once(bucket: Bucket) -> None:
+def test_an_object_is_asked_for_once_until_another_takes_its_place(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = ObjectPath(f"{bucket.uri}/log/1.json", bucket.io)
-    assert path.create(b"1")
-    assert path.read_once() == b"1"
-    path.write_bytes(b"2")
-    assert (path.read_once(), path.read_bytes()) == (b"1", b"2")
+    reads, read = list[bytes](), ObjectPath.read_bytes
+    monkeypatch.setattr(ObjectPath, "read_bytes", lambda self: reads.append(read(self)) or reads[-1])
+    for content in (b"1", b"2"):
+        path.write_bytes(content)
+        [(_, mark)] = path.parent.names_from("")
+        assert (path.read_once(mark), path.read_once(mark)) == (content, content)
+    assert reads == [b"1", b"2"]
 
 
 def test_files_of_a_disk(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
 from instep.destinations.delta.log import EVERY
@@ -20,17 +22,18 @@ from instep.destinations.delta.table_state import DOMAIN, HIGHEST, PART, DeltaTa
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.sql.records import Parked, Record, dump
 from instep.errors import Conflict, DestinationError, InstepError
+from instep.schema.maintenance import DAY_MS
 
 WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants"}
 WIDENING = "delta.enableTypeWidening"
 FILES_STAY = "delta.deletedFileRetentionDuration"
-_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
-_UNITS["week"] = 7 * _UNITS["day"]
+_UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "week": 7 * DAY_MS}
+_PART = re.compile(r"(\d+)\s+(" + "|".join(_UNITS) + r")s?(?:\s+|$)")
 ENGINE = "instep"
 OWN_FILES = "-rewrite-"
-"""What names of files contain that this process wrote for a commit, not a task for a load."""
+"""What follows the run in the names of files that were written for a commit of it, not staged for a load."""
 TOMBSTONE_DAYS = 30
-"""How much longer than what can be undone checkpoints name files that were removed."""
+"""How much longer than they stay checkpoints name files that were removed."""
 
 
 def check_writable(state: DeltaTableState) -> None:
@@ -53,11 +56,23 @@ def file_days(warehouse: Warehouse) -> str:
 
 
 def retention(state: DeltaTableState, name: str, ours: str = "") -> int:
-    """Return the milliseconds that somebody has set as a property of the table; 0 for what we have set ourselves, or
-    what is no interval."""
-    text = state.configuration.get(name, "")
-    found = re.fullmatch(r"(?:interval\s+)?(\d+)\s+(" + "|".join(_UNITS) + r")s?", text.strip().casefold())
-    return int(found[1]) * _UNITS[found[2]] if found and text != ours else 0
+    """Return the milliseconds that somebody has set as a property of the table; 0 for what we have set ourselves.
+    DestinationError for what is no interval: nothing is deleted before its time."""
+    text = state.configuration.get(name, ours)
+    if text == ours:
+        return 0
+    parts = re.sub(r"^interval\s+", "", text.strip().casefold())
+    if not parts or _PART.sub("", parts):
+        raise DestinationError(
+            f"table {named(state.ref)}: its property {name} is {text!r}, which is no interval",
+            hint="set it to one such as `interval 1 week 2 days`",
+        )
+    return sum(int(number) * _UNITS[unit] for number, unit in _PART.findall(parts))
+
+
+def files_stay(warehouse: Warehouse, state: DeltaTableState) -> int:
+    """Return for how many milliseconds files that were removed stay."""
+    return max(int(warehouse.days * DAY_MS), retention(state, FILES_STAY, file_days(warehouse)))
 
 
 @dataclass
@@ -84,15 +99,15 @@ class DeltaCommit:
         except Conflict:
             with suppress(OSError, InstepError):
                 if (newest := self.state.log.snapshot()) is not None:
-                    self._remove_added(self.state.snapshot, newest)
+                    self._remove_added(commit.run, self.state.snapshot, newest)
             raise
 
-    def _remove_added(self, *snapshots: DeltaSnapshot) -> None:
-        """Delete the files that were written for a version, except those of the newest one: a store's client that has
-        lost an answer asks again, and is refused for what it has made itself."""
+    def _remove_added(self, run: str, *snapshots: DeltaSnapshot) -> None:
+        """Delete the files that this run has written for a version, except those that the log knows: a store's client
+        that has lost an answer asks again, and is refused for what it has made itself."""
         known = {path for s in snapshots for path in (*s.files, *s.gone)}
         for path in (unquote(file["path"]) for file in self.add):
-            if OWN_FILES in path and path not in known:
+            if path.rpartition("/")[2].startswith(f"{run}{OWN_FILES}") and path not in known:
                 with suppress(OSError, InstepError):
                     (self.state.folder / path).unlink(missing_ok=True)
 
@@ -109,7 +124,8 @@ class DeltaCommit:
             if now is None or not _is_beside(was, now):
                 raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
             self.state, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
-        if version and version % int(self.state.configuration.get("delta.checkpointInterval", EVERY)) == 0:
+        # the commit is there, whatever the disk, or what others have written, says to this
+        with suppress(OSError, InstepError, ValueError, TypeError, pa.ArrowException):
             self._checkpoint(version, warehouse)
         return version
 
@@ -127,8 +143,7 @@ class DeltaCommit:
                 yield domain(name, content)
         if (self.add or self.remove) and not self.keeps_rows:
             yield {"txn": {"appId": f"instep-{self.record.place}", "version": commit.fence, "lastUpdated": at}}
-        for path in self.remove:
-            old = before.files[path]
+        for old in before.files.some(self.remove):
             yield {
                 "remove": {
                     "path": old["path"],
@@ -163,16 +178,17 @@ class DeltaCommit:
 
     def _checkpoint(self, version: int, warehouse: Warehouse) -> None:
         """Readers begin there; a table without it is as right."""
-        snapshot = self.state.log.snapshot(version)
-        assert snapshot is not None, "the version was written"
-        with suppress(OSError, InstepError):  # the commit is there, whatever the disk says to this
-            self.state.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
+        every = max(int(self.state.configuration.get("delta.checkpointInterval", EVERY)), 1)
+        if version and version % every == 0 and (snapshot := self.state.log.snapshot(version)):
+            now = replace(self.state, snapshot=snapshot)
+            self.state.log.checkpoint(snapshot, now_ms() - files_stay(warehouse, now) - TOMBSTONE_DAYS * DAY_MS)
 
 
 def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
     """Return whether only other shards have changed a table."""
     same = (was.snapshot.metadata, was.snapshot.protocol) == (now.snapshot.metadata, now.snapshot.protocol)
-    return was.whole is not None and same and replace(was.record, parked=()) == replace(now.record, parked=())
+    record = replace(was.record, parked=()) == replace(now.record, parked=())
+    return was.whole is not None and same and record and {*was.own} == {*now.own}
 
 
 def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:

@@ -62,10 +62,9 @@ BATCH = 8_192
 _SIDECARS = "_sidecars"
 
 
-def content(snapshot: DeltaSnapshot, keep_after: int) -> tuple[bytes, int]:
-    """Return the file, and how many actions it has: tombstones older than `keep_after` (milliseconds since 1970) stay
-    out."""
-    out, gone = pa.BufferOutputStream(), snapshot.gone.since(keep_after)
+def content(snapshot: DeltaSnapshot) -> tuple[bytes, int]:
+    """Return the file, and how many actions it has."""
+    out = pa.BufferOutputStream()
     lines: list[dict[str, Any]] = [{"protocol": snapshot.protocol}, {"metaData": snapshot.metadata}]
     lines += [{"txn": txn} for txn in snapshot.txns.values()]
     lines += [
@@ -75,12 +74,12 @@ def content(snapshot: DeltaSnapshot, keep_after: int) -> tuple[bytes, int]:
     ]
     with pq.ParquetWriter(out, SCHEMA) as writer:
         writer.write_table(pa.Table.from_pylist(lines, schema=SCHEMA))
-        for name, files, kind in (("add", snapshot.files, ADD), ("remove", gone, REMOVE)):
+        for name, files, kind in (("add", snapshot.files, ADD), ("remove", snapshot.gone, REMOVE)):
             for rows in files.structs(kind):
                 columns = [rows if f.name == name else pa.nulls(len(rows), f.type) for f in SCHEMA]
                 writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), BATCH * 4)
     made: bytes = out.getvalue().to_pybytes()
-    return made, len(lines) + len(snapshot.files) + len(gone)
+    return made, len(lines) + len(snapshot.files) + len(snapshot.gone)
 
 
 def read(version: int, paths: Sequence[AnyPath]) -> DeltaSnapshot:

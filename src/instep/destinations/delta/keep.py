@@ -23,7 +23,7 @@ from instep.destinations.shared import landed
 from instep.destinations.sql.evolve import latest
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.stage.files.object_store import ObjectPath
-from instep.stage.files.place import children, clear_errors, keep_only
+from instep.stage.files.place import children, clear_errors, delete_files, keep_only
 
 
 def version_before(state: DeltaTableState, version: int) -> DeltaTableState | None:
@@ -115,16 +115,13 @@ class DeltaRetention(DeltaFacet):
         data, quarantine = place.as_uri(), (table_state.folder / table_state.aside).as_uri()
         known = {unquote(p) for p in (*table_state.snapshot.files, *table_state.snapshot.gone)}
         io = io_of(table_state)
-        names = children(data, io)
-        mine = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
+        mine = [n for n in children(data, io) if any(n == run or n.startswith(f"{run}-") for run in runs)]
         for folder in (n for n in mine if (place / n).is_dir()):
             keep_only(f"{data}/{folder}", io, [p for p in known if p.startswith(f"{area}/{folder}/")])
-        lost = {n for n in mine if not (place / n).is_dir() and f"{area}/{n}" not in known}
-        if lost:
-            keep_only(data, io, [f"{data}/{n}" for n in names if n not in lost])
-        gone, present = tuple(f"{run}-" for run in runs if run not in table_state.record.runs), children(quarantine, io)
-        if gone and any(n.startswith(gone) for n in present):
-            keep_only(quarantine, io, [f"{quarantine}/{n}" for n in present if not n.startswith(gone)])
+        # by name: what another process has written since they were listed stays
+        delete_files(data, io, [n for n in mine if not (place / n).is_dir() and f"{area}/{n}" not in known])
+        gone = tuple(f"{run}-" for run in runs if run not in table_state.record.runs)
+        delete_files(quarantine, io, [n for n in children(quarantine, io) if n.startswith(gone)] if gone else [])
 
 
 class DeltaClones(DeltaFacet):

@@ -17,10 +17,12 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from urllib.parse import quote, unquote, urlparse
+
+import pyarrow as pa
 
 from instep.destinations.delta import checkpoint
 from instep.destinations.delta.snapshot import NOTHING, Action, DeltaSnapshot, texts_of
@@ -32,6 +34,7 @@ FOLDER = "_delta_log"
 EVERY = 20
 """A checkpoint is written at every so many versions, unless the table says how many."""
 POINTER = "_last_checkpoint"
+_LOST = "restore the folder from a backup, or drop the table and load it again"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.([0-9a-f-]{36}))?\.(?:parquet|json)")
@@ -75,10 +78,15 @@ class SnapshotCache:
         with self._lock:
             old = self._known.pop(folder, None)
             self._known[folder] = snapshot, mark
-            self._files += len(snapshot.files) - (len(old[0].files) if old else 0)
+            self._files += _count(snapshot) - (_count(old[0]) if old else 0)
             while len(self._known) > 1 and (len(self._known) > self.MOST or self._files > self.FILES):
                 _, (out, _) = self._known.popitem(last=False)
-                self._files -= len(out.files)
+                self._files -= _count(out)
+
+
+def _count(snapshot: DeltaSnapshot) -> int:
+    """Return how many files it names, those included that were removed."""
+    return len(snapshot.files) + len(snapshot.gone)
 
 
 @dataclass(frozen=True)
@@ -195,13 +203,16 @@ class DeltaLog:
         while start.version < last:
             number = start.version + 1
             end = listed.compacted.get(number, -1)
-            if end <= last and end >= number:
-                start = start.after(end, self._read(self.folder / f"{number:020}.{end:020}.compacted.json"))
-            elif number in listed.commits:
-                start = start.after(number, self.actions(number))
-            else:
-                hint = "restore the folder from a backup, or drop the table and load it again"
-                raise DestinationError(f"the log of {self.table} lacks version {number}", hint=hint)
+            if not number <= end <= last and number not in listed.commits:
+                raise DestinationError(f"the log of {self.table} lacks version {number}", hint=_LOST)
+            try:
+                if number <= end <= last:
+                    start = start.after(end, self._read(self.folder / f"{number:020}.{end:020}.compacted.json"))
+                else:
+                    start = start.after(number, self.actions(number))
+            except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
+                text = f"the log of {self.table} cannot be read: version {number}: {type(error).__name__}: {error}"
+                raise DestinationError(text, hint=_LOST) from error
         return start
 
     def actions(self, version: int) -> Iterator[Action]:
@@ -210,7 +221,7 @@ class DeltaLog:
 
     @staticmethod
     def _read(path: AnyPath) -> Iterator[Action]:
-        text = path.read_once().decode() if isinstance(path, ObjectPath) else path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
         # not splitlines(): JSON may hold U+2028 and others that it would break lines at
         return (json.loads(line) for line in text.split("\n") if line)
 
@@ -223,10 +234,14 @@ class DeltaLog:
         return path.create(text.encode()) if isinstance(path, ObjectPath) else _link(path, text)
 
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
-        """A file from which readers start; tombstones older than `keep_after` (milliseconds since 1970) stay out."""
-        made, size = checkpoint.content(snapshot, keep_after)
+        """A file from which readers start, this process included; tombstones older than `keep_after` (milliseconds
+        since 1970) stay out."""
+        snapshot = replace(snapshot, gone=snapshot.gone.since(keep_after))
+        made, size = checkpoint.content(snapshot)
         _replace(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)
         _replace(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
+        if (known := self.cache.get(str(self.folder))) and known[0].version == snapshot.version:
+            self.cache.put(str(self.folder), snapshot, known[1])
 
     def clean(self, first: int) -> None:
         """Delete commits and checkpoints that only versions before `first` need, the oldest first."""

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Layout, Maintained, Ref, Savepoint, Upkeep
-from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, retention
+from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, files_stay, retention
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.load import again
 from instep.destinations.delta.log import DeltaLog
@@ -134,8 +134,7 @@ def _expired(warehouse: Warehouse, state: DeltaTableState, how: Maintenance) -> 
     if not gone or not remaining:
         return _Expired()
     first, at = min(remaining)
-    keeps = max(warehouse.days * DAY_MS, retention(state, FILES_STAY, file_days(warehouse)))
-    return _Expired(gone, min(at, now_ms() - keeps), first)
+    return _Expired(gone, min(at, now_ms() - files_stay(warehouse, state)), first)
 
 
 def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> Maintained:
@@ -176,9 +175,9 @@ def _named(state: DeltaTableState) -> set[AnyPath]:
     return {path_of(state, f) for f in files}
 
 
-def _orphans(state: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
+def _orphans(warehouse: Warehouse, state: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
     """Data files that nothing names, older than the safe age and than every run that is alive, and their bytes."""
-    limit = now_ms() - work.how.orphan_age * DAY_MS
+    limit = now_ms() - max(work.how.orphan_age * DAY_MS, retention(state, FILES_STAY, file_days(warehouse)))
     limit = min(limit, work.live) if work.live is not None else limit
     try:
         listed = list(files_below(state.folder / state.area))
@@ -235,7 +234,7 @@ class DeltaMaintenance(DeltaFacet):
         if work.go_on():
             done = _expire(self.warehouse, ref, work, done)
         if work.deep and work.go_on():
-            lost = _orphans(require(self.warehouse, ref), work)
+            lost = _orphans(self.warehouse, require(self.warehouse, ref), work)
             done = replace(done, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
             if not work.dry_run:
                 _delete(path for path, _ in lost)
@@ -340,5 +339,5 @@ class DeltaSavepoints(DeltaFacet):
         assert record.loaded is not None, "a load was just recorded"
         change = DeltaCommit(table_state, replace(record, loaded=replace(record.loaded, last=())))
         change.remove = sorted(today.keys() - then.keys())
-        change.add = [{**then[p], "dataChange": True} for p in sorted(then.keys() - today.keys())]
+        change.add = [{**f, "dataChange": True} for f in then.some(then.keys() - today.keys())]
         change.land("RESTORE", commit, self.warehouse)

@@ -138,14 +138,14 @@ class _PartedChange:
             yield DealTask(self.job, number, "table", portion(self.state, some), tuple(some), among=among)
 
     def _meet(self, meet: Callable[[MeetTask, int, Report | None], Met], dealt: dict[Side, list[Dealt]]) -> list[Met]:
-        of = np.repeat(np.arange(len(self.groups)), np.array([len(g) for g in self.groups], dtype=np.int64))
+        starts = np.array([g.start for g in self.groups], dtype=np.int64)
 
         def own(side: Side, part: int) -> tuple[Dealt, ...]:
             found = (replace(d, groups={part: d.groups[part]}) for d in dealt[side] if part in d.groups)
             return tuple(found)
 
         tasks = [
-            MeetTask(self.job, part, own("table", part), own("staged", part), own("keys", part), of, self.by)
+            MeetTask(self.job, part, own("table", part), own("staged", part), own("keys", part), starts, self.by)
             for part in range(self.job.parts)
         ]
         found: list[Met] = run_tasks(self.session, meet, tasks, "merge: meet")

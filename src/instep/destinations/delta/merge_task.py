@@ -226,15 +226,19 @@ def _places_of(part: DealTask, db: duckdb.DuckDBPyConnection) -> Places:
 
 @dataclass(frozen=True)
 class MeetTask:
-    """The rows of one `part` by key. `groups`: by file of the table the group that it is written again in."""
+    """The rows of one `part` by key. `starts`: the first file of each group that is written again together."""
 
     job: MergeJob
     part: int
     table: tuple[Dealt, ...]
     staged: tuple[Dealt, ...]
     keys: tuple[Dealt, ...]
-    groups: Any = field(repr=False)
+    starts: Any = field(repr=False)
     by: tuple[DeltaField, ...] | None = None
+
+    def groups(self, files: Any) -> Any:
+        """Return the group that each of these files is in."""
+        return np.searchsorted(self.starts, files, side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,7 @@ def fill_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
     if edit.values is not None and len(edit.at):
         columns = [*edit.values.columns, pa.array(edit.at[:, 0], pa.int32()), pa.array(edit.at[:, 1])]
         for batch in pa.Table.from_arrays(columns, schema=schema).to_batches(BATCH):
-            dealer.put(batch, part.groups[batch.column("f").to_numpy()])
+            dealer.put(batch, part.groups(batch.column("f").to_numpy()))
     written = dealer.close()
     files = tuple(np.unique(edit.at[:, 0]).tolist())
     edits = {} if written is None else {"updated": written}
@@ -340,7 +344,7 @@ def _placed(part: MeetTask, what: str, at: Places, attempt: int) -> Dealt | None
     dealer = Dealer(part.job, f"{what}-{part.part}-{attempt}", schema)
     for start in range(0, len(at), BATCH):
         f, p = at[start : start + BATCH].T
-        dealer.put(pa.RecordBatch.from_arrays([pa.array(f, pa.int32()), pa.array(p)], schema=schema), part.groups[f])
+        dealer.put(pa.RecordBatch.from_arrays([pa.array(f, pa.int32()), pa.array(p)], schema=schema), part.groups(f))
     return dealer.close()
 
 
@@ -351,7 +355,7 @@ def _updated(part: MeetTask, at: Places, attempt: int) -> Dealt | None:
     for rows, here in _picked(part, at[:, 2]):
         f, p = at[here, 0], at[here, 1]
         values = [*(rows.column(i) for i in columns), pa.array(f, pa.int32()), pa.array(p)]
-        dealer.put(pa.RecordBatch.from_arrays(values, schema=schema), part.groups[f])
+        dealer.put(pa.RecordBatch.from_arrays(values, schema=schema), part.groups(f))
     return dealer.close()
 
 

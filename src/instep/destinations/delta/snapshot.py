@@ -50,6 +50,8 @@ _ROWS = r'^\{"numRecords":(?P<rows>\d+)'
 """How the statistics of all known writers begin."""
 _PENDING = 10_000
 """Actions of commits that are Python objects at a time."""
+_CHUNKS = 64
+"""Each commit brings some; each costs more than the rows of a small commit."""
 
 
 def rows_of(file: Action) -> int:
@@ -103,6 +105,14 @@ class FileActions(Mapping[str, Action]):
         for batch in self._table.to_batches(max_chunksize=_PENDING):
             yield from self._at(pa.Table.from_batches([batch]))
 
+    def some(self, paths: Iterable[str]) -> Iterator[Action]:
+        """Yield the actions of these files in no order. KeyError if one is not there."""
+        wanted = [*paths]
+        if odd := [p for p in wanted if p not in self]:
+            raise KeyError(odd[0])
+        found = pc.is_in(self._table.column(_KEY), pa.array(wanted, pa.string()))
+        yield from FileActions(self._table.filter(found)).each()
+
     @staticmethod
     def _at(rows: pa.Table) -> list[Action]:
         return [plain(row) for row in rows.drop_columns(_KEY).to_pylist(maps_as_pydicts="strict")]
@@ -136,7 +146,9 @@ class FileActions(Mapping[str, Action]):
         if len(out) and len(left):
             stays = pc.invert(pc.is_in(left.column(_KEY), out))
             left = left if pc.all(stays).as_py() else left.filter(stays)
-        return FileActions(pa.concat_tables([left, FileActions.listed(added.values(), kind)._table]) if added else left)
+        if added:
+            left = pa.concat_tables([left, FileActions.listed(added.values(), kind)._table])
+        return FileActions(left.combine_chunks() if left.column(_KEY).num_chunks > _CHUNKS else left)
 
     def joined(self, other: FileActions) -> FileActions:
         """Return these and other actions, of other paths."""
@@ -181,6 +193,12 @@ class DeltaSnapshot:
         """Raise DestinationError for a table that this version does not read."""
         if not self.metadata or not self.protocol:
             raise DestinationError(f"the log of {table} does not say what the table is")
+        texts = self.metadata.get("configuration") or {}
+        if odd := [name for name, value in texts.items() if not isinstance(value, str)]:
+            raise DestinationError(
+                f"the log of {table} has properties that are no texts: {', '.join(odd)}",
+                hint="set them again with the program that has put them there",
+            )
         odd = sorted(set(self.protocol.get("readerFeatures") or ()) - READABLE)
         if odd or self.protocol["minReaderVersion"] > 3:
             raise DestinationError(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
+from operator import itemgetter
 
 import pyarrow.parquet as pq
 
@@ -153,7 +154,8 @@ class DeltaTableState:
 
     @cached_property
     def files(self) -> list[Action]:
-        return [self.own[path] for path in self.paths]
+        """The actions of the data files, in order of their paths."""
+        return [file for _, file in sorted(zip(self.own, self.own.each(), strict=True), key=itemgetter(0))]
 
     @property
     def bytes(self) -> int:

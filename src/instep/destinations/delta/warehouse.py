@@ -342,9 +342,10 @@ class ObjectWarehouse(Warehouse):
     def _found(self, ref: Ref) -> tuple[ObjectPath, int]:
         """Return where the name leads to, and the number of its last pointer; 0 without one."""
         pointers = self._pointers(ref)
-        if names := sorted(pointers.names()):
-            pointer = json.loads((pointers / names[-1]).read_once())
-            return self.root / pointer["folder"], int(names[-1].partition(".")[0])
+        if names := sorted(pointers.names_from("")):
+            last, mark = names[-1]
+            pointer = json.loads((pointers / last).read_once(mark))
+            return self.root / pointer["folder"], int(last.partition(".")[0])
         return self.root / folder_name(ref[0]) / folder_name(ref[1]), 0
 
     def room(self) -> StorageFolder:

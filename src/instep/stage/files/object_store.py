@@ -94,9 +94,9 @@ class ObjectPath:
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
 
-    def read_once(self) -> bytes:
-        """Return the same of an object that never changes, which this process then asks for no more."""
-        return _cached_bytes(self.uri, frozenset(self.io.items()))
+    def read_once(self, mark: str) -> bytes:
+        """Return the content that a listing marks so (see `names_from`), which this process then asks for no more."""
+        return _cached_bytes(self.uri, mark, frozenset(self.io.items()))
 
     def write_bytes(self, content: bytes) -> None:
         """Replace the object's content."""
@@ -234,7 +234,7 @@ def is_object(uri: str) -> bool:
 
 
 @lru_cache(1_000)
-def _cached_bytes(uri: str, io: frozenset[tuple[str, str]]) -> bytes:
+def _cached_bytes(uri: str, mark: str, io: frozenset[tuple[str, str]]) -> bytes:
     return ObjectPath(uri, dict(io)).read_bytes()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,12 +129,17 @@ def children(uri: str, io: Mapping[str, str]) -> list[str]:
 
 def keep_only(uri: str, io: Mapping[str, str], retained: Collection[str]) -> None:
     """Delete the files of a folder whose URIs are not among `retained`, and the folder if none is. Best effort."""
-    place = StorageFolder(uri, io)
     names = {file.rsplit("/", 1)[-1] for file in retained}
     if not names:
         remove(uri, io)
         return
-    for name in set(children(uri, io)) - names:
+    delete_files(uri, io, set(children(uri, io)) - names)
+
+
+def delete_files(uri: str, io: Mapping[str, str], names: Iterable[str]) -> None:
+    """Delete these files of a folder. Best effort."""
+    place = StorageFolder(uri, io)
+    for name in names:
         filesystem, path = place.resolve(name)
         with suppress(OSError):
             filesystem.delete_file(path)
