@@ -101,6 +101,7 @@ def test_a_sync_that_begins_meanwhile_wins(grown: World, monkeypatch: pytest.Mon
         done = pack(*args)
         monkeypatch.undo()
         change(grown, 8)
+        grown.run("INSERT INTO u VALUES (2)")
         assert set(grown.statuses(grown.sync()).values()) == {"done"}
         return done
 

@@ -175,15 +175,15 @@ def met_sql(plan: MergePlan) -> str:
     if plan.keys or plan.requested:
         here, known = "k.here", f" LEFT JOIN known k ON {same('t', 'k', columns)}"
     newer = f"c{compared.index(plan.cursor)}" if plan.cursor else ""
-    cursor = f", {newer} AS cursor" if newer else ""
-    deleted = f", c{len(compared)} AS deleted" if plan.deleted else ""
+    of_table, of_staged = (f", {side}.{newer} AS cursor" if newer else "" for side in "tr")
+    deleted = f", t.c{len(compared)} AS deleted" if plan.deleted else ""
     differs = " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(len(plan.key), len(compared))) or "false"
     keys, newest = ", ".join(f"c{i}" for i in columns), f"{newer} DESC NULLS LAST, " if newer else ""
     latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
     return (
         "SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, coalesce(t.here, false) AS here, "
-        f"{what(differs, plan)} AS what FROM (SELECT t.*{cursor}{deleted}, {here} AS here FROM t{known}) t "
-        f"FULL JOIN (SELECT *{cursor} FROM r QUALIFY {latest}) s ON {same('t', 's', columns)}"
+        f"{what(differs, plan)} AS what FROM (SELECT t.*{of_table}{deleted}, {here} AS here FROM t{known}) t "
+        f"FULL JOIN (SELECT *{of_staged} FROM r QUALIFY {latest}) s ON {same('t', 's', columns)}"
     )
 
 
