@@ -60,6 +60,7 @@ def test_a_late_run_is_refused(world: World, point: str) -> None:
 def test_nothing_runs_on_without_its_driver(world: World) -> None:
     """The JVM and its workers end with the process that started them."""
     first_load(world)
+    world.execute(CHANGE)
     world.on_spark()
     process = world.start("sync", crash="sync.staged=stop")
     wait_stopped(process, world)
