@@ -18,7 +18,7 @@ from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
 from instep.destinations.base import Commit, Merge
 from instep.destinations.delta import merge_parts
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.merge_task import MeetTask
+from instep.destinations.delta.merge_task import JoinTask
 from instep.destinations.delta.tasks import grouped
 from instep.schema.changes.kinds import ColumnRemoved
 from lake import ORDERS, REF, create, rows_of, stage, table
@@ -58,7 +58,7 @@ def _run(_session: Any, work: Any, tasks: Any, what: str) -> list[Any]:
     return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task)), 0, None))) for task in tasks]
 
 
-SMALL = {"run_tasks": _run, "width": lambda _session: 2, "MEET_ROWS": 2, "TASK_ROWS": 2, "WRITE_ROWS": 2}
+SMALL = {"run_tasks": _run, "width": lambda _session: 2, "JOIN_ROWS": 2, "TASK_ROWS": 2, "WRITE_ROWS": 2}
 
 
 @pytest.mark.parametrize("few", [100, 0], ids=["few", "many"])
@@ -131,7 +131,7 @@ def test_a_task_is_as_large_whatever_the_table_has() -> None:
     sizes, job = [], cast("Any", None)
     for files in (10, 100_000):
         starts = np.array([g.start for g in grouped([(1, 1)] * files, files // 5, 1 << 30)], np.int64)
-        task = MeetTask(job, 0, (), (), (), starts)
+        task = JoinTask(job, 0, (), (), (), starts)
         sizes.append(len(pickle.dumps(task)))
         assert task.groups(np.arange(files)).tolist() == [n // (files // 5) for n in range(files)]
     assert sizes[0] == sizes[1]

@@ -101,7 +101,7 @@ class TableSize:
 
 @dataclass(frozen=True)
 class SparkTable:
-    """How a Spark session reads a table without this product."""
+    """A way for a Spark session to read a table without this product."""
 
     format: Literal["iceberg", "delta"]
     name: str

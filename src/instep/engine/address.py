@@ -20,7 +20,7 @@ _LONGEST = 107
 _BOUNDS = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp:")
 """Lines of a process's status that say what it may do."""
 LIBRARY_PREFIXES = ("ARROW_", "GLIBC_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_")
-"""How the variables begin that a library reads when it is loaded: an engine is started with the caller's values."""
+"""Prefixes of the variables that a library reads when it is loaded: an engine is started with the caller's values."""
 SOCKET = "INSTEP_RESIDENT_SOCKET"
 """The variable by which a command knows the engine that has forked it."""
 

@@ -37,7 +37,7 @@ OPTIONS = ("project", "connection", "table", "on_invalid_value", "snapshot_secon
 INVALID = ("fail", "null")
 SNAPSHOT_SECONDS = 30
 LENGTH = struct.Struct("!Q")
-"""What is before an answer: how many bytes it has."""
+"""The header of an answer: how many bytes it has."""
 _SECONDS = 30.0
 _CHECK_SECONDS = 600.0
 """Seconds in which the process with the snapshot connects, and in which the source tells whether a table has moved."""
@@ -64,7 +64,7 @@ class ReadRequest:
     spark: int = 0
     """The id of a process that ends with Spark."""
     host: str = ""
-    """Where tasks on other machines reach the driver's; "": all tasks run on it."""
+    """The address at which tasks on other machines reach the driver's; "": all tasks run on it."""
 
 
 class TableSource(DataSource):
@@ -109,7 +109,7 @@ def request_of(options: Mapping[str, str]) -> ReadRequest:
 
 
 class Part(InputPartition):
-    """What one task reads. It may hold a login, so that its text shows nothing."""
+    """The part that one task reads. It may hold a login, so that its text shows nothing."""
 
     def __init__(self, work: bytes, port: int, token: bytes, host: str, node: str) -> None:
         self.work, self.port, self.token, self.host, self.node = work, port, token, host, node

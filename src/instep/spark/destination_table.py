@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CATALOG = "spark.sql.catalog."
 _ZONE = "spark.sql.session.timeZone"
 _LACKS = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", "NoClassDefFoundError", "Cannot find catalog plugin class")
-"""What errors of a session say that lacks a reader's classes."""
+"""Texts in the errors of a session that lacks a reader's classes."""
 
 
 def frame_of(

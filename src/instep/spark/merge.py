@@ -78,7 +78,7 @@ class MergeFiles:
 
 @dataclass(frozen=True)
 class Edits:
-    """What a merge does, row by row: (what, sf, sp, tf, tp), the place of the staged row and of the table's, as the
+    """The edits of a merge, row by row: (what, sf, sp, tf, tp), the place of the staged row and of the table's, as the
     number of a file and the position there. `counts`: rows by `what`; "twin" has a key that the table has twice,
     "moved" is in a file that nobody named. `absent`: keys of the whole source that no row had before."""
 

@@ -71,27 +71,6 @@ def schema_of(schema: pa.Schema) -> types.StructType:
 
 def arrow_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type that Spark reads as `spark_type`."""
-    match kind:
-        case Boolean():
-            return pa.bool_()
-        case Int(bits):
-            return pa.type_for_alias(f"int{bits}")
-        case Float(bits):
-            return pa.float32() if bits == 32 else pa.float64()
-        case Decimal(precision, scale):
-            return pa.decimal128(precision, scale)
-        case Binary():
-            return pa.binary()
-        case Date():
-            return pa.date32()
-        case Timestamp():
-            return pa.timestamp("us")
-        case TimestampTz():
-            return pa.timestamp("us", "UTC")
-        case Array(element):
-            return pa.list_(pa.field("element", arrow_type(element)))
-        case Struct(fields):
-            return pa.struct([pa.field(f.name, arrow_type(f.type)) for f in fields])
-        case String() | Time() | Uuid() | Json() | Unknown():
-            return pa.string()
-    assert_never(kind)
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(spark_type(kind))

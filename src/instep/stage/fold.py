@@ -26,9 +26,9 @@ Fold = Callable[[Iterator[pa.RecordBatch]], Iterable[Any]]
 """Picklable. Is given the batches of one task, columns by position; every result is small enough for memory."""
 Tell = Callable[[Counts], None]
 MEMORY = "256MB"
-"""What the engine of DuckDB in a task may take."""
+"""The memory that DuckDB in a task may take."""
 SLICE_ROWS, SLICE_BYTES = 250_000, 32 << 20
-"""What a task holds of its rows while it works on them."""
+"""The bytes of its rows that a task has in memory while it works on them."""
 _POLL = 0.5
 
 

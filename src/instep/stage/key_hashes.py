@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""How many rows share their key with another one: tasks hash the keys, and equal hashes are counted where they meet.
+"""The number of rows that share their key with another one: tasks hash the keys, and equal hashes are counted.
 
 A key is two hashes of 64 bits, of the same values in another form and order, so that two keys are not taken for one.
 Values are equal as DuckDB compares them: a collation of the source that takes `a` and `A` for one says nothing there.
@@ -28,7 +28,7 @@ class KeyTotals:
 
 
 class KeyCounter(Protocol):
-    """What counts hashed keys: an engine."""
+    """Counter of hashed keys: an engine."""
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals: ...
 

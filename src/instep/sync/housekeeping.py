@@ -1,4 +1,4 @@
-"""What a sync does beside its tables: daily tidying, and removal of staged files that no table refers to."""
+"""Work of a sync beside its tables: daily tidying, and removal of staged files that no table refers to."""
 
 from __future__ import annotations
 

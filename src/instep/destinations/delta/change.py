@@ -31,9 +31,9 @@ _UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000
 _PART = re.compile(r"(\d+)\s+(" + "|".join(_UNITS) + r")s?(?:\s+|$)")
 ENGINE = "instep"
 OWN_FILES = "-rewrite-"
-"""What follows the run in the names of files that were written for a commit of it, not staged for a load."""
+"""Text after the run in the names of files that were written for a commit of it, not staged for a load."""
 TOMBSTONE_DAYS = 30
-"""How much longer than they stay checkpoints name files that were removed."""
+"""The time for which checkpoints name removed files after these may be deleted."""
 
 
 def check_writable(state: DeltaTableState) -> None:

@@ -38,7 +38,7 @@ BATCH = 1 << 16
 _TEXT = 32
 """Longer texts are told in statistics by how they begin."""
 _LAST = "\U0010ffff"
-"""What sorts after every other character, in all readers."""
+"""The character that sorts after all others, in all readers."""
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
 
 
@@ -129,7 +129,7 @@ def spec(state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Seq
 
 @dataclass(frozen=True)
 class Writing:
-    """Who writes files: a run, and one of its tasks."""
+    """The writer of files: a run, and one of its tasks."""
 
     run: str
     task: int = 0
@@ -330,8 +330,8 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def _stat_value(value: Any, *, up: bool = False) -> Any:
-    """As the log spells a value: times in milliseconds, long texts by how they begin, the greatest rounded up. None for
-    a number that JSON has no exact form for, and for what nothing follows that can be told."""
+    """Return a value as the log spells it: times in milliseconds, long texts by how they begin, the greatest rounded
+    up. None for a number that JSON has no exact form for, and for what nothing follows that can be told."""
     match value:
         case str() if len(value) > _TEXT:
             if not up:

@@ -1,4 +1,4 @@
-"""What is kept beside the tables: dropped columns and tables until their time is over, old files, and copies."""
+"""Storage beside the tables: dropped columns and tables until their time is over, old files, and copies."""
 
 from __future__ import annotations
 

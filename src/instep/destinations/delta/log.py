@@ -91,8 +91,8 @@ def _count(snapshot: DeltaSnapshot) -> int:
 
 @dataclass(frozen=True)
 class _LogFiles:
-    """What a log's folder has: versions with a commit, each with what tells it from another one; the files of each
-    whole checkpoint; the last version of each file that has several commits, by the first one."""
+    """The contents of a log's folder: versions with a commit, each with what tells it from another one; the
+    files of each whole checkpoint; the last version of each file that has several commits, by the first one."""
 
     commits: Mapping[int, object]
     checkpoints: Mapping[int, Sequence[AnyPath]]

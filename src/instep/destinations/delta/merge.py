@@ -18,7 +18,15 @@ from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import check_ids, read_footer
 from instep.destinations.delta.load import DeltaLoads, replaced
 from instep.destinations.delta.merge_parts import upsert_by_tasks
-from instep.destinations.delta.merge_work import DeltaMergeWork, counts, latest_time, marks, meet, outcome, refuse
+from instep.destinations.delta.merge_work import (
+    DeltaMergeWork,
+    counts,
+    join_by_key,
+    latest_time,
+    marks,
+    outcome,
+    refuse,
+)
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import (
     engine,
@@ -57,7 +65,7 @@ def _upsert(change: DeltaCommit, files: Sequence[StagedFile], work: DeltaMergeWo
     with engine() as db:
         staged = staged_rows(state, work.names, files, work.brief)
         keys = staged_rows(state, how.key, how.keys) if how.keys else None
-        refuse(state, *meet(db, work, staged, keys, table_rows(state, work.compared, work.brief)))
+        refuse(state, *join_by_key(db, work, staged, keys, table_rows(state, work.compared, work.brief)))
         found, absent = counts(db, work)
         by = state.next_by if how.complete and state.record.by is not None else None
         if found.keys() - {"returned"} or by is not None:
@@ -100,7 +108,7 @@ class DeltaMerges(DeltaLoads):
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """Merge in parts what is too large to meet at once: by tasks of Spark, or one after the other where none runs.
+        """Merge what is too large to be joined at once in parts, by tasks of Spark or one after the other without it.
 
         StageError for staged rows without a key, or a table with twins.
         """

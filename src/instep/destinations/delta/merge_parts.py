@@ -19,14 +19,14 @@ from instep.destinations.delta.files import io_of
 from instep.destinations.delta.merge_task import (
     Dealt,
     DealTask,
-    MeetTask,
+    JoinedRows,
+    JoinTask,
     MergeJob,
-    Met,
     RewriteTask,
     Side,
     deal,
     fill_rows,
-    meet_rows,
+    join_rows,
     rewrite_files,
 )
 from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, outcome, refuse
@@ -43,10 +43,10 @@ from instep.stage.task import Report
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MEET_ROWS = 1_000_000
-"""About how many rows meet in one task."""
+JOIN_ROWS = 1_000_000
+"""About the most rows that one task joins."""
 WRITE_ROWS, WRITE_BYTES = 1_000_000, 256 << 20
-"""Of the files that one task writes again, if it is more than one."""
+"""Limits of the files that one task writes again, if it is more than one."""
 FEW_ROWS = 2_000_000
 """Staged rows whose keys every task may hold, to leave out rows of the table that none of them has."""
 
@@ -62,7 +62,7 @@ def upsert_by_tasks(
     how = work.how
     by = tuple(change.state.next_by) if how.complete and change.state.record.by is not None else None
     with _parted(session, change, work, commit, by) as parts:
-        met = parts.met(meet_rows, files, how.keys, whole=how.complete or bool(how.keys))
+        met = parts.joined(join_rows, files, how.keys, whole=how.complete or bool(how.keys))
         refuse(change.state, sum(m.nulls for m in met), sum(m.twins for m in met))
         crashpoint("merge.staged")
         found = {what: sum(m.found.get(what, 0) for m in met) for what in {w for m in met for w in m.found}}
@@ -73,7 +73,7 @@ def upsert_by_tasks(
 def fill_by_tasks(session: SparkSession | None, change: DeltaCommit, work: FillWork, commit: Commit) -> int:
     """Put the files with the values into the change; returns how many rows get one."""
     with _parted(session, change, work, commit) as parts:
-        met = parts.met(fill_rows, work.how.values)
+        met = parts.joined(fill_rows, work.how.values)
         parts.rewrite(met, {})
     return sum(m.found["updated"] for m in met)
 
@@ -86,7 +86,7 @@ def _parted(
     commit: Commit,
     by: tuple[DeltaField, ...] | None = None,
 ) -> Iterator[_PartedChange]:
-    """What lies between the tasks is gone afterwards."""
+    """Yield the steps of a change, and delete the files between its tasks afterwards."""
     state = change.state
     folder = (state.folder / state.area / f"{commit.run}-merge-{uuid.uuid4().hex[:8]}").as_uri()
     try:
@@ -106,17 +106,17 @@ class _PartedChange:
         self.sizes = [(self.state.counted(f), int(f["size"])) for f in self.state.files]
         self.groups = grouped(self.sizes, WRITE_ROWS, WRITE_BYTES, self.wide)
 
-    def met(
+    def joined(
         self,
-        meet: Callable[[MeetTask, int, Report | None], Met],
+        join: Callable[[JoinTask, int, Report | None], JoinedRows],
         files: Sequence[StagedFile],
         keys: Sequence[StagedFile] = (),
         *,
         whole: bool = False,
-    ) -> list[Met]:
+    ) -> list[JoinedRows]:
         """Return what becomes of the rows. `whole`: of those, too, that have none of the staged keys."""
         rows = sum(f.rows for f in (*files, *keys))
-        parts = -(-(max(rows, sum(r for r, _ in self.sizes)) if whole else rows) // MEET_ROWS)
+        parts = -(-(max(rows, sum(r for r, _ in self.sizes)) if whole else rows) // JOIN_ROWS)
         self.job = replace(self.job, parts=max(parts, 1))
         among = () if whole or rows > FEW_ROWS else tuple(replace(f, footer=b"") for f in in_order(files))
         tasks = [*self._staged("staged", files), *self._staged("keys", keys), *self._table(among)]
@@ -124,7 +124,7 @@ class _PartedChange:
         for task, one in zip(tasks, run_tasks(self.session, deal, tasks, "merge: deal"), strict=True):
             if one is not None:
                 dealt[task.side].append(one)
-        return self._meet(meet, dealt)
+        return self._join(join, dealt)
 
     def _staged(self, side: Side, files: Sequence[StagedFile]) -> Iterator[DealTask]:
         ordered = in_order(files)
@@ -137,7 +137,9 @@ class _PartedChange:
         for number, some in enumerate(grouped(self.sizes, TASK_ROWS, TASK_BYTES, self.wide)):
             yield DealTask(self.job, number, "table", portion(self.state, some), tuple(some), among=among)
 
-    def _meet(self, meet: Callable[[MeetTask, int, Report | None], Met], dealt: dict[Side, list[Dealt]]) -> list[Met]:
+    def _join(
+        self, join: Callable[[JoinTask, int, Report | None], JoinedRows], dealt: dict[Side, list[Dealt]]
+    ) -> list[JoinedRows]:
         starts = np.array([g.start for g in self.groups], dtype=np.int64)
 
         def own(side: Side, part: int) -> tuple[Dealt, ...]:
@@ -145,13 +147,13 @@ class _PartedChange:
             return tuple(found)
 
         tasks = [
-            MeetTask(self.job, part, own("table", part), own("staged", part), own("keys", part), starts, self.by)
+            JoinTask(self.job, part, own("table", part), own("staged", part), own("keys", part), starts, self.by)
             for part in range(self.job.parts)
         ]
-        found: list[Met] = run_tasks(self.session, meet, tasks, "merge: meet")
+        found: list[JoinedRows] = run_tasks(self.session, join, tasks, "merge: join")
         return found
 
-    def rewrite(self, met: Sequence[Met], found: dict[str, int]) -> None:
+    def rewrite(self, met: Sequence[JoinedRows], found: dict[str, int]) -> None:
         """Write the files again that have rows of which something becomes. `found`: how many of each kind."""
         touched = {n for m in met for n in m.touched}
         if self.by is not None:

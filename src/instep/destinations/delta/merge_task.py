@@ -1,8 +1,8 @@
 # ruff: noqa: S608 - columns are numbered
-"""What one task of a large merge, or of a large fill, does. There are three kinds, one after the other:
+"""The work of one task of a large merge or fill. There are three kinds, one after the other:
 
 1. rows of some files, of the table or staged ones, are dealt out by their key, into one file that the next tasks share;
-2. those of some keys meet, as in a small merge; what becomes of the table's rows is dealt out by the files they are in;
+2. those of some keys are joined, as in a small merge; what becomes of the table's rows is dealt out by their files;
 3. files that have such rows are written again.
 
 Each holds the rows of its own part and no others. What lies between them is Parquet beside the table, which is read by
@@ -24,7 +24,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.delta.files import BATCH, Writing, batches, io_of, rows_in, staged_path, write
-from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, counts, filled_rows, latest_time, marks, meet
+from instep.destinations.delta.merge_work import (
+    DeltaMergeWork,
+    FillWork,
+    counts,
+    filled_rows,
+    join_by_key,
+    latest_time,
+    marks,
+)
 from instep.destinations.delta.rewrite import Places, RowEdit, new_rows, rewritten
 from instep.destinations.delta.rows import brief_columns, fields_by_name, numbered, places, table_rows
 from instep.destinations.delta.shape import DeltaField
@@ -44,7 +52,7 @@ Side = Literal["table", "staged", "keys"]
 
 @dataclass(frozen=True)
 class MergeJob:
-    """What all tasks of a merge have in common. `state` has no files; `folder` is where what lies between the tasks
+    """The settings that all tasks of a merge share. `state` has no files; `folder` is where what lies between the tasks
     is. Rows are dealt out into `parts` by their key."""
 
     state: DeltaTableState
@@ -225,7 +233,7 @@ def _places_of(part: DealTask, db: duckdb.DuckDBPyConnection) -> Places:
 
 
 @dataclass(frozen=True)
-class MeetTask:
+class JoinTask:
     """The rows of one `part` by key. `starts`: the first file of each group that is written again together."""
 
     job: MergeJob
@@ -242,8 +250,8 @@ class MeetTask:
 
 
 @dataclass(frozen=True)
-class Met:
-    """What becomes of these rows: how many of each kind, the files of the table that change, those that were written
+class JoinedRows:
+    """The result for some rows: how many of each kind, the files of the table that change, those that were written
     with new rows, and by kind what is to be done to rows of the table."""
 
     found: Mapping[str, int]
@@ -256,7 +264,7 @@ class Met:
     edits: Mapping[str, Dealt] = field(default_factory=dict)
 
 
-def meet_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
+def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows:
     """Find what becomes of the rows, and write the new ones."""
     job, work = part.job, part.job.work
     assert isinstance(work, DeltaMergeWork), "a fill has its own"
@@ -265,10 +273,10 @@ def meet_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
         for side in ("keys", "table")
     ]
     with task_engine() as db:
-        nulls, twins = meet(db, work, _compared(part), readers[0] if work.how.keys else None, readers[1])
+        nulls, twins = join_by_key(db, work, _compared(part), readers[0] if work.how.keys else None, readers[1])
         found, absent = counts(db, work)
         if nulls or twins:
-            return Met(found, absent, nulls, twins)
+            return JoinedRows(found, absent, nulls, twins)
         lines = {
             what: places(db, f"SELECT {columns} FROM met WHERE what = '{what}' ORDER BY n, f, p")
             for what, columns in (("updated", "f, p, n"), ("marked", "f, p"), ("removed", "f, p"), ("inserted", "n"))
@@ -284,10 +292,12 @@ def meet_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
         edits["updated"] = _updated(part, lines["updated"], attempt)
     added = _inserted(part, lines["inserted"][:, 0], attempt) if "inserted" in lines else []
     files = np.unique(np.concatenate(touched)).tolist() if touched else []
-    return Met(found, absent, 0, 0, at, tuple(files), tuple(added), {w: d for w, d in edits.items() if d is not None})
+    return JoinedRows(
+        found, absent, 0, 0, at, tuple(files), tuple(added), {w: d for w, d in edits.items() if d is not None}
+    )
 
 
-def fill_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
+def fill_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows:
     """Find the rows that get a value or another note, and what they get."""
     job, work = part.job, part.job.work
     assert isinstance(work, FillWork), "a merge has its own"
@@ -306,10 +316,10 @@ def fill_rows(part: MeetTask, attempt: int, report: Report | None) -> Met:
     written = dealer.close()
     files = tuple(np.unique(edit.at[:, 0]).tolist())
     edits = {} if written is None else {"updated": written}
-    return Met({"updated": len(edit.at)}, 0, 0, 0, touched=files, edits=edits)
+    return JoinedRows({"updated": len(edit.at)}, 0, 0, 0, touched=files, edits=edits)
 
 
-def _compared(part: MeetTask) -> pa.RecordBatchReader:
+def _compared(part: JoinTask) -> pa.RecordBatchReader:
     """Return what of the staged rows is compared."""
     job, work = part.job, part.job.work
     assert isinstance(work, DeltaMergeWork), "a fill compares nothing"
@@ -324,7 +334,7 @@ def _compared(part: MeetTask) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def _picked(part: MeetTask, numbers: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
+def _picked(part: JoinTask, numbers: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
     """Yield the staged rows with these numbers (in ascending order), and the place of each among them."""
     for batch in dealt_rows(part.job, part.staged, part.part):
         here = np.searchsorted(numbers, own := batch.column("n").to_numpy())
@@ -339,7 +349,7 @@ def _edit_schema(job: MergeJob, what: str) -> pa.Schema:
     return numbered(fields, f=pa.int32(), p=pa.int64())
 
 
-def _placed(part: MeetTask, what: str, at: Places, attempt: int) -> Dealt | None:
+def _placed(part: JoinTask, what: str, at: Places, attempt: int) -> Dealt | None:
     schema = _edit_schema(part.job, what)
     dealer = Dealer(part.job, f"{what}-{part.part}-{attempt}", schema)
     for start in range(0, len(at), BATCH):
@@ -348,7 +358,7 @@ def _placed(part: MeetTask, what: str, at: Places, attempt: int) -> Dealt | None
     return dealer.close()
 
 
-def _updated(part: MeetTask, at: Places, attempt: int) -> Dealt | None:
+def _updated(part: JoinTask, at: Places, attempt: int) -> Dealt | None:
     work, schema = part.job.work, _edit_schema(part.job, "updated")
     dealer = Dealer(part.job, f"updated-{part.part}-{attempt}", schema)
     columns = [work.carried.index(name) for name in work.edits]
@@ -359,7 +369,7 @@ def _updated(part: MeetTask, at: Places, attempt: int) -> Dealt | None:
     return dealer.close()
 
 
-def _inserted(part: MeetTask, numbers: Any, attempt: int) -> list[Action]:
+def _inserted(part: JoinTask, numbers: Any, attempt: int) -> list[Action]:
     job = part.job
     names = list(job.work.carried)
     rows = (pa.RecordBatch.from_arrays(batch.columns[: len(names)], names=names) for batch, _ in _picked(part, numbers))

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered, values are parameters
-"""What meets by key, and the statements that say what becomes of it: the same in this process and in tasks.
+"""Rows that are joined by key, and the statements that say what becomes of them: the same in this process and in tasks.
 
 Of a merge, staged rows and those of the table. Of a fill, rows that lack a value and values that were staged.
 """
@@ -52,7 +52,7 @@ class DeltaMergeWork:
 
     @property
     def edits(self) -> tuple[str, ...]:
-        """What an updated row gets."""
+        """The columns that an updated row gets."""
         return (*self.values, *self.stamps)
 
     @property
@@ -62,12 +62,12 @@ class DeltaMergeWork:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """What is read of the table."""
+        """The columns that are read of the table."""
         return (*self.how.key, *self.values, *((self.system.deleted,) if self.system.deleted else ()))
 
     @property
     def brief(self) -> frozenset[str]:
-        """What is compared and nothing else: the cursor has an order."""
+        """The columns that are only compared: the cursor has an order."""
         return frozenset(self.values).difference((self.how.cursor,))
 
     def same_key(self, a: str, b: str) -> str:
@@ -84,7 +84,7 @@ class DeltaMergeWork:
 
     @property
     def what(self) -> str:
-        """What becomes of a row of the table, of a staged one, or of both."""
+        """The SQL for what becomes of a row of the table, of a staged one, or of both."""
         how, first = self.how, len(self.how.key)
         gone = f"coalesce(t.c{first + len(self.values)}, false)" if self.system.deleted else "false"
         differs = [gone, *(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(first, first + len(self.values)))]
@@ -103,7 +103,7 @@ class DeltaMergeWork:
         return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"
 
     @property
-    def met(self) -> str:
+    def joined(self) -> str:
         keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
         here, known = "false", ""
         if self.how.keys:
@@ -130,7 +130,7 @@ def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
     )
 
 
-def meet(
+def join_by_key(
     db: duckdb.DuckDBPyConnection,
     work: DeltaMergeWork,
     staged: pa.RecordBatchReader,
@@ -150,7 +150,7 @@ def meet(
     run(db, f"CREATE TEMP TABLE s AS {work.latest}")
     run(db, "DROP TABLE r")
     db.register("t", table)
-    run(db, f"CREATE TEMP TABLE met AS {work.met}")
+    run(db, f"CREATE TEMP TABLE met AS {work.joined}")
     db.unregister("t")
     return nulls, count(
         db,
@@ -202,17 +202,17 @@ class FillWork:
 
     @cached_property
     def edits(self) -> tuple[str, ...]:
-        """What a row gets."""
+        """The columns that a row gets."""
         return (*self.how.columns, self.how.meta)
 
     @cached_property
     def compared(self) -> tuple[str, ...]:
-        """What is read of the table."""
+        """The columns that are read of the table."""
         return (*self.how.key, *self.edits)
 
     @property
     def carried(self) -> tuple[str, ...]:
-        """What is read of staged files."""
+        """The columns that are read of staged files."""
         return self.compared
 
     def same_key(self, a: str, b: str) -> str:

@@ -47,7 +47,7 @@ ADD = pa.struct(
 REMOVE = pa.struct({**_FILE, "deletionTimestamp": pa.int64(), "extendedFileMetadata": pa.bool_(), **_MORE})
 _KEY = "key"
 _ROWS = r'^\{"numRecords":(?P<rows>\d+)'
-"""How the statistics of all known writers begin."""
+"""The beginning of the statistics of all known writers."""
 _PENDING = 10_000
 """Actions of commits that are Python objects at a time."""
 _CHUNKS = 64
@@ -209,7 +209,7 @@ class DeltaSnapshot:
 
 
 class _Replay:
-    """What actions make of a snapshot."""
+    """The changes that actions make to a snapshot."""
 
     def __init__(self, start: DeltaSnapshot) -> None:
         self._now = start

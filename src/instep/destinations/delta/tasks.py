@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_ROWS, TASK_BYTES = 4_000_000, 1 << 30
-"""What a task reads at most, if it is more than one file."""
+"""Limits of what a task reads, if it is more than one file."""
 TASKS_PER_CORE = 2
 HERE_BYTES = 512 << 20
-"""What meets in this process has no more."""
+"""The most bytes that are joined in this process."""
 
 
 def fits(state: DeltaTableState, files: Sequence[StagedFile], rows: int) -> bool:

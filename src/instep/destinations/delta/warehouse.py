@@ -1,4 +1,4 @@
-"""Where tables lie: in local folders, one a table below one a namespace, or in an object store.
+"""The places of tables: local folders, one a table below one a namespace, or in an object store.
 
 An object store cannot move a folder. There a table stays where it was made, and its own log
 says what it is called, or that it was dropped.
@@ -151,7 +151,7 @@ class Warehouse(ABC):
 
 
 class DeltaFacet:
-    """What a facet of the destination stands on. `prefix` begins system columns."""
+    """The base of the facets of the destination. `prefix` begins system columns."""
 
     def __init__(self, warehouse: Warehouse, prefix: str) -> None:
         self.warehouse, self.prefix = warehouse, prefix

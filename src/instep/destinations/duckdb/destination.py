@@ -72,7 +72,7 @@ class DuckDbDatabase(SqlDatabase):
 
     @cached_property
     def area(self) -> StagingArea:
-        """Where tasks write."""
+        """Return the folder and the schema that tasks write."""
         if not self.config.staging:
             return StagingArea(self.beside.as_uri())
         made = StagingArea.of(self.config.staging, self.config.properties)

@@ -1,4 +1,4 @@
-"""What the columns of a table are in a DuckDB file and in Arrow."""
+"""The types of columns in a DuckDB file and in Arrow."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class DuckDbStaging(Staging):
 
     @contextmanager
     def last_of_each_key(self, session: SqlSession, sql: MergeSql) -> Iterator[MergeSql]:
-        """Of long rows those that the destination has as they are are left out."""
+        """Leave out the long rows that the destination has as they are."""
         rows = self._files["rows"]
         if rows.how is None:
             with super().last_of_each_key(session, sql) as made:

@@ -90,7 +90,7 @@ class PostgresSession(SqlSession):
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """What fails inside is undone, and the transaction goes on."""
+        """Undo what fails inside, and go on with the transaction."""
         with self.db.transaction():
             yield
 

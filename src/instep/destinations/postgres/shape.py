@@ -1,4 +1,4 @@
-"""What the columns of a table are on the server and in Arrow."""
+"""The types of columns on the server and in Arrow."""
 
 from __future__ import annotations
 

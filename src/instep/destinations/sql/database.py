@@ -26,7 +26,7 @@ _OLD, _LAST = "_instep_old", "_instep_rows"
 
 
 class SqlConfig(Protocol):
-    """What the destination needs of a database's settings."""
+    """The settings of a database that the destination needs."""
 
     @property
     def prefix(self) -> str: ...
@@ -50,7 +50,7 @@ class SqlDatabase(ABC):
     @property
     @abstractmethod
     def area(self) -> StagingArea:
-        """Where tasks write."""
+        """Return the folder and the schema that tasks write."""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[SqlSession]:
@@ -202,7 +202,7 @@ class Staging(ABC):
 
 
 class SqlFacet:
-    """What a facet of the destination stands on."""
+    """The base of the facets of the destination."""
 
     def __init__(self, database: SqlDatabase) -> None:
         self.database = database

@@ -49,13 +49,13 @@ class SqlSharing:
 
 @dataclass(frozen=True)
 class CheckNames:
-    """What the test of a destination calls its steps, each with what to do where it fails."""
+    """The names of the steps of a connection test, each with a hint for when it fails."""
 
     open: tuple[str, str]
     create: tuple[str, str]
     write: tuple[str, str]
     alter: str
-    """What to do where the table cannot be altered, read or dropped."""
+    """The hint for when the table cannot be altered, read or dropped."""
 
 
 class SqlDestination:

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are quoted
-"""What is kept beside the tables: dropped columns and tables until their time is over, copies, staged files."""
+"""Storage beside the tables: dropped columns and tables until their time is over, copies, staged files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are quoted, values are parameters or literals of ours
-"""How staged rows meet those of a table, and staged values rows that have none, as SQL of PostgreSQL and DuckDB."""
+"""The SQL of both databases that joins staged rows with those of a table, and staged values with rows without one."""
 
 from __future__ import annotations
 

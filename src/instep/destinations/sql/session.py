@@ -42,24 +42,24 @@ class Dialect:
     """The SQL of one database, and its types."""
 
     label: str
-    """What people call the database."""
+    """The name of the database in messages."""
     place: str
-    """Where its tables are, in messages."""
+    """The place of its tables, in messages."""
     capabilities: Capabilities
     row_id: RowId
     record_keys: bool
-    """Whether the tables of records have primary keys."""
+    """True if the tables of records have primary keys."""
     sql_type: Callable[[DataType], str]
     arrow_type: Callable[[DataType], pa.DataType]
     """The type of values in staged files and when they are read."""
     data_type: Callable[[str], DataType]
     """Reads a type as the database names it."""
     is_document: Callable[[DataType], bool]
-    """Whether values are JSON, which is read and compared as its text."""
+    """True of a type of JSON, which is read and compared as its text."""
     limits: Callable[[DataType], Mapping[bytes | str, bytes | str]]
     """Metadata of a field of a staged file: which values the column does not take."""
     counts_quickly: bool
-    """Whether counting all rows of a table reads none of them."""
+    """True if counting all rows of a table reads none of them."""
     check_names: Callable[[Table, int], None]
     """Raises SchemaError for a table that cannot be made; so many hidden columns are in it besides."""
     as_read: Callable[[pa.Array, DataType, pa.DataType], pa.Array]
@@ -106,7 +106,7 @@ class SqlSession(ABC):
 
     dialect: ClassVar[Dialect]
     for_update: ClassVar[str] = ""
-    """What a query ends with that locks its rows."""
+    """The end of a query that locks its rows."""
     part: tuple[str, str] | None
     """The shard column and the name of the only shard that is looked at."""
 

@@ -38,7 +38,7 @@ from instep.schema.changes.describe import TableAdded, TableRemoved, TableRename
 from instep.schema.planning.step import Step
 
 PARKED = "_instep_dropped_"
-"""How names of parked tables and columns begin."""
+"""The beginning of the names of parked tables and columns."""
 MOVING = "_instep_moving_"
 _VALUES = "_instep_values"
 

@@ -69,7 +69,7 @@ class LockWatch:
             self._thread.join(_PATIENT)
 
     def _run(self) -> None:
-        """What the server refuses now it may give a moment later."""
+        """Try again what the server refuses now and may give a moment later."""
         self._over.wait(EVERY)
         while not self._over.wait(EVERY) and not self.ended:
             with suppress(InstepError, driver().MySQLError, OSError):

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     Connections = Sequence[pymysql.Connection[Any]]
 
 TRIES = 8
-"""How often snapshots are begun before a lock is taken: on a server with many writers no moment is quiet."""
+"""The most beginnings of snapshots before a lock is taken: on a server with many writers no moment is quiet."""
 _PAUSE = 0.02
 _LOCK_SECONDS = 1
-"""How long a lock may be waited for: whoever writes to the table meanwhile waits behind it."""
+"""Seconds for which a lock may be waited for: whoever writes to the table meanwhile waits behind it."""
 _SILENT_SECONDS = 2
 """The server ends a session that is silent for so long, and its lock with it, whatever became of this process."""
 _LOCKED, _ALTERED, _QUERY = 1205, 1412, 3

@@ -160,8 +160,8 @@ class PostgresSnapshot:
             rows: dict[tuple[str, str], str] = {}
             for some in batches([ref for ref, size in found.items() if ref not in same and size <= SMALL]):
                 rows |= self._ask(partial(row_versions, self._connection, some))
-            anew = self._ask(lambda: rewritten(self._connection, refs))
-        now = {ref: replace(point, rows=rows.get(ref, "")) for ref in found.keys() - anew}
+            moved = self._ask(lambda: rewritten(self._connection, refs))
+        now = {ref: replace(point, rows=rows.get(ref, "")) for ref in found.keys() - moved}
         same |= {ref for ref, one in now.items() if ref in known and one.has_rows_of(known[ref])}
         return {ref: before[ref] if ref in same else one.text for ref, one in now.items()}
 
@@ -179,8 +179,8 @@ class PostgresSnapshot:
             ):
                 seen = unlocked(self._config, connection, lambda: read_catalog(connection, names))
         with translated(self._config):
-            anew = self._ask(lambda: rewritten(self._connection, [t.ref for t in catalog.tables]))
-        return differing(catalog, seen.catalog) | anew
+            moved = self._ask(lambda: rewritten(self._connection, [t.ref for t in catalog.tables]))
+        return differing(catalog, seen.catalog) | moved
 
     @property
     def _names(self) -> Names:

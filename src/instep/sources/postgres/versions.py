@@ -38,7 +38,7 @@ GENUINE = re.compile(
     r"PostgreSQL \d+(\.\d+)?( \((Debian|Ubuntu|Homebrew|Postgres\.app)[^()]*\))?( on [^(), ]+)?"
     r", compiled by [^,]+, (32|64)-bit"
 )
-"""What `version()` says of PostgreSQL as it is released: others put their name or their number somewhere in it."""
+"""The text of `version()` of PostgreSQL as it is released: others put their name or their number somewhere in it."""
 
 _POINT = """
 SELECT concat_ws('/',

@@ -1,4 +1,4 @@
-"""What is due and when, who looked at a source last, and how scheduled detectors are doing."""
+"""Due work and its times, who looked at a source last, and how scheduled detectors are doing."""
 
 from __future__ import annotations
 

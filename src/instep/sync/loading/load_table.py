@@ -90,7 +90,7 @@ class TableResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What `casts` and `basis` tell, for the report."""
+        """The notes of `casts` and `basis`, for the report."""
         casts = (self.casts or {}).items()
         changed = (f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in casts)
         return (*changed, *(f"{self.load.table.path}: {text}" for text in self.basis))

@@ -60,7 +60,7 @@ class SideShape:
     """The rows of one side as a task makes them."""
 
     columns: int
-    """How many columns are compared; they come first."""
+    """The number of columns that are compared; they come first."""
     key: tuple[int, ...]
     """Places of the key's columns."""
     buckets: Buckets
@@ -69,7 +69,7 @@ class SideShape:
     hashes: QuarantineHashes | None = field(default=None, repr=False)
     """Makes hashes of values that do not fit, if they are wanted."""
     current: bool | None = None
-    """What the column behind the others says of rows that count; None: there is no such column."""
+    """The value of the column behind the others in rows that count; None: there is no such column."""
 
     @cached_property
     def names(self) -> list[str]:
@@ -83,7 +83,7 @@ class SideShape:
 
     @property
     def where(self) -> str:
-        """Which rows count, as SQL."""
+        """The condition of rows that count, as SQL."""
         return "true" if self.current is None else f"coalesce(mark, false) = {str(self.current).lower()}"
 
     def rows(self, batches: Iterable[pa.RecordBatch], unfit: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,7 +103,7 @@ class SideShape:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What one task hands on: sums, rows, or hashes of values that do not fit."""
+    """The result of one task: sums, rows, or hashes of values that do not fit."""
 
     sums: RowSums | None = None
     rows: bytes = field(default=b"", repr=False)
@@ -139,7 +139,7 @@ class RowSums:
 
     @property
     def rows(self) -> int:
-        """How many rows these are."""
+        """The number of these rows."""
         return int(self.counts.sum())
 
     def range(self, buckets: Sequence[int]) -> tuple[int, int] | None:
@@ -193,7 +193,7 @@ class ReturnRows:
     shape: SideShape
     only: Sequence[int] | None = None
     columns: bool = True
-    """Whether the sums of each column are wanted, too."""
+    """True if the sums of each column are wanted, too."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FoldResult]:
         """Yield one result for every slice of rows."""

@@ -27,7 +27,7 @@ from instep.sync.loading.table_load import Load
 
 @dataclass(frozen=True)
 class LoadRules:
-    """What decides, beside the settings, how the rows of a table are loaded: see `Load`."""
+    """The rules that decide, beside the settings, how the rows of a table are loaded: see `Load`."""
 
     ref: Ref
     on_invalid_value: InvalidValue
@@ -65,7 +65,7 @@ class UnchangedTables:
 
     @property
     def _maker(self) -> str:
-        """What gives versions and rules their form."""
+        """The release and the kind of source that give versions and rules their form."""
         return f"{__version__} {self.context.source.kind}"
 
     def _known(self, read: TableRead) -> Mapping[str, str]:

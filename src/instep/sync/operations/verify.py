@@ -63,7 +63,7 @@ class VerifyResult:
     skipped: str = ""
     """Pending change, with its id, for which the table waits and was not compared."""
     engine: str = ""
-    """What compared its rows: `spark` and where, or `local`; "" if they were not compared."""
+    """The engine that compared its rows: `spark` and where, or `local`; "" if they were not compared."""
 
     @property
     def waits(self) -> bool:

@@ -1,4 +1,4 @@
-"""What of a source does not fit, as it is now, compared with what the quarantine of its table has."""
+"""The values of a source that do not fit now, compared with what the quarantine of its table has."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QuarantineCount:
     values: int = 0
     """Values held in quarantine, of rows that are there without them."""
     rows: int = 0
-    """Whole rows held in quarantine."""
+    """Whole rows in quarantine."""
     discarded: int = 0
     """Values and rows that a person has let go."""
     absent: int = 0

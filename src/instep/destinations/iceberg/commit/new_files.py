@@ -22,7 +22,7 @@ class NewFiles:
 
     @contextmanager
     def removed_unless_landed(self, *folders: str) -> Iterator[None]:
-        """What the block writes into these folders, and what no commit in it brings, is removed after it."""
+        """Remove after the block what it has written into these folders and no commit in it brings."""
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ _PARAMETERS = {
     "connect_timeout": "connectTimeout",
     "application_name": "ApplicationName",
 }
-"""What an address may have behind `?` for Spark, too, and what the JDBC driver calls it."""
+"""Parameters of an address that Spark gets, too, with their names in the JDBC driver."""
 
 
 def address(lake: str, uri: str) -> URL:

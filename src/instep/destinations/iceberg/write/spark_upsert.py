@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 ROWS = 250_000
 """New rows of one task, about; each task writes a file of them, or one a partition."""
 READ_BYTES = 1 << 30
-"""Of the files that one task reads for that, about."""
+"""About the most of the files that one task reads for that."""
 _NONE = np.empty((0, 2), dtype=np.int64)
 
 
@@ -183,7 +183,7 @@ def _check_unmoved(table: IcebergTable, edits: Edits) -> None:
 
 @dataclass(frozen=True)
 class MergeWork:
-    """What the tasks of a merge know: `table` has no snapshots, `spec` says how files are written."""
+    """The settings of the tasks of a merge: `table` has no snapshots, `spec` says how files are written."""
 
     plan: MergePlan
     table: TableMetadata

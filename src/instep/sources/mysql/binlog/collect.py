@@ -25,7 +25,7 @@ from instep.sources.mysql.binlog.wire import (
 Spot = tuple[str, int]
 """A file and a position in it."""
 MOST_LETTERS = 64 << 20
-"""Of the keys of one table: all queries that ask for them are in memory together."""
+"""The most bytes of the keys of one table: all queries that ask for them are in memory together."""
 BEYOND = 1 << 32
 """Positions from here on cannot be asked for."""
 
