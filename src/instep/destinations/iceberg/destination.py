@@ -28,6 +28,7 @@ from instep.destinations.iceberg.metadata.records import (
     read_table,
     table_size,
 )
+from instep.destinations.iceberg.metadata.schema import METADATA_COLUMNS
 from instep.destinations.iceberg.metadata.shards import part_table, projected, shape_of, shards_of
 from instep.destinations.shared import ShardStatus, SharedTable, is_shared, shard_column
 from instep.destinations.types import ICEBERG_PROMOTIONS
@@ -60,6 +61,7 @@ CAPABILITIES = Capabilities(
     max_name_bytes=255,
     merges_requested=True,
     versions=True,
+    reserved=METADATA_COLUMNS,
 )
 
 

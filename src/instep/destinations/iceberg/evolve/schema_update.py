@@ -6,8 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from instep.destinations.iceberg.metadata.schema import IcebergField, highest_id, iceberg_type, promote_stored
-from instep.errors import DestinationError
+from instep.destinations.iceberg.metadata.schema import (
+    METADATA_COLUMNS,
+    IcebergField,
+    highest_id,
+    iceberg_type,
+    promote_stored,
+)
+from instep.errors import DestinationError, SchemaError
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
 from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
@@ -33,6 +39,7 @@ class SchemaUpdate:
 
 def first_fields(table: Table, after_id: int = 0) -> tuple[IcebergField, ...]:
     """Return the columns of a new table, with ids above `after_id`: the top level first, then nested fields."""
+    _check_name(table.path, *(c.name for c in table.columns))
     top = count(after_id + 1)
     numbered = [(next(top), c) for c in table.columns]
     nested = count(after_id + 1 + len(numbered))
@@ -70,10 +77,19 @@ def evolve(
             f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
             hint="plan again: the destination may have been changed manually",
         )
+    _check_name(after.path, *(e.name for e in entries if e.field is None or e.field.name != e.name))
     by_name, ids = {e.name: e for e in entries}, count(max(last_id, highest_id(fields)) + 1)
     made = [(_field(by_name[c.name], c, ids), by_name[c.name]) for c in after.columns]
     rewrites = [Rewrite(e.field, f, e.rewrite) for f, e in made if e.rewrite is not None and e.field is not None]
     return SchemaUpdate(tuple(f for f, _ in made), tuple(dropped), tuple(rewrites))
+
+
+def _check_name(path: str, *names: str) -> None:
+    """Raise SchemaError for a new name that is none of a table's own."""
+    if odd := next((name for name in names if name.lower() in METADATA_COLUMNS), None):
+        raise SchemaError(
+            f"column {odd!r} of {path}: Iceberg has one of that name in every table", hint="give it an alias"
+        )
 
 
 def _run(

@@ -15,6 +15,13 @@ from instep.schema.catalog.types import Array, DataType, Field, Json, Struct, pa
 
 Type = Any
 """A primitive's name, or a dict with type list, struct or map."""
+METADATA_COLUMNS = frozenset(
+    {
+        "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
+        "_change_type", "_change_ordinal", "_commit_snapshot_id",
+    }
+)  # fmt: skip
+"""Columns that engines find in every table: a column of the table's own under such a name hides what MERGE needs."""
 
 
 @dataclass(frozen=True)
