@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
+from instep.destinations import facets
 from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize
 from instep.destinations.facets import Destination
 from instep.errors import Fenced, IllegalChange
@@ -67,6 +69,34 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     if request.param == "iceberg in S3":
         return iceberg_in_s3(tmp_path, request.getfixturevalue("bucket"))
     return DESTINATIONS[request.param](tmp_path)
+
+
+def facets_of(destination: Destination) -> dict[type, Any]:
+    """Facets by their protocol; None for what the destination lacks."""
+    lifecycle, schema = destination.lifecycle, destination.schema
+    return {
+        facets.WriteFacet: destination.write,
+        facets.LifecycleFacet: lifecycle,
+        facets.ClonesFacet: lifecycle.clones,
+        facets.SavepointsFacet: lifecycle.savepoints,
+        facets.SchemaFacet: schema,
+        facets.LayoutsFacet: schema.layouts,
+        facets.MaintenanceFacet: destination.maintenance,
+        facets.ViewsFacet: destination.views,
+        facets.SharingFacet: destination.sharing,
+    }
+
+
+def test_a_parameter_has_one_name_in_all_destinations(destination: Destination) -> None:
+    """Whoever writes against the protocols may name what it passes."""
+    other = {
+        f"{type(facet).__name__}.{name}"
+        for kind, facet in facets_of(destination).items()
+        for name, method in vars(kind).items()
+        if facet is not None and isfunction(method) and not name.startswith("_")
+        if list(signature(method).parameters) != ["self", *signature(getattr(facet, name)).parameters]
+    }
+    assert other == set()
 
 
 def load(destination: Destination, rows: list[dict[str, Any]], fence: int = 1, **commit: Any) -> LoadOutcome:

@@ -132,21 +132,21 @@ class MemoryDestination:
         place = f"file://{self.folder / held.place}"
         return StagingTarget(shape.schema, f"{place}/data", f"{place}/quarantine")
 
-    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         held = self._get(ref)
-        sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
+        sample = held.arrow(held.rows, (column, *key)).slice(0, limit)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
 
-    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
         held = self._get(ref)
-        return held.arrow(held.rows, columns).to_reader()
+        return held.arrow(held.rows, names).to_reader()
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         found = {ref: held for ref in refs if (held := self.held.get(ref)) is not None}
         return {ref: TableSize(len(h.rows), h.state.bytes) if h.state else TableSize() for ref, h in found.items()}
 
-    def first_rows(self, ref: Ref, rows: int) -> pa.Table:
-        return self.read(ref).read_all().slice(0, rows)
+    def first_rows(self, ref: Ref, limit: int) -> pa.Table:
+        return self.read(ref).read_all().slice(0, limit)
 
     def _get(self, ref: Ref) -> Held:
         if ref not in self.held:
@@ -306,25 +306,25 @@ class MemoryDestination:
         return LoadOutcome(inserted=len(rows), deleted=before)
 
     def merge(
-        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
         held = self._get(ref)
         held.check(commit.fence)
         if held.pending is not None:
-            if not merge.complete:
+            if not how.complete:
                 raise DestinationError(f"table {'.'.join(ref)} was replaced: load it whole")
             return self.overwrite(ref, files, commit)
-        if not merge.key and merge.since is None:
+        if not how.key and how.since is None:
             raise DestinationError(f"table {'.'.join(ref)} has no key to merge by")
-        staged, keys = _read(held, files), _read(held, merge.keys) if merge.keys else None
-        asked = _read(held, merge.requested) if merge.requested else None
-        if nulls := null_keys(held, [*staged, *(keys or ()), *(asked or ())], merge.key):
+        staged, keys = _read(held, files), _read(held, how.keys) if how.keys else None
+        asked = _read(held, how.requested) if how.requested else None
+        if nulls := null_keys(held, [*staged, *(keys or ()), *(asked or ())], how.key):
             raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key")
-        if merge.since is not None:
-            rows, outcome = replaced_since(held, staged, merge.since)
+        if how.since is not None:
+            rows, outcome = replaced_since(held, staged, how.since)
         else:
-            rows, outcome = Meeting(held, staged, keys, merge, asked).run()
-        marks = merge.deletes == "soft" and merge.since is None and outcome.deleted > 0
+            rows, outcome = Meeting(held, staged, keys, how, asked).run()
+        marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
         self._load(ref, held, rows, commit, files, marks=marks)
         return outcome
 
@@ -338,20 +338,20 @@ class MemoryDestination:
         return FillSize(int(todo), len(held.rows) if todo else 0, held.state.bytes if todo else 0, 1)
 
     def fill(
-        self, session: SparkSession | None, ref: Ref, fill: Fill, commit: Commit,
-        told: Callable[[int, int], None], go_on: Callable[[], bool],
+        self, session: SparkSession | None, ref: Ref, work: Fill, commit: Commit,
+        on_progress: Callable[[int, int], None], go_on: Callable[[], bool],
     ) -> Filled:  # fmt: skip
         held = self._get(ref)
         held.check(commit.fence)
         if held.state is None:
             raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet")
-        rows, count = filled(held, _read(held, fill.values), fill)
+        rows, count = filled(held, _read(held, work.values), work)
         crashpoint("fill.rewritten")
         if any(now is not row for now, row in zip(rows, held.rows, strict=True)):
             said = replace(commit, cursor=held.state.cursor, accepted=held.state.accepted)
             self._load(ref, held, rows, said, ())
         crashpoint("fill.committed")
-        told(count, 0)
+        on_progress(count, 0)
         return Filled(count, int(count > 0))
 
     def _load(

@@ -66,7 +66,7 @@ def _clear(state: DeltaTableState, files: Sequence[StagedFile], added: Sequence[
     remove_files(state, (f for f in files if staged_path(state, f) not in new_paths))
 
 
-def _overwrite(
+def overwrite(
     warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool
 ) -> LoadOutcome:
     state = require(warehouse, ref)
@@ -101,7 +101,6 @@ class DeltaLoads(DeltaFacet):
         """The rows are added; files that the table has already are not brought again."""
         return again(lambda: _append(self.warehouse, ref, files, commit))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False) -> LoadOutcome:
-        """Return the staged rows in the place of all that were, with the generation that waits, if one does. `copy`:
-        the files stay the caller's."""
-        return again(lambda: _overwrite(self.warehouse, ref, files, commit, copy=copy))
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+        """Return the staged rows in the place of all that were, with the generation that waits, if one does."""
+        return again(lambda: overwrite(self.warehouse, ref, files, commit))

@@ -320,20 +320,20 @@ class DeltaSavepoints(DeltaFacet):
                 points.append(replace(point, made=made.setdefault(frozenset(then.files), point.at)))
         return points[::-1]
 
-    def rows_at(self, ref: Ref, version: int) -> int:
+    def rows_at(self, ref: Ref, snapshot: int) -> int:
         """Looks for each of the version's files first."""
-        return _at(require(self.warehouse, ref), version).rows
+        return _at(require(self.warehouse, ref), snapshot).rows
 
-    def restore(self, ref: Ref, version: int, base: int, rows: int, commit: Commit) -> None:
+    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
         """One commit with the files of that version in the place of today's."""
         table_state, state = loaded(self.warehouse, ref)
         table_state.record.check(commit.fence)
         now = max((v for v, _ in changes(table_state.log)), default=-1)
-        if version == now or (state.run == commit.run and _at(table_state, version).files == table_state.files):
+        if snapshot == now or (state.run == commit.run and _at(table_state, snapshot).files == table_state.files):
             return
         if now != base:
             raise Conflict(f"table {named(ref)} has changed since it was shown", hint="look again, then restore")
-        before = _at(table_state, version)
+        before = _at(table_state, snapshot)
         then, today = before.snapshot.files, table_state.snapshot.files
         record = table_state.record.after_load(commit, rows, new=0, deleted=True)
         assert record.loaded is not None, "a load was just recorded"

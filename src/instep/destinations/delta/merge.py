@@ -16,7 +16,7 @@ import pyarrow as pa
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, SparkStart
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import check_ids, read_footer
-from instep.destinations.delta.load import DeltaLoads, replaced
+from instep.destinations.delta.load import DeltaLoads, again, overwrite, replaced
 from instep.destinations.delta.merge_parts import upsert_by_tasks
 from instep.destinations.delta.merge_work import (
     DeltaMergeWork,
@@ -117,7 +117,7 @@ class DeltaMerges(DeltaLoads):
         if table_state.record.pending is not None:
             if not how.complete:
                 raise replaced(ref)
-            return self.overwrite(ref, files, commit, copy=True)
+            return again(lambda: overwrite(self.warehouse, ref, files, commit, copy=True))
         if not how.key and how.since is None:
             raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
         change = DeltaCommit(table_state, table_state.record)

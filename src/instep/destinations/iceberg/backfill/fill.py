@@ -247,28 +247,28 @@ class IcebergFills(LakeFacet):
         self,
         session: SparkSession | None,
         ref: Ref,
-        fill: Fill,
+        work: Fill,
         commit: Commit,
         on_progress: Callable[[int, int], None],
         go_on: Callable[[], bool],
     ) -> Filled:
         """Fill in several commits. Raises Conflict if the table moves meanwhile: what is committed by then stays."""
         table, _ = load_ours(self.lake, ref)
-        if why := self.fill_size(ref, fill.columns).why_not:
+        if why := self.fill_size(ref, work.columns).why_not:
             raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
-        work = _Fill(self.lake, ref, fill, commit, _spec(self.lake, table, fill, commit), table.schema())
-        tasks = _candidates(table, planned(table), fill.columns)
+        filling = _Fill(self.lake, ref, work, commit, _spec(self.lake, table, work, commit), table.schema())
+        tasks = _candidates(table, planned(table), work.columns)
         done = Filled()
-        with work.new_files.removed_unless_landed(work.spec.location):
-            for batch in _batches(work.parts(table, tasks), session):
+        with filling.new_files.removed_unless_landed(filling.spec.location):
+            for batch in _batches(filling.parts(table, tasks), session):
                 rewritten = [r for part in run_parts(session, batch, _from(done, on_progress)) for r in part]
                 crashpoint("fill.rewritten")
                 if rewritten:
-                    table = work.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
+                    table = filling.exchange(table, rewritten, {t.file.file_path: t for t in tasks})
                 files = [f for r in rewritten for f in r.files]
                 rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
                 done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
                 crashpoint("fill.committed")
-                if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
+                if rewritten and not go_on() and len(_candidates(table, planned(table), work.columns)):
                     return replace(done, whole=False)
         return done

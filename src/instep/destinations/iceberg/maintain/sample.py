@@ -60,13 +60,13 @@ def first_of(table: IcebergTable, rows: int) -> pa.Table:
 class IcebergSamples(LakeFacet):
     """Some of the rows."""
 
-    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> CastSample:
+    def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         """Try a cast on the first rows."""
         table, metadata = load_ours(self.lake, ref)
         found = read_table(ref, metadata).by_name.get(column)
         if found is None or table.metadata.current_snapshot() is None:
             return CastSample()
-        sample = first_rows(table, tuple(dict.fromkeys([column, *key])), rows)
+        sample = first_rows(table, tuple(dict.fromkeys([column, *key])), limit)
         return tried(sample, column, key, found.type, kind, arrow_type(kind, column))
 
     def count_invalid_values(self, ref: Ref, column: str, kind: DataType) -> InvalidValueCount:
