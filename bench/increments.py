@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.bootstrap import App, open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import sync
 from places import OUT
 
@@ -94,7 +94,7 @@ def run(mode: str, rows: int, syncs: int) -> Record:
 
 def once(app: App) -> float:
     begun = time.perf_counter()
-    report = sync(app.sync_context("shop"), engine=Inline())
+    report = sync(app.sync_context("shop"), engine=LocalEngine())
     if report.status != "done":
         raise SystemExit(f"bench: a sync ended as {report.status}: {report.tables}")
     return time.perf_counter() - begun

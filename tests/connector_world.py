@@ -22,7 +22,7 @@ from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.context import SyncContext
-from instep.sync.loading.engine import Engine, Inline
+from instep.sync.loading.engine import Engine, LocalEngine
 from instep.sync.progress import Silent, SyncReport
 from instep.sync.run import RunScope, sync
 from postgres_server import Database
@@ -136,7 +136,7 @@ class ConnectorWorld(World):
 
     @property
     def rows_by(self) -> Engine | None:
-        return Inline()
+        return LocalEngine()
 
     def switch_on(self, table: str, column: str = "") -> None:
         self.store.switches.set("shop", [Switch("", table, column, True)], "test")

@@ -19,7 +19,7 @@ from instep.schema.selection.selection import Selection
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.context import SyncContext
-from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.operations.verify import VerifyResult, verify
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
@@ -81,7 +81,7 @@ class World:
     @property
     def rows_by(self) -> Engine | None:
         if self.engine == "local":
-            return Inline()
+            return LocalEngine()
         return OnSpark(self.start) if self.start else None
 
     def settled(self) -> SyncReport:

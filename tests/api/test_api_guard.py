@@ -162,7 +162,7 @@ def test_every_answer_has_the_security_headers(api: Api) -> None:
 
 
 def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "PATIENCE", 0.01)
+    monkeypatch.setattr(guard, "BODY_TIMEOUT", 0.01)
     sent: list[Any] = []
 
     async def never() -> Any:

@@ -14,7 +14,7 @@ from compat_world import Compat, compatible
 
 from instep.control.compat import Identity
 from instep.events import ChangeApplied, ChangeDetected, Event, Paused, RunEnded, RunStarted
-from instep.notify.deliver import HOOK_BACKOFF, HOOK_PATIENCE, Sender
+from instep.notify.deliver import HOOK_BACKOFF, HOOK_RETRIED_FOR, Sender
 from instep.notify.hooks import EVENTS, OURS, PREFIX, Hooks, facts, words
 from receivers import Web, web
 
@@ -195,7 +195,7 @@ def test_a_receiver_that_asks_for_a_day_gets_none_later(hooked: tuple[Compat, We
     receiver.answers = [(503, {"Retry-After": "86400"})] * 30
     [first] = sender.send()
     times[0] = first.again or times[0]
-    assert times[0] == first.delivery.created + HOOK_PATIENCE
+    assert times[0] == first.delivery.created + HOOK_RETRIED_FOR
     [last] = sender.send()
     assert (last.again, compat.data("GET", f"/webhooks/{name}")["active"]) == (None, False)
 

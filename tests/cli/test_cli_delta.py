@@ -6,7 +6,7 @@ import pytest
 from cli_world import PROJECT, Shop
 
 from instep.bootstrap import open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import RunScope, sync
 
 TABLES = PROJECT.replace("{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}")
@@ -21,7 +21,7 @@ def lake(shop: Shop) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1)).status == "done"
 
 
 def test_a_plan_and_its_rows(lake: Shop) -> None:

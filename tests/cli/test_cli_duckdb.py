@@ -9,7 +9,7 @@ import pytest
 from cli_world import PROJECT, Shop
 
 from instep.bootstrap import open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import RunScope, sync
 
 FILE = PROJECT.replace("{type: iceberg, warehouse: lake}", "{type: duckdb, path: shop.duckdb, lock_timeout: 0}")
@@ -25,7 +25,7 @@ def filed(shop: Shop) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1)).status == "done"
 
 
 def test_a_destination_that_works(filed: Shop) -> None:

@@ -6,7 +6,7 @@ import pytest
 from cli_world import PROJECT, Shop
 
 from instep.bootstrap import open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import RunScope, sync
 from postgres_server import Database
 
@@ -28,7 +28,7 @@ def placed(shop: Shop, postgres: Database) -> Shop:
 
 def synced(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        assert sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1)).status == "done"
+        assert sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1)).status == "done"
 
 
 def test_from_a_plan_to_an_undo(placed: Shop, postgres: Database) -> None:

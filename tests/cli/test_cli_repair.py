@@ -9,7 +9,7 @@ import pytest
 from cli_world import Shop
 
 from instep.bootstrap import open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import sync
 
 ORDER = "main.order"
@@ -20,7 +20,7 @@ ALLOWED = ("--allow-destructive", ORDER)
 def differing(shop: Shop) -> Shop:
     """Synced, then one order is changed, one deleted, and one added."""
     with open_project(shop.folder) as app:
-        sync(app.sync_context("shop"), engine=Inline())
+        sync(app.sync_context("shop"), engine=LocalEngine())
     shop.sql('update "order" set amount = 77 where id = 1')
     shop.sql('delete from "order" where id = 2')
     shop.sql('insert into "order" (id, amount) values (3, 5)')
@@ -61,7 +61,7 @@ def test_it_is_named_and_confirmed_where_rows_go(differing: Shop) -> None:
 
 def test_nothing_is_asked_where_no_row_goes(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        sync(app.sync_context("shop"), engine=Inline())
+        sync(app.sync_context("shop"), engine=LocalEngine())
     assert "there is nothing to repair" in shop.ok("repair", ORDER, "--no-input").out
     assert shop.json("repair", ORDER)["run"] is None
     shop.sql('update "order" set amount = 77 where id = 1')
@@ -82,5 +82,5 @@ def test_a_table_that_still_differs_ends_as_verify_does(differing: Shop, monkeyp
 
 def test_what_is_not_there_or_cannot_be_repaired(shop: Shop) -> None:
     with open_project(shop.folder) as app:
-        sync(app.sync_context("shop"), engine=Inline())
+        sync(app.sync_context("shop"), engine=LocalEngine())
     assert f"did you mean {ORDER}" in shop.run("repair", "main.orders").err

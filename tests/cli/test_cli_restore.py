@@ -6,7 +6,7 @@ import pytest
 from cli_world import Shop
 
 from instep.bootstrap import open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import sync
 
 ORDER = "main.order"
@@ -15,7 +15,7 @@ ORDER = "main.order"
 def synced(shop: Shop) -> None:
     """By this process, without Spark."""
     with open_project(shop.folder) as app:
-        sync(app.sync_context("shop"), engine=Inline())
+        sync(app.sync_context("shop"), engine=LocalEngine())
 
 
 @pytest.fixture

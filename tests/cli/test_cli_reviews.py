@@ -32,13 +32,13 @@ def test_approving_shows_the_plan_s_lines_first(changed: Shop) -> None:
     assert "city" not in said.err, "the plan's lines of these changes only"
 
 
-def test_the_outlook_is_part_of_the_document(changed: Shop) -> None:
+def test_the_preview_is_part_of_the_document(changed: Shop) -> None:
     document = changed.json("changes", "approve", changed.changes()[ADDED])
-    [step] = document["outlook"]["shop"]["steps"]
+    [step] = document["consequences"]["shop"]["steps"]
     assert "note" in step
     document = changed.json("changes", "reject", changed.changes()[REMOVED])
-    assert document["outlook"]["shop"]["steps"] == []
-    assert any("new rows have NULL" in line for line in document["outlook"]["shop"]["lines"])
+    assert document["consequences"]["shop"]["steps"] == []
+    assert any("new rows have NULL" in line for line in document["consequences"]["shop"]["lines"])
 
 
 FILTERS = [

@@ -83,7 +83,7 @@ ALL = [
 @pytest.mark.parametrize(("more", "limits", "words"), ALL)
 def test_ends(world: World, more: str, limits: dict[str, float], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "closed" in words:
-        monkeypatch.setattr(child, "_PATIENCE", 2.0)
+        monkeypatch.setattr(child, "_END_TIMEOUT", 2.0)
     sync = world.sync(ROW + "    " + more, **limits)
     assert isinstance(sync.error, ReadError)
     assert sync.error.hint

@@ -36,7 +36,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.planning.step import RecordIdentity, RewriteColumn, Step, step
 from instep.stage.files.place import StorageFolder, children
-from instep.stage.fold import fold_inline
+from instep.stage.fold import fold_locally
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -533,14 +533,14 @@ def test_tasks_read_the_rows_of_the_table(destination: Destination, spark: Any) 
     if scan is None:
         assert destination.kind in ("duckdb", "memory", "postgres")
         return
-    assert list(fold_inline(scan, whole)) == []
+    assert list(fold_locally(scan, whole)) == []
     load(destination, [{"id": i, "name": f"n{i}"} for i in range(5)])
     changed = [stage(destination, REF, [{"id": i, "name": "new"} for i in range(4, 8)])]
     destination.write.merge(lambda: spark, REF, changed, Merge(("id",), deletes="ignore"), Commit("run-2", 2))
     scan = destination.write.scan(REF, names)
     assert scan is not None
     there = pickle.loads(pickle.dumps(scan))
-    found = pa.concat_tables(fold_inline(there, whole))
+    found = pa.concat_tables(fold_locally(there, whole))
     expected = destination.write.read(REF, names).read_all().select(names)
     assert found.schema.types == expected.schema.types
     assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist()))

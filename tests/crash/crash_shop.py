@@ -15,7 +15,7 @@ from typing import Any
 from pyiceberg.table import Table as IcebergTable
 
 from instep.bootstrap import App, open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.operations.verify import verify
 from instep.sync.query import ask
 from instep.sync.run import RunScope, sync
@@ -79,7 +79,7 @@ def tables(folder: str) -> list[str]:
 def synced(folder: str) -> None:
     """Fails unless every table is done."""
     with open_project(Path(folder)) as app:
-        report = sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1))
+        report = sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1))
     failed = {t.table: t.error for t in report.tables if t.status != "done"}
     assert report.status == "done", failed
 

@@ -13,7 +13,7 @@ import pytest
 from forks import Ended, Forks
 from instep.bootstrap import open_project
 from instep.errors import RunInProgress
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 
@@ -52,7 +52,7 @@ CASES = [(kind, point) for kind, own in OWN.items() for point in (*(POINTS if ki
 
 def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
-        return sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1))
+        return sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1))
 
 
 def sql(folder: Path, script: str) -> None:

@@ -14,7 +14,7 @@ from crash_shop import BEFORE, CHANGE
 
 from forks import Forks
 from instep.bootstrap import open_project
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.operations.verify import verify
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
@@ -37,7 +37,7 @@ STANDING = "SELECT count(*), count(*) FILTER (WHERE name = 'other') FROM shop.a 
 
 def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
-        return sync(app.sync_context("shop"), RunScope(), engine=Inline(threads=1))
+        return sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1))
 
 
 def sql(folder: Path, script: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from instep.engine.command import end_with
 
 COMMAND = (sys.executable, "-m", "instep.cli.entry")
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds that a machine which is ten times slower may take for what takes a moment."""
 WHOLE = 600.0
 """Seconds for a command that starts Spark there."""
@@ -37,7 +37,7 @@ FOR_EVER = "select count(*) from range(1000000000000) t(x) where x % 7 = 3"
 
 def until(true: Callable[[], object]) -> None:
     """Wait until something is true."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not true():
         assert time.monotonic() < end, "it did not become true"
         time.sleep(0.05)

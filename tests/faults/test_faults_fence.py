@@ -97,7 +97,7 @@ def test_a_late_run_does_not_drop_what_was_made_anew(destination: Destination) -
 def test_a_run_that_stands_still_over_a_move_keeps_nobody_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("instep.destinations.delta.warehouse._PATIENCE", 0.05)
+    monkeypatch.setattr("instep.destinations.delta.warehouse._LOCK_TIMEOUT", 0.05)
     to: Any = DESTINATIONS["delta"](tmp_path)
     create(to)
     with to.warehouse.moving(), pytest.raises(Conflict, match="claiming or moving") as told:

@@ -23,7 +23,7 @@ from instep.sources.postgres.read import PostgresReader
 from mariadb import MariaServer, launch, open_as
 from sync_world import World
 
-PATIENCE: dict[str, Any] = {"connect_timeout": 3, "read_timeout": 2}
+TIMEOUTS: dict[str, Any] = {"connect_timeout": 3, "read_timeout": 2}
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, pad varchar(2000))",
     "CREATE TABLE small (id int PRIMARY KEY, v int)",
@@ -44,7 +44,7 @@ ROWS = {"postgres": b"COPY (", "mysql": b"`pad`"}
 
 def loaded(make: MakeFar, kind: str, **settings: Any) -> tuple[World, Proxy]:
     """A world that was synced once, whose source has changed since."""
-    world, proxy = make(kind, **{**PATIENCE, **settings})
+    world, proxy = make(kind, **{**TIMEOUTS, **settings})
     world.run(*SETUP, FILL[kind])
     assert world.sync().status == "done"
     world.run(*MORE)
@@ -139,7 +139,7 @@ def test_a_login_that_ends_too_late_leaves_no_connection(make_far: MakeFar) -> N
         pass
     proxy.set(CALM)
     for thread in threading.enumerate():
-        if thread.name == "patience":
+        if thread.name == "call timeout":
             thread.join(600)
 
 
@@ -180,7 +180,7 @@ def test_faults_under_tls(secured: MariaServer) -> None:
     with open_as(secured.admin) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE shop")
     with before(secured.admin.port) as proxy:
-        config = replace(secured.admin, database="shop", port=proxy.port, ssl="require", **PATIENCE)
+        config = replace(secured.admin, database="shop", port=proxy.port, ssl="require", **TIMEOUTS)
         assert MySqlSource(config).fingerprint()
         for down in (0, 40, 300, 1500):
             for how, word in (("reset", "127.0.0.1"), ("silence", "no ")):

@@ -32,7 +32,7 @@ from instep.stage.spec import Chunk
 from instep.store.store import Store
 from instep.store.tables.catalogs import runs
 from instep.sync.context import SyncContext
-from instep.sync.loading.engine import Engine, Inline
+from instep.sync.loading.engine import Engine, LocalEngine
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 from memory.database import MemoryDatabase
@@ -95,7 +95,7 @@ class World:
         return Watched(self)
 
     def engine(self) -> Engine:
-        return Inline(threads=1)
+        return LocalEngine(threads=1)
 
     def _now(self) -> datetime:
         self._clock += timedelta(milliseconds=1)

@@ -16,7 +16,7 @@ from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Pa
 from instep.model import TableRun
 from instep.notify import chat_services
 from instep.notify.channel import Channel, PostChannel
-from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_PATIENCE, Sender
+from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_RETRIED_FOR, Sender
 from instep.notify.lines import MessageLine
 from instep.notify.message import Message
 from instep.project.sections.channels import PostChannelSection
@@ -132,7 +132,7 @@ def test_what_has_become_of_a_change_is_one_line(store: Store, clock: Clock) -> 
     assert (said.status, said.what, said.numbers) == ("applied, schema version 4", "column renamed", (1, 2, 3))
 
 
-PATIENCE = timedelta(seconds=5)
+LONGEST_WAIT = timedelta(seconds=5)
 
 
 def test_the_end_of_a_run_waits_a_moment_for_that_of_its_job(store: Store, clock: Clock) -> None:
@@ -142,11 +142,11 @@ def test_the_end_of_a_run_waits_a_moment_for_that_of_its_job(store: Store, clock
     store.events.add(Resumed("shop", "ann"), Resumed("other", "ann"))
     store.events.add(RunEnded("shop", "r-1", "sync", "failed", "no route"))
     store.events.add(RunEnded("other", "r-2", "sync", "failed", "no route"))
-    assert store.outbox.gather(PATIENCE) == 1, "that of the other one, which has no job"
+    assert store.outbox.gather(LONGEST_WAIT) == 1, "that of the other one, which has no job"
     clock.forward(4)
-    assert store.outbox.gather(PATIENCE) == 0
+    assert store.outbox.gather(LONGEST_WAIT) == 0
     store.jobs.finish(claimed, "dead", error="no route")
-    assert store.outbox.gather(PATIENCE) == 1
+    assert store.outbox.gather(LONGEST_WAIT) == 1
     other, both = store.outbox.claim(), store.outbox.claim()
     assert other is not None
     assert both is not None
@@ -160,11 +160,11 @@ def test_nobody_waits_longer_than_that(store: Store, clock: Clock) -> None:
     store.jobs.enqueue("shop", "sync")
     store.jobs.claim("w")
     store.events.add(Paused("shop", "key gone"))
-    assert store.outbox.gather(PATIENCE) == 0
+    assert store.outbox.gather(LONGEST_WAIT) == 0
     clock.forward(3)
     store.events.add(Paused("shop", "and a cursor"))
     clock.forward(2)
-    assert store.outbox.gather(PATIENCE) == 1, "the first has waited long enough, and takes the second along"
+    assert store.outbox.gather(LONGEST_WAIT) == 1, "the first has waited long enough, and takes the second along"
     store.events.add(Paused("shop", "a third"))
     assert store.outbox.gather() == 1
 
@@ -229,7 +229,7 @@ def test_a_hook_is_given_up_within_a_day(draws: list[float], after: float) -> No
     clock, left = Clock(), iter(draws)
     made = Sender(None, None, None, None, clock, lambda: next(left))  # type: ignore[arg-type]
     attempt = 1
-    while again := made.again(attempt, after, START + HOOK_PATIENCE):
+    while again := made.again(attempt, after, START + HOOK_RETRIED_FOR):
         assert again > clock()
         clock.forward((again - clock()).total_seconds())
         attempt += 1

@@ -165,7 +165,7 @@ _WHO = re.compile(rf"canary \(ID\)|\b{re.escape(getpass.getuser())}\b")
 _SECONDS = re.compile(r"\b\d+\.\d s\b")
 
 
-UNLIKE = frozenset({"job", "type", "title", "outlook", "fence"})
+UNLIKE = frozenset({"job", "type", "title", "consequences", "fence"})
 """What one side alone says: the job that made a plan, the kind of an error, what an answer leads to, turns of a
 rollout."""
 

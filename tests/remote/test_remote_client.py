@@ -57,7 +57,7 @@ def problem(status: int, code: str, **headers: str) -> tuple[int, dict[str, str]
     return status, {"Content-Type": PROBLEM, **headers}, {"title": "t", "detail": "d", "code": code, "hint": "h"}
 
 
-PATIENT: list[tuple[str, Answers, list[float], type[InstepError] | None]] = [
+BUSY: list[tuple[str, Answers, list[float], type[InstepError] | None]] = [
     ("at once", [OK], [], None),
     ("busy, with a time", [problem(429, "too_many_requests", **{"Retry-After": "3"}), OK], [3.0], None),
     ("down for now, with a time", [problem(503, "unavailable", **{"Retry-After": "2"}), OK], [2.0], None),
@@ -72,8 +72,8 @@ PATIENT: list[tuple[str, Answers, list[float], type[InstepError] | None]] = [
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("answers", "waits", "error"), [p[1:] for p in PATIENT], ids=[p[0] for p in PATIENT])
-def test_patience(answers: Answers, waits: list[float], error: type[InstepError] | None) -> None:
+@pytest.mark.parametrize(("answers", "waits", "error"), [p[1:] for p in BUSY], ids=[p[0] for p in BUSY])
+def test_a_busy_server(answers: Answers, waits: list[float], error: type[InstepError] | None) -> None:
     slept: list[float] = []
     with serving(list(answers)) as (url, asked):
         client = Client(url, ApiKeySecret(CANARY), "0.1.0", sleep=slept.append)

@@ -26,8 +26,8 @@ from certificates import make_certificates
 from instep import errors
 from instep.backends.decode import record
 from instep.backends.http.client import (
+    BUSY_TIMEOUT,
     MAX_TEXT,
-    PATIENCE,
     TRIES,
     Client,
     address,
@@ -230,7 +230,7 @@ outcomes = st.lists(
 
 
 @given(outcomes)
-def test_patience_has_an_end_and_a_write_one_token(answers: list[tuple[int, int | None]]) -> None:
+def test_retrying_has_an_end_and_a_write_one_token(answers: list[tuple[int, int | None]]) -> None:
     """0: nobody there. Whatever a server says, a write is sent at most so often, waits so long, and says who it is."""
     left, slept, tokens = list(answers), list[float](), set[str]()
 
@@ -252,7 +252,7 @@ def test_patience_has_an_end_and_a_write_one_token(answers: list[tuple[int, int 
     sent = answers[: len(answers) - len(left)]
     assert len(sent) <= TRIES
     assert len(slept) == len(sent) - 1
-    assert sum(slept) <= PATIENCE + 21
+    assert sum(slept) <= BUSY_TIMEOUT + 21
     assert len(tokens) == 1
     assert sent[-1][0] == last
     assert all(status in (0, 429, 502, 503, 504) for status, _ in sent[:-1]), "nothing that was answered is sent again"

@@ -27,7 +27,7 @@ from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.read import EVERY
 from instep.sources.mysql.shared_view import NotShared
 from instep.sources.mysql.source import MySqlSource
-from instep.stage.inline import extract_inline
+from instep.stage.local import extract_locally
 from instep.stage.spec import ChunkResult
 from instep.stage.task import run_chunks, task_count
 from mariadb import MariaDatabase, launch, open_as
@@ -83,7 +83,7 @@ def loaded(source: MySqlSource, folder: Path) -> list[ChunkResult]:
         chunks = snapshot.chunks(read, "t", EVERYTHING)
         spec = replace(spec_of(read, snapshot, folder.as_uri()), table="t")
         assert len(chunks) > 4
-        return extract_inline(snapshot.reader, [spec], chunks, threads=2)
+        return extract_locally(snapshot.reader, [spec], chunks, threads=2)
 
 
 def bases(results: list[ChunkResult]) -> str:

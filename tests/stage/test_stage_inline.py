@@ -12,7 +12,7 @@ import pytest
 from stage_world import Broken, MemoryReader, batch, column, rows_of, spec_of
 
 from instep.errors import StageError
-from instep.stage.inline import extract_inline
+from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
 from instep.stage.task import Counts
 
@@ -38,7 +38,7 @@ def _ids(results: list[ChunkResult], table: str) -> list[int]:
 @pytest.mark.parametrize(("threads", "connections"), [(1, 1), (2, 2), (99, len(CHUNKS))])
 def test_each_chunk_is_read_once(specs: list[StageSpec], threads: int, connections: int) -> None:
     reader, told = _reader(), list[Counts]()
-    results = extract_inline(reader, specs, CHUNKS, threads=threads, progress=told.append)
+    results = extract_locally(reader, specs, CHUNKS, threads=threads, progress=told.append)
     assert sorted((r.table, r.chunk, r.read, r.error) for r in results) == [(c.table, c.number, 2, "") for c in CHUNKS]
     assert [_ids(results, t) for t in "ab"] == [[0, 1, 2, 10, 11, 12]] * 2
     assert reader.log.count("open") == reader.log.count("close") == connections
@@ -47,18 +47,18 @@ def test_each_chunk_is_read_once(specs: list[StageSpec], threads: int, connectio
 
 
 def test_as_many_threads_as_cores_unless_told(specs: list[StageSpec]) -> None:
-    assert len(extract_inline(_reader(), specs, CHUNKS)) == len(CHUNKS)
+    assert len(extract_locally(_reader(), specs, CHUNKS)) == len(CHUNKS)
 
 
 def test_no_chunks_no_connection(specs: list[StageSpec]) -> None:
     reader = _reader()
-    assert extract_inline(reader, specs, []) == []
+    assert extract_locally(reader, specs, []) == []
     assert reader.log == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_table_that_fails_leaves_the_others(specs: list[StageSpec], threads: int) -> None:
-    results = extract_inline(_reader(a0=Broken(StageError("no room"))), specs, CHUNKS, threads=threads)
+    results = extract_locally(_reader(a0=Broken(StageError("no room"))), specs, CHUNKS, threads=threads)
     assert {r.error for r in results if r.table == "a"} >= {"no room"}
     assert {r.error for r in results if r.table == "b"} == {""}
     assert _ids(results, "b") == [0, 1, 2, 10, 11, 12]
@@ -94,7 +94,7 @@ def test_an_interrupt_stops_every_thread_and_leaves_no_file(specs: list[StageSpe
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract_inline(reader, specs, [CHUNKS[0], CHUNKS[3]], threads=threads, progress=interrupted)
+        extract_locally(reader, specs, [CHUNKS[0], CHUNKS[3]], threads=threads, progress=interrupted)
     assert reader.open_now == 0
     assert sum(rows for rows, _ in told[0].values()) > 0
     assert [p for spec in specs for p in Path(spec.location).glob("*")] == []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage_world import MemoryReader, batch, column, spec_of
 
-from instep.stage.inline import extract_inline
+from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ReadSession, SourceLimits, limits_of
 from instep.stage.task import Pace, task_count
 
@@ -94,7 +94,7 @@ def test_a_sync_keeps_within_the_limits(tmp_path: Path, limits: SourceLimits, mo
         MemoryReader({c.query: [batch(id=list(range(c.number * 10, c.number * 10 + 10)))] for c in chunks}), limits
     )
     began = time.monotonic()
-    results = extract_inline(reader, [spec], chunks, threads=8)
+    results = extract_locally(reader, [spec], chunks, threads=8)
     assert sum(r.read for r in results) == 80
     assert [r.error for r in results if r.error] == []
     assert reader.most <= most

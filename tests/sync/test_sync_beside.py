@@ -16,14 +16,14 @@ from instep.errors import ReadError
 from instep.stage.spec import Chunk, Reader, ReadSession
 from instep.stage.task import run_chunks
 from instep.sync.loading import load_tables
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
 
 pytestmark = pytest.mark.drawn(1)
 
 TABLES = [f"t{n}" for n in range(9)]
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WaitingSession:
 
 
 @dataclass(frozen=True)
-class Slow(Inline):
+class Slow(LocalEngine):
     """Comes to the table `slow` only after `before`; then, if it is to be, everything breaks off."""
 
     before: Callable[[], None] = lambda: None
@@ -68,7 +68,7 @@ class Slow(Inline):
 
 
 @dataclass(frozen=True)
-class Again(Inline):
+class Again(LocalEngine):
     """One task reads everything and dies before it is done with `slow`: it is done again, and `over` then."""
 
     over: threading.Event = field(default_factory=threading.Event)
@@ -101,7 +101,7 @@ def loaded(world: World, name: str) -> bool:
 
 def until_some_are_committed(world: World) -> Callable[[], None]:
     def wait() -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not committed(world):
             assert time.monotonic() < end, "nothing is committed beside the reading"
             time.sleep(0.05)
@@ -151,7 +151,7 @@ def test_what_a_task_that_is_done_again_has_staged_is_removed_after_the_commits(
     engine, commit = Again(), load_tables.commit
 
     def late(*given: Any) -> Any:
-        assert engine.over.wait(PATIENCE)
+        assert engine.over.wait(TIMEOUT)
         time.sleep(0.3)  # in which nobody may take its files away
         return commit(*given)
 

@@ -14,7 +14,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.destinations.iceberg.write import merge
 from instep.errors import SetupError
 from instep.model import EngineUse
-from instep.sync.loading.engine import DriverReads, Engine, Inline, OnSpark
+from instep.sync.loading.engine import DriverReads, Engine, LocalEngine, OnSpark
 from instep.sync.run import sync
 from lake import with_spark
 from sync_world import MakeWorld, World, cursor
@@ -147,9 +147,9 @@ def test_a_spark_that_does_not_start_has_no_page() -> None:
 
 def test_a_local_merge_that_only_spark_can_do_fails_for_its_table(make_world: MakeWorld) -> None:
     world = merging_on_spark(make_world)
-    assert run(world, Told(lambda: None), Inline()) == EngineUse("local")
+    assert run(world, Told(lambda: None), LocalEngine()) == EngineUse("local")
     world.run(*MORE)
-    [table] = sync(world.context, engine=Inline()).tables
+    [table] = sync(world.context, engine=LocalEngine()).tables
     assert table.status == "failed"
     assert "cannot be merged without Spark" in table.error
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None)]

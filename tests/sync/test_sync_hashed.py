@@ -12,7 +12,7 @@ import pytest
 from events.shows import shows
 from instep.schema.selection.overrides import Switch, bind
 from instep.schema.selection.pii import Protect
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
 
@@ -98,7 +98,7 @@ def test_switched_off_and_on_again(make_world: MakeWorld) -> None:
 def test_what_looks_personal_is_neither_loaded_nor_kept_aside(make_world: MakeWorld) -> None:
     world = make_world("postgres")
     world.run("CREATE TABLE t (id int PRIMARY KEY, x varchar(200))", "INSERT INTO t VALUES (1, 'ann@example.org')")
-    sync(replace(world.context, protect=Protect("on")), engine=Inline())
+    sync(replace(world.context, protect=Protect("on")), engine=LocalEngine())
     assert [c.name for c in world.accepted("t").columns] == ["id"]
     assert world.rows("t", "id") == [(1,)]
     assert in_clear(world.folder, SECRET) == []

@@ -26,7 +26,7 @@ from instep.sources.postgres.source import PostgresSource
 from instep.sources.sqlite.read import SqliteSession
 from instep.sources.sqlite.source import SqliteSnapshot, SqliteSource
 from instep.stage.task import task_count
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.schema_changes.key_counts import count_key
 from lock_phases import Phases
 from sync_world import MakeWorld, World, cursor, preset
@@ -125,7 +125,7 @@ def test_a_table_is_free_while_columns_are_filled_and_while_it_is_compared(
         assert phases.met.keys() & {"discover", "fingerprint"}
         phases.met.clear()
         table = world.accepted("t")
-        assert count_key(world.context, table, table, ("id",), ("id",), Inline()).source.unique
+        assert count_key(world.context, table, table, ("id",), ("id",), LocalEngine()).source.unique
         assert phases.met.keys() >= {"chunks", "amid read"}
 
 

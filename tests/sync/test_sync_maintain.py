@@ -12,7 +12,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.errors import DestinationError, InstepError, RunInProgress
 from instep.schema.maintenance import Maintenance
 from instep.sync.context import SyncContext
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.operations.maintain import MaintenanceReport, maintain
 from instep.sync.progress import Silent
 from instep.sync.run import sync
@@ -120,7 +120,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     """Not if it is switched off, not due or out of time; a failure is a note, and the next sync does it."""
     for number, more in enumerate(OFF, 3):
         change(grown, number)
-        assert sync(eager(grown, **more), engine=Inline()).notes == ()
+        assert sync(eager(grown, **more), engine=LocalEngine()).notes == ()
     assert grown.destination.maintenance.layout(("shop", "t")).files == 6
 
     def broken(*_: Any) -> Any:
@@ -129,11 +129,11 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patched:
         patched.setattr("instep.destinations.iceberg.maintain.compact.pack", broken)
         change(grown, 6)
-        report = sync(eager(grown), engine=Inline())
+        report = sync(eager(grown), engine=LocalEngine())
     assert (report.status, report.notes) == ("done", ("public.t was not maintained: no more disk",))
     assert grown.differing() == {}
     change(grown, 7)
-    [note] = sync(eager(grown), engine=Inline()).notes
+    [note] = sync(eager(grown), engine=LocalEngine()).notes
     assert note.startswith("compacted public.t: 8 files ")
     assert note.endswith(" → 1")
     assert grown.events("table.maintained") == ["table.maintained"]

@@ -7,7 +7,7 @@ import pytest
 from instep.lineage.migration.statements import read_migration
 from instep.schema.policy.policy import Policy, Rule
 from instep.schema.policy.similarity import PROPOSAL
-from instep.sync.operations.check_migration import MigrationOutlook, dialect_of, foresee
+from instep.sync.operations.check_migration import MigrationCheck, dialect_of, foresee
 from sync_world import MakeWorld, World
 
 SCRIPT = [
@@ -33,7 +33,7 @@ def loaded(make_world: MakeWorld, kind: str) -> World:
     return world
 
 
-def outlook(world: World, statements: list[str]) -> MigrationOutlook:
+def checked(world: World, statements: list[str]) -> MigrationCheck:
     return foresee(world.context, read_migration([("m.sql", ";\n".join(statements))], dialect_of(world.context)))
 
 
@@ -41,7 +41,7 @@ def outlook(world: World, statements: list[str]) -> MigrationOutlook:
 @pytest.mark.parametrize(("kind", "script"), [("sqlite", SCRIPT), ("postgres", [ALTERED[-1], *ALTERED[:-1]])])
 def test_it_is_what_a_detection_finds_then(make_world: MakeWorld, kind: str, script: list[str]) -> None:
     world = loaded(make_world, kind)
-    found = outlook(world, script)
+    found = checked(world, script)
     assert (found.unread, found.elsewhere) == ((), ())
     world.run(*script)
     for _ in range(2):  # removals are believed on every source then
@@ -54,7 +54,7 @@ def test_it_is_what_a_detection_finds_then(make_world: MakeWorld, kind: str, scr
 def test_ids_make_a_rename_of_it(make_world: MakeWorld) -> None:
     world = loaded(make_world, "postgres")
     before = world.store.reviews.find("shop")
-    found = outlook(world, ALTERED[1:])
+    found = checked(world, ALTERED[1:])
     said = {c.decision.change.kind: (c.at[0].line, c.waits, c.level) for c in found.consequences}
     assert said["column.renamed"] == (1, False, "breaks readers")
     assert said["column.removed"] == (3, True, "breaks readers")

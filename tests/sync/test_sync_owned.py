@@ -10,7 +10,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.errors import Blocked
 from instep.schema.planning.naming import Naming
 from instep.sync.context import SyncContext
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes.evolve import preview
 from sync_world import MakeWorld, World
@@ -52,7 +52,7 @@ def test_a_renamed_table_takes_its_name_along(make_world: MakeWorld) -> None:
 def test_a_loaded_connection_keeps_its_namespace(make_world: MakeWorld) -> None:
     world = begun(make_world("sqlite"))
     elsewhere = moved(world, "other")
-    for attempt in (lambda: sync(elsewhere, RunScope(), engine=Inline()), lambda: preview(elsewhere)):
+    for attempt in (lambda: sync(elsewhere, RunScope(), engine=LocalEngine()), lambda: preview(elsewhere)):
         with pytest.raises(Blocked, match="already loaded into namespace 'shop', which stays") as refused:
             attempt()
         assert "write `namespace: shop`" in refused.value.hint
@@ -64,14 +64,14 @@ def test_before_its_first_load_it_may_move(make_world: MakeWorld) -> None:
     world = make_world("sqlite")
     world.run(TABLE, ROWS)
     world.preview()
-    sync(moved(world, "other"), RunScope(), engine=Inline())
+    sync(moved(world, "other"), RunScope(), engine=LocalEngine())
     assert world.destination.schema.tables() == [("other", "t")]
 
 
 def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
     world = begun(make_world("sqlite"))
     world.run("CREATE TABLE u (id int PRIMARY KEY)")
-    other = sync(replace(world.context, name="other"), RunScope(), engine=Inline())
+    other = sync(replace(world.context, name="other"), RunScope(), engine=LocalEngine())
     assert {t.table[1]: t.status for t in other.tables} == {"t": "failed", "u": "done"}
     [failed] = [t for t in other.tables if t.status == "failed"]
     assert "connection shop writes shop.t: give other a namespace of its own" in failed.error
@@ -84,5 +84,5 @@ def test_the_same_name_in_another_lake_is_no_conflict(make_world: MakeWorld) -> 
     world = begun(make_world("sqlite"))
     lake = IcebergDestination(IcebergConfig("second", str(world.folder / "second")))
     there = replace(world.context, name="other", destination=lake, destination_name="second")
-    assert sync(there, RunScope(), engine=Inline()).status == "done"
+    assert sync(there, RunScope(), engine=LocalEngine()).status == "done"
     assert lake.write.read(("shop", "t")).read_all().num_rows == 1

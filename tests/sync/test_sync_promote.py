@@ -10,7 +10,7 @@ import pytest
 
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.iceberg.backfill import recovered_values as iceberg_promote
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, cursor, preset
@@ -24,7 +24,7 @@ SETUP = (
 
 def run(world: World, **wanted: Any) -> SyncReport:
     """A sync that lets in no new column by itself."""
-    return sync(replace(world.context, max_new_columns=0), RunScope(**wanted), engine=Inline())
+    return sync(replace(world.context, max_new_columns=0), RunScope(**wanted), engine=LocalEngine())
 
 
 def held(make_world: MakeWorld, kind: str = "postgres", *columns: str, **settings: Any) -> World:

@@ -10,7 +10,7 @@ from instep.errors import ReadError
 from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, cursor, preset
 
@@ -155,7 +155,7 @@ def test_a_key_is_not_hashed_once_it_is_loaded(make_world: MakeWorld, selection:
     assert world.sync().status == "done"
 
 
-class Lost(Inline):
+class Lost(LocalEngine):
     """Reads nothing: the source goes away."""
 
     def extract(self, *args: Any) -> Any:

@@ -24,7 +24,7 @@ from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.fold import Scan
 from instep.stage.key_hashes import KeyTotals, count_keys
 from instep.stage.spec import Chunk
-from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.loading.row_comparison import DIFFERS, EXTRA, MISSING, TWINS, RowComparison
 from instep.sync.loading.row_sums import Buckets, ReturnRows, SideShape
 from instep.sync.loading.table_sides import TableSide
@@ -141,7 +141,7 @@ def test_the_keys_that_a_full_outer_join_finds(kind: str, width: int, data: st.D
     source, destination = data.draw(tables(kind))
     kinds = [KEYS[kind][0], *(v[0] for v in VALUES)]
     buckets = Buckets(width if kind == "whole numbers" else 0, 16)
-    found_keys = found(Inline(2), side(kinds, source, buckets), side(kinds, destination, buckets))
+    found_keys = found(LocalEngine(2), side(kinds, source, buckets), side(kinds, destination, buckets))
     must, may = joined(source, destination)
     if found_keys is None:
         assert not must
@@ -174,7 +174,7 @@ def test_nested_values_are_compared_exactly(kind: pa.DataType, one: Any, other: 
     buckets = Buckets.of(1, by_range=True)
     rows = ([(1, "x", value, 5), (2, "x", one, 5)] for value in (one, other))
     sides = [side(kinds, own, buckets) for own in rows]
-    assert found(Inline(), *sides) == ({(DIFFERS, "1")} if differs else None)
+    assert found(LocalEngine(), *sides) == ({(DIFFERS, "1")} if differs else None)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 10_000, 10**9, 10**12])
@@ -192,7 +192,7 @@ OTHERS = [*((n, *MANY[n][1:4], [-n]) for n in range(700, 720)), *MANY[:700], *MA
 def test_spark_finds_what_threads_find(session: Callable[[], Any]) -> None:
     kinds, buckets = [pa.int64(), *(v[0] for v in VALUES)], Buckets.of(2_000, by_range=True)
     sides = side(kinds, MANY, buckets), side(kinds, OTHERS, buckets)
-    here, there = found(Inline(), *sides), found(OnSpark(session), *sides)
+    here, there = found(LocalEngine(), *sides), found(OnSpark(session), *sides)
     assert here == there
     assert here is not None
     assert Counter(what for what, _ in here) == {DIFFERS: 19 + 1, MISSING: 3, EXTRA: 1}
@@ -255,14 +255,14 @@ def test_rows_that_share_their_key_are_counted(kind: str, data: st.DataObject) -
     whole = [(plain(a), b) for a, b in keys if a is not None and b is not None]
     expected = KeyTotals(len(keys), len(whole) - len(set(whole)), len(keys) - len(whole))
     assert isinstance(scan, Scan)
-    assert count_keys(Inline(2), scan) == expected
+    assert count_keys(LocalEngine(2), scan) == expected
 
 
 def test_spark_counts_what_threads_count(session: Callable[[], Any]) -> None:
     keys = [*((n, "a") for n in range(3_000)), *((n, "a") for n in range(0, 3_000, 100)), (1, None), (None, None)]
     scan = side([pa.int64(), pa.string()], keys, Buckets()).now()
     assert isinstance(scan, Scan)
-    assert count_keys(OnSpark(session), scan) == count_keys(Inline(), scan) == KeyTotals(3_032, 30, 2)
+    assert count_keys(OnSpark(session), scan) == count_keys(LocalEngine(), scan) == KeyTotals(3_032, 30, 2)
 
 
 SAME_ON_BOTH: Mapping[str, Any] = {"sqlite": "integer", "postgres": "bigint"}

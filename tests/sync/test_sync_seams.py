@@ -11,7 +11,7 @@ from instep.errors import Blocked
 from instep.schema.maintenance import BackfillLimits
 from instep.schema.policy.policy import Rule
 from instep.schema.selection.selection import Pattern, Selection
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.operations import restore, set_cursor
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
@@ -214,7 +214,7 @@ def test_a_fill_by_a_key_that_got_wider(make_world: MakeWorld) -> None:
 
 def test_two_connections_never_write_one_table(make_world: MakeWorld) -> None:
     world = begun(make_world())
-    other = sync(replace(world.context, name="other"), RunScope(), engine=Inline())
+    other = sync(replace(world.context, name="other"), RunScope(), engine=LocalEngine())
     assert (other.status, world.rows("t", "id")) == ("failed", [(1,), (2,), (3,)])
     assert "connection shop writes shop.t" in other.tables[0].error
     assert world.sync().status == "done"

@@ -26,7 +26,7 @@ from instep.store.store import Store
 from instep.sync import run
 from instep.sync.context import SyncContext
 from instep.sync.loading import load_table
-from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.loading.table_load import Load
 from instep.sync.run import RunScope, sync
 from sync_world import MakeWorld, World, by_key, counts
@@ -61,7 +61,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 def loaded(world: World) -> set[str]:
     """Sync, once what was written before is proven to be; return the tables that were read."""
     time.sleep(0.15)
-    report = sync(world.context, RunScope(), engine=Inline())
+    report = sync(world.context, RunScope(), engine=LocalEngine())
     assert report.status == "done", [t.error for t in report.tables]
     return {t.table[1] for t in report.tables if counts(report, t.table[1])[0]}
 
@@ -239,7 +239,7 @@ def test_a_filter_may_look_at_anything(world: World) -> None:
 @pytest.mark.parametrize("scope", [RunScope(full=True), RunScope(kind="backfill")])
 def test_who_asks_for_everything_gets_it(world: World, scope: RunScope) -> None:
     filled(world)
-    report = sync(world.context, scope, engine=Inline())
+    report = sync(world.context, scope, engine=LocalEngine())
     assert counts(report, "t")[0] == 2
 
 

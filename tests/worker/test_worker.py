@@ -108,10 +108,10 @@ def test_a_second_sync_once_the_one_that_runs_is_stopped(shop: Shop, slow: None)
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("patience", [60.0, 0.0], ids=["it ends by itself", "its lane is killed"])
-def test_cancelling_a_running_job(shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+@pytest.mark.parametrize("timeout", [60.0, 0.0], ids=["it ends by itself", "its lane is killed"])
+def test_cancelling_a_running_job(shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch, timeout: float) -> None:
     """Job and run end together, whether the lane could still say so or not."""
-    monkeypatch.setattr("instep.worker.worker.INTERRUPTED", patience)
+    monkeypatch.setattr("instep.worker.worker.INTERRUPTED", timeout)
     with shop.working(), shop.store() as store:
         asked = ask(shop)
         begun(shop, asked)

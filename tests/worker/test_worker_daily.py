@@ -46,7 +46,7 @@ def told(shop: Shop, post: Post, hook: Web, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("URL", hook.url)
     monkeypatch.setenv("GONE", "http://127.0.0.1:1/")
     monkeypatch.setattr(lane, "LOOK", 0.1)
-    monkeypatch.setattr(lane, "PATIENCE", 60.0)  # however slow the machine is
+    monkeypatch.setattr(lane, "LONGEST_WAIT", 60.0)  # however slow the machine is
     file = shop.folder / "instep.yml"
     file.write_text(file.read_text() + MAIL.format(mail=post.port))
     (shop.folder / "shop.db").rename(shop.folder / "away.db")

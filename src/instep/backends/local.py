@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from instep.control.queries.context import QueryContext
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
-    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.immediate.decisions import AnswerPreview
     from instep.operations.values import Answer
     from instep.sync.progress import Progress
 
@@ -153,21 +153,21 @@ class LocalBackend:
     def has_connection(self, name: str) -> bool:
         return name in self.app.project.connections
 
-    def details(self, review: Review, sample: int) -> ChangeDetails:
+    def change_details(self, review: Review, sample: int) -> ChangeDetails:
         from instep.plans.costs import tried_of
         from instep.plans.planned import key_lines
 
         return ChangeDetails(key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample))
 
-    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        from instep.operations.immediate.decisions import AnswerOutlook
+    def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
+        from instep.operations.immediate.decisions import AnswerPreview
         from instep.operations.values import EXISTING
         from instep.sync.schema_changes.answer import approving, keeping
 
         context = self.app.sync_context(connection)
         if answer != "approved":
             return keeping(context, found, "rejected" if answer else "open")
-        return approving(context, found) if all(r.status in EXISTING for r in found) else AnswerOutlook()
+        return approving(context, found) if all(r.status in EXISTING for r in found) else AnswerPreview()
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
-    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.immediate.decisions import AnswerPreview
     from instep.operations.spec import ImmediateRequest, Preview, Query, Request
     from instep.operations.values import Answer
 
@@ -86,11 +86,11 @@ class Backend(Protocol):
 
     def has_connection(self, name: str) -> bool: ...
 
-    def details(self, review: Review, sample: int) -> ChangeDetails:
+    def change_details(self, review: Review, sample: int) -> ChangeDetails:
         """Return what source and destination tell of a change; over a server, which opens neither, nothing."""
         ...
 
-    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
+    def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
         """Return what an answer leads to; nothing over a server. `answer` None: the changes stay open."""
         ...
 

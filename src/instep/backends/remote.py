@@ -33,7 +33,7 @@ from instep.operations.spec import (
 
 if TYPE_CHECKING:
     from instep.model import Review
-    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.immediate.decisions import AnswerPreview
     from instep.operations.values import Answer
 
 
@@ -139,13 +139,13 @@ class RemoteBackend:
             return False
         return True
 
-    def details(self, review: Review, sample: int) -> ChangeDetails:
+    def change_details(self, review: Review, sample: int) -> ChangeDetails:
         return ChangeDetails()
 
-    def outlook(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerOutlook:
-        from instep.operations.immediate.decisions import AnswerOutlook
+    def preview_answer(self, connection: str, found: list[Review], answer: Answer | None) -> AnswerPreview:
+        from instep.operations.immediate.decisions import AnswerPreview
 
-        return AnswerOutlook()
+        return AnswerPreview()
 
     def query(self, query: Query) -> Any:
         """Return the one answer of a query."""

@@ -387,7 +387,7 @@ class App:
 
     def engine(self, connection: str) -> Engine:
         """Return the engine that reads this connection's rows. A Spark session ends with the process."""
-        from instep.sync.loading.engine import DriverReads, Inline, OnSpark
+        from instep.sync.loading.engine import DriverReads, LocalEngine, OnSpark
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         if self.project.engine == "spark":
@@ -400,7 +400,7 @@ class App:
                 f"connection {connection}: a source of type jdbc is read by Spark, whose JVM its driver runs in",
                 hint="set `engine: spark`",
             )
-        return Inline()
+        return LocalEngine()
 
     def engine_use(self) -> EngineUse:
         """Return what is to read rows: the engine of the project, and where it runs."""

@@ -33,7 +33,7 @@ IDLE = 900.0
 """Seconds that an engine without work goes on, where the project does not say it."""
 _LOOKS = 5.0
 """Seconds between two looks at the time, the memory and the code."""
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 """Seconds that a command has to end once nobody waits for it any more, before it is killed."""
 _MESSAGE_SECONDS = 5.0
 _SERVES = 200
@@ -47,7 +47,7 @@ _PRELOADED = (
     "instep.sync.run",
     "instep.plans.planned",
     "instep.sync.loading.engine",
-    "instep.stage.inline",
+    "instep.stage.local",
     "instep.cli.render.live",
     "instep.cli.render.runs",
     "instep.spark.session",
@@ -176,7 +176,7 @@ class EngineProcess:
             case "stop":
                 self._stop("it was asked to")
                 if self.keeper and not self.keeper.answer:  # whoever waits for it starts a JVM of its own
-                    self._end_keeper(patience=0)
+                    self._end_keeper(timeout=0)
                 send(peer, self.status())
                 peer.close()
             case _:
@@ -292,12 +292,12 @@ class EngineProcess:
         """End what nobody waits for, and the engine where it is idle, too large or of old code."""
         now = time.monotonic()
         for command in self.commands.values():
-            if command.left and now - command.left > _PATIENCE:
+            if command.left and now - command.left > _TIMEOUT:
                 _signal(command.pid, signal.SIGKILL)
         if self.keeper and self.keeper.is_worn and not any(one.on_spark for one in self.commands.values()):
             self._end_keeper()
         if self.keeper and not self.keeper.answer and now - self.keeper.begun > SPARK_WITHIN:
-            self._end_keeper(patience=0, answer={"late": SPARK_WITHIN})
+            self._end_keeper(timeout=0, answer={"late": SPARK_WITHIN})
         self._kill_late()
         if now - self._looked < _LOOKS or self.stopping:
             return
@@ -381,11 +381,11 @@ class EngineProcess:
         self.keeper.peer.close()
         self.keeper = None
 
-    def _end_keeper(self, *, patience: float = 2 * _PATIENCE, answer: dict[str, Any] | None = None) -> None:
+    def _end_keeper(self, *, timeout: float = 2 * _TIMEOUT, answer: dict[str, Any] | None = None) -> None:
         """Have the keeper end, and its JVM with it; others are answered meanwhile."""
         if (keeper := self.keeper) is None:
             return
-        keeper.ends_until = time.monotonic() + patience
+        keeper.ends_until = time.monotonic() + timeout
         self.ending.append(keeper)
         self._forget_keeper(answer or {"ended": "because it was told to"})
 

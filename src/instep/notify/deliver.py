@@ -68,9 +68,9 @@ BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 
 """Seconds before each further attempt: 13 of them, over three days."""
 HOOK_BACKOFF = tuple(300.0 * number for number in range(1, 24))
 """Seconds before each further attempt of a webhook of the compatible API: 23 within a day, growing by five minutes."""
-HOOK_PATIENCE = timedelta(days=1)
+HOOK_RETRIED_FOR = timedelta(days=1)
 """No webhook of the compatible API is tried later than that after its first try."""
-SILENCE = 1.5 * HOOK_PATIENCE
+SILENCE = 1.5 * HOOK_RETRIED_FOR
 """Seconds without an attempt, as when no worker ran or the hook was off, after which the next is a first one."""
 LONGEST = 24 * 3_600.0
 RETENTION = timedelta(days=90)
@@ -99,11 +99,13 @@ class Sender:
     draw: Callable[[], float] = field(default=random.random, repr=False)
     retention: timedelta = RETENTION
 
-    def send(self, *, seconds: float = 3_600.0, most: int = 10_000, patience: timedelta = timedelta()) -> list[Result]:
+    def send(
+        self, *, seconds: float = 3_600.0, most: int = 10_000, longest_wait: timedelta = timedelta()
+    ) -> list[Result]:
         """Send what is due, and begins with no further delivery after so many `seconds`. A channel that fails
-        stops nobody: its delivery is tried again later. `patience`: as the outbox gathers."""
+        stops nobody: its delivery is tried again later. `longest_wait`: as the outbox gathers."""
         begun, done = time.monotonic(), list[Result]()
-        self.store.outbox.gather(patience)
+        self.store.outbox.gather(longest_wait)
         while len(done) < most and time.monotonic() - begun < seconds:
             delivery = self.store.outbox.claim()
             if delivery is None:
@@ -144,7 +146,7 @@ class Sender:
         refused = error if isinstance(error, NotDelivered) else None
         hook = delivery.channel.startswith(PREFIX)
         begun, tries = self._day(delivery) if hook else (None, delivery.attempt - delivery.spent)
-        again = self.again(tries, refused.after if refused else 0.0, begun + HOOK_PATIENCE if begun else None)
+        again = self.again(tries, refused.after if refused else 0.0, begun + HOOK_RETRIED_FOR if begun else None)
         with self.store.transaction():
             self.store.outbox.failed(
                 delivery, error.message, seconds=seconds, code=refused.code if refused else 0, again=again

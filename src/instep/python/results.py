@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from instep.model import Review, TableRun
-    from instep.operations.queries.work import BackfillOutlook
+    from instep.operations.queries.work import EstimatedBackfill
     from instep.sync.progress import SyncReport
 
 T = TypeVar("T")
@@ -208,7 +208,7 @@ class BackfillEstimate:
     """Reason why a sync would not begin it by itself now; "" if it would."""
 
     @classmethod
-    def of(cls, found: BackfillOutlook) -> BackfillEstimate:
+    def of(cls, found: EstimatedBackfill) -> BackfillEstimate:
         """Return the estimate that the planner has made."""
         sizes = found.rows, found.read, found.files, found.rewritten
         return cls(found.table, found.columns, *sizes, why_not=found.why_not, waits=found.waits)

@@ -19,7 +19,7 @@ from instep.server.problems import FAILED, ApiProblem, respond
 MAX_BODY = 1024 * 1024
 MAX_DEPTH = 32
 MAX_TARGET = 8192
-PATIENCE = 30.0
+BODY_TIMEOUT = 30.0
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 CONTENT_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS = {
@@ -72,7 +72,7 @@ class RequestGuard:
             headers = Headers(scope=scope)
             check_framing(headers)
             check_target(scope, slashes=scope["path"].startswith(self.slashes))
-            body = await patiently(headers, receive)
+            body = await body_in_time(headers, receive)
             await self.app(scope, replayed(body, receive), with_headers)
         except ApiProblem as problem:
             await self.render(scope["path"], problem)(scope, receive, with_headers)
@@ -83,13 +83,15 @@ class RequestGuard:
             await self.render(scope["path"], FAILED)(scope, receive, with_headers)
 
 
-async def patiently(headers: Headers, receive: Receive) -> bytes:
+async def body_in_time(headers: Headers, receive: Receive) -> bytes:
     """Return the whole body; a Problem if it does not come in time."""
     try:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(BODY_TIMEOUT):
             return await read_body(headers, receive)
     except TimeoutError:
-        raise ApiProblem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again") from None
+        raise ApiProblem(
+            408, "unreadable", f"the body has not come within {BODY_TIMEOUT:.0f} s", "send it again"
+        ) from None
 
 
 def check_framing(headers: Headers) -> None:

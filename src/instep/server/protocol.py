@@ -10,7 +10,7 @@ IDLE_SECONDS = 5
 """Seconds until the first byte of the next request on a connection."""
 HEAD_SECONDS = 10.0
 """Seconds from when a connection is free to the end of a request's headers. Bodies have a limit of their own:
-`guard.PATIENCE`."""
+`guard.BODY_TIMEOUT`."""
 
 
 class TimedProtocol(H11Protocol):

@@ -145,7 +145,7 @@ class TableReader(DataSourceReader):
 
     def _rows(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Yield rows once it is certain that the snapshot shows the table, and make sure of it again after the last."""
-        from instep.stage.inline import conformed_rows
+        from instep.stage.local import conformed_rows
 
         reader, spec, chunks, share = unpacked(part.work)
         with self._attached(part) as check:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.stage.inline import giving_way
+from instep.stage.local import giving_way
 from instep.stage.spec import Chunk, Reader, limits_of, pack
 from instep.stage.task import ChunkProgress, Counts, Pace, Report, read_chunk, task_count
 
@@ -82,7 +82,7 @@ def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
         yield from part.fold(found)
 
 
-def fold_inline(scan: Scan, fold: Fold, *, threads: int = 0, progress: Tell | None = None) -> Iterator[Any]:
+def fold_locally(scan: Scan, fold: Fold, *, threads: int = 0, progress: Tell | None = None) -> Iterator[Any]:
     """Yield the results of all tasks, in no order, from threads of this process (0: one a core)."""
     cores = threads or cpu_count() or 1
     tally = _FoldProgress(progress)

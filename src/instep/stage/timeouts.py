@@ -37,7 +37,7 @@ class Silence(Exception):
         super().__init__(f"{SILENT} {seconds:g} s")
 
 
-class Patience:
+class CallTimeout:
     """Makes blocking calls of a driver that has no clock of its own, one at a time, and waits `seconds` (0: for ever)
     for each of them, counted anew whenever `restart` is called.
 
@@ -56,7 +56,7 @@ class Patience:
         if not self.seconds:
             return act()
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._work,), name="patience", daemon=True)
+            self._thread = threading.Thread(target=_serve, args=(self._work,), name="call timeout", daemon=True)
             self._thread.start()
         call = _Call(act)
         self.restart()
@@ -126,7 +126,7 @@ MOST = 1 << 30
 
 
 @lru_cache
-def patient(seconds: float) -> type[psycopg.Connection[Any]]:
+def timed_connection(seconds: float) -> type[psycopg.Connection[Any]]:
     """psycopg's connection, which raises OperationalError, and is closed, when the server is silent for so long or says
     more than MOST at once. Its login ends in time, whatever the server has this side compute; each address of a host
     has a time of its own."""
@@ -134,22 +134,22 @@ def patient(seconds: float) -> type[psycopg.Connection[Any]]:
 
     logins = threading.local()
 
-    class Patient(psycopg.Connection[Any]):
+    class TimedConnection(psycopg.Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **more: Any) -> Any:
             limit = float(psycopg.conninfo.conninfo_to_dict(conninfo).get("connect_timeout") or 0)
-            patience = Patience(limit and limit + _GRACE)
+            timeout = CallTimeout(limit and limit + _GRACE)
 
             def login() -> Any:
-                logins.next = patience.restart
-                return super(Patient, cls).connect(conninfo, **more)
+                logins.next = timeout.restart
+                return super(TimedConnection, cls).connect(conninfo, **more)
 
             try:
-                return patience.call(login)
+                return timeout.call(login)
             except Silence:
                 raise psycopg.OperationalError(f"{ENDLESS} {limit:g} s") from None
             finally:
-                patience.close(lambda: None)
+                timeout.close(lambda: None)
 
         @classmethod
         def _connect_gen(cls, *given: Any, **more: Any) -> Any:
@@ -160,7 +160,7 @@ def patient(seconds: float) -> type[psycopg.Connection[Any]]:
         def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
             return super().wait(_within(gen, seconds, self), *given, **more)
 
-    return Patient
+    return TimedConnection
 
 
 ENDLESS = "the login was not finished within"
@@ -169,18 +169,18 @@ _GRACE = 2.0
 
 
 def within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = lambda answer: None) -> T:
-    """Return one call, as `Patience` makes it; raises Silence. `late` is given what comes after that: a connection that
-    nobody waits for any more has to be closed."""
-    patience, answers = Patience(seconds), list[T]()
+    """Return one call, as `CallTimeout` makes it; raises Silence. `late` is given what comes after that: a connection
+    that nobody waits for any more has to be closed."""
+    timeout, answers = CallTimeout(seconds), list[T]()
 
     def acted() -> T:
         answers.append(act())
         return answers[0]
 
     try:
-        return patience.call(acted)
+        return timeout.call(acted)
     finally:
-        patience.close(lambda: [late(answer) for answer in answers if patience.broken])
+        timeout.close(lambda: [late(answer) for answer in answers if timeout.broken])
 
 
 def _within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:

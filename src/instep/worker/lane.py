@@ -85,10 +85,10 @@ class Lane:
         interrupted = self.kill_at < float("inf")
         return JobEnd(f"its process ended with code {self._process.exitcode}", transient=True, interrupted=interrupted)
 
-    def interrupt(self, patience: float) -> None:
-        """Ask it to end its job; it is killed when that takes longer than `patience` seconds."""
+    def interrupt(self, timeout: float) -> None:
+        """Ask it to end its job; it is killed when that takes longer than `timeout` seconds."""
         if self.kill_at == float("inf"):
-            self.kill_at = time.monotonic() + patience
+            self.kill_at = time.monotonic() + timeout
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGINT)
 
@@ -221,7 +221,7 @@ class LaneProject:
 _log = logging.getLogger("instep.worker")
 LOOK = 1.0
 """Seconds between two looks at what is due."""
-PATIENCE = 5.0
+LONGEST_WAIT = 5.0
 """Seconds that the news of a run waits for what becomes of its job."""
 AT_END = 5.0
 """Seconds for what is still due when the worker ends."""
@@ -247,16 +247,16 @@ class NoticeThread:
     def _run(self) -> None:
         opened = LaneProject(self._opener)
         while not self._ends.wait(LOOK):
-            self._send(opened, 60.0, PATIENCE)
+            self._send(opened, 60.0, LONGEST_WAIT)
         self._send(opened, AT_END, 0.0)
         opened.close()
 
-    def _send(self, opened: LaneProject, seconds: float, patience: float) -> None:
+    def _send(self, opened: LaneProject, seconds: float, longest_wait: float) -> None:
         """A store or file that cannot be read for a moment loses nothing."""
         try:
             app = opened.current()
             if app.store.outbox.due():
-                for one in app.sender().send(seconds=seconds, patience=timedelta(seconds=patience)):
+                for one in app.sender().send(seconds=seconds, longest_wait=timedelta(seconds=longest_wait)):
                     if one.error:
                         self._notify(f"channel {one.delivery.channel} cannot be reached: {one.error}")
             self._lineage(app, seconds)

@@ -1,4 +1,4 @@
-"""Requests to the API of a server: pages, writes that are never done twice, patience with one that is busy.
+"""Requests to the API of a server: pages, writes that are never done twice, retries while one is busy.
 
 Errors of a server as the errors that a local command raises: the same texts, the same exit codes.
 """
@@ -75,7 +75,7 @@ def _line(found: re.Match[str]) -> tuple[str, ...]:
 
 
 TRIES = 4
-PATIENCE = 60.0
+BUSY_TIMEOUT = 60.0
 """The most seconds that one request waits before it is sent again, all waits together."""
 PAGE = 1000
 Sends = Callable[[str, str, Mapping[str, str], bytes | None], ServerAnswer]
@@ -143,20 +143,20 @@ class Client:
     ) -> ServerAnswer:
         self._meet()
         more = {name: value for name, value in (("Idempotency-Key", token), ("If-Match", tag)) if value}
-        return self._patiently(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
+        return self._retried(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
 
     def _meet(self) -> None:
         """Look who answers there before the key is sent."""
         if self._met:
             return
-        found = self._document(self._patiently("GET", "/healthz", {}, None))
+        found = self._document(self._retried("GET", "/healthz", {}, None))
         if not isinstance(found, dict) or not isinstance(found.get("version"), str):
             raise strange(200, self.base)
         if mismatch := compare(self._version, found["version"]):
             self._note(mismatch)
         self._met = True
 
-    def _patiently(
+    def _retried(
         self, method: str, target: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> ServerAnswer:
         """Send until there is an answer to go by. Every request may be sent again: writes have tokens."""
@@ -164,7 +164,7 @@ class Client:
         content = None if body is None else json.dumps(body).encode()
         if content is not None:
             all_headers["Content-Type"] = "application/json"
-        left = PATIENCE
+        left = BUSY_TIMEOUT
         for attempt in range(1, TRIES + 1):
             wait: float | None
             try:

@@ -38,7 +38,7 @@ OWN = "_instep"
 T = TypeVar("T")
 _WAITS = "_instep_dropped.json"
 _LONGEST = 255
-_PATIENCE = 10.0
+_LOCK_TIMEOUT = 10.0
 """Seconds: who has the lock needs milliseconds."""
 _SAFE = re.compile(r"[^\w .=@+-]|^[._]")
 
@@ -227,14 +227,14 @@ class Folders(Warehouse):
             os.close(lock)
 
     def _wait(self, lock: int) -> None:
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= until:
                     raise Conflict(
-                        f"{self.root}: another run has been claiming or moving a table for {_PATIENCE:g} s",
+                        f"{self.root}: another run has been claiming or moving a table for {_LOCK_TIMEOUT:g} s",
                         hint="it stands still: end its process, then run this again",
                     ) from None
             time.sleep(0.01)

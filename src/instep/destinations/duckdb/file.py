@@ -57,13 +57,13 @@ _known = threading.Lock()
 
 
 class DatabaseFile:
-    """The file at `path`, for which one waits `patience` seconds while another has it. `part`: see `DuckDbSession`.
+    """The file at `path`, for which one waits `lock_timeout` seconds while another has it. `part`: see `DuckDbSession`.
     Statements may read files in `folders`, and no others."""
 
     def __init__(
-        self, path: Path, patience: float = 10, part: tuple[str, str] | None = None, folders: Iterable[Path] = ()
+        self, path: Path, lock_timeout: float = 10, part: tuple[str, str] | None = None, folders: Iterable[Path] = ()
     ) -> None:
-        self.path, self.patience, self.part = path.absolute(), patience, part
+        self.path, self.lock_timeout, self.part = path.absolute(), lock_timeout, part
         with _known:
             self._instance = _instances.setdefault(self.path.resolve(), _Instance())
             self._instance.folders |= {str(folder.absolute()) for folder in folders}
@@ -124,7 +124,7 @@ class DatabaseFile:
                 self._close_unused()
 
     def _enter(self, write: bool) -> duckdb.DuckDBPyConnection:
-        it, until = self._instance, time.monotonic() + self.patience
+        it, until = self._instance, time.monotonic() + self.lock_timeout
         with it.changed:
             write = write or it.keepers > 0
             error: Conflict | None = None

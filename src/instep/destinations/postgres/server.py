@@ -3,7 +3,7 @@
 Every transaction says for itself what it needs (a pooler may give each one another session), has a lock timeout, and
 notes its number: if the answer to its COMMIT is lost, the server is asked what became of it.
 
-Arrow over the server's connection. The driver has no clock of its own: whoever waits for it waits with patience.
+Arrow over the server's connection. The driver has no clock of its own: whoever waits for it waits with a timeout.
 """
 
 from __future__ import annotations
@@ -39,7 +39,16 @@ from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
 from instep.schema.planning.guard import LayoutGuard
-from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, Patience, Silence, opened, patient, proof_of_password
+from instep.stage.timeouts import (
+    ENDLESS,
+    LIBPQ,
+    SILENT,
+    CallTimeout,
+    Silence,
+    opened,
+    proof_of_password,
+    timed_connection,
+)
 
 T = TypeVar("T")
 _REST = 1.0
@@ -90,7 +99,7 @@ class Pool(Generic[T]):
 
 
 APPLICATION = "instep"
-_PATIENCE = 10.0
+_LOCK_TIMEOUT = 10.0
 _POLL = 0.1
 # A server that does not notice that its client is gone would keep its locks: hence the last four.
 _SETTINGS: Mapping[str, str] = {
@@ -282,7 +291,7 @@ class PostgresServer(SqlDatabase):
 
     def _became(self, number: int, error: psycopg.Error) -> bool:
         """Return whether the transaction was committed; waits while nobody can tell."""
-        until = time.monotonic() + max(_PATIENCE, self.config.lock_timeout)
+        until = time.monotonic() + max(_LOCK_TIMEOUT, self.config.lock_timeout)
         while time.monotonic() < until:
             with suppress(InstepError), self.reading() as session:
                 [(status,)] = session.run("SELECT txid_status($1)", [number])
@@ -311,7 +320,7 @@ def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
             more: dict[str, Any] = {"prepare_threshold": None, "cursor_factory": psycopg.RawCursor}
-            return opened(info, lambda given: patient(config.read_timeout).connect(given, **more))
+            return opened(info, lambda given: timed_connection(config.read_timeout).connect(given, **more))
     except psycopg.Error as error:
         found = clear(config, str(error), error.sqlstate or "")
         raise ConnectError(found.message, hint=found.hint) from None
@@ -412,15 +421,15 @@ def _first_line(text: str) -> str:
 class Arrow:
     """A connection; what uses it is called through `call`, which raises Silence."""
 
-    def __init__(self, connection: Connection, patience: Patience) -> None:
-        self.connection, self._patience = connection, patience
+    def __init__(self, connection: Connection, timeout: CallTimeout) -> None:
+        self.connection, self._timeout = connection, timeout
 
     def call(self, act: Callable[[], T]) -> T:
-        return self._patience.call(act)
+        return self._timeout.call(act)
 
     def rows(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
         """Return what a query answers."""
-        return self._patience.each(self._batches(sql))
+        return self._timeout.each(self._batches(sql))
 
     def _batches(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
         with self.connection.cursor() as cursor:
@@ -432,7 +441,7 @@ class Arrow:
 
         def watched() -> Iterator[pa.RecordBatch]:
             for batch in rows:
-                self._patience.restart()
+                self._timeout.restart()
                 yield batch
 
         def copy() -> None:
@@ -444,14 +453,14 @@ class Arrow:
         self.call(copy)
 
     def close(self) -> None:
-        self._patience.close(self.connection.close)
+        self._timeout.close(self.connection.close)
 
 
 def open_arrow(info: str, silence: float) -> Arrow:
     """`info`: libpq keywords. `silence`: how many seconds the server may say nothing, 0: for ever."""
     from adbc_driver_postgresql import dbapi
 
-    return Arrow(dbapi.connect(info), Patience(silence))
+    return Arrow(dbapi.connect(info), CallTimeout(silence))
 
 
 def answers(arrow: Arrow) -> bool:

@@ -70,7 +70,7 @@ class AnswerChangesRequest(ImmediateRequest):
 
 
 @dataclass(frozen=True)
-class AnswerOutlook:
+class AnswerPreview:
     """The effect of an answer."""
 
     lines: tuple[str, ...] = ()

@@ -101,7 +101,7 @@ class FillEstimate:
 
 
 @dataclass(frozen=True)
-class BackfillOutlook(FillEstimate):
+class EstimatedBackfill(FillEstimate):
     """Estimated cost of a backfill: `rows` and bytes (`read`) at the source by its statistics (`sure`: statistics
     exist), and the `files` and bytes to rewrite at the destination. `waits` is the reason why it does not start by
     itself. `whole` is the reason why the whole table is reloaded although single columns were requested."""
@@ -187,7 +187,7 @@ SPECS = (
         role="viewer",
         route="GET /connections/{connection}/backfills/estimate",
         query=EstimateBackfill,
-        result="instep.operations.queries.work:BackfillOutlook",
+        result="instep.operations.queries.work:EstimatedBackfill",
         work="instep.sync.schema_changes.backfill_plan:BackfillEstimates",
     ),
     QuerySpec(

@@ -29,7 +29,7 @@ from instep.temporary import Temporary
 
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
-_PATIENCE = 30.0  # seconds that a process without a pipe to us may take to end, and to give back what it holds
+_END_TIMEOUT = 30.0  # seconds that a process without a pipe to us may take to end, and to give back what it holds
 _LINE = 10_000  # characters of a log line
 _LONGEST = 1 << 20  # characters of a line of an output that are read
 _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
@@ -220,7 +220,7 @@ class Child:
         )
 
     def _gone(self) -> ReadError:
-        ended = self.wait(_PATIENCE)
+        ended = self.wait(_END_TIMEOUT)
         name, limits = self._config.name, self._config.limits
         if ended.cause == "memory":
             return ReadError(
@@ -237,12 +237,12 @@ class Child:
             f"connector {name} {how} before update() returned", hint="its log lines are in the run; run it again"
         )
 
-    def wait(self, patience: float | None = None) -> ChildEnd:
-        """Waits for the end, and brings it about after `patience` seconds."""
+    def wait(self, timeout: float | None = None) -> ChildEnd:
+        """Waits for the end, and brings it about after `timeout` seconds."""
         if self.ended is None:
             assert self._guard.stdin is not None
             assert self._guard.stdout is not None
-            if patience is not None and not select.select([self._guard.stdout], [], [], patience)[0]:
+            if timeout is not None and not select.select([self._guard.stdout], [], [], timeout)[0]:
                 self._guard.stdin.close()
             reply = self._guard.stdout.readline()
             self._guard.wait()

@@ -119,7 +119,7 @@ class Paced:
 
 _REPORT_EVERY = 1.0  # seconds
 _LONGEST = 20_000  # characters of a warning or a traceback
-_PATIENCE = 10.0  # seconds that the process may take to end after update() has returned
+_END_TIMEOUT = 10.0  # seconds that the process may take to end after update() has returned
 
 
 class Segments:
@@ -357,7 +357,7 @@ class Segments:
     def _end(self) -> None:
         """There is no last segment if the connector's last operation was a checkpoint."""
         self._ended = True
-        self._child.wait(_PATIENCE)
+        self._child.wait(_END_TIMEOUT)
         self._emit_open()
         if self._part.number == 1 or self._part.warnings or not self._part.is_empty:
             self._emit(self._part, ends=True)

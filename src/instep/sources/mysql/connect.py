@@ -136,7 +136,7 @@ def _login(config: MySqlConfig, connection: Any, through: socket.socket | None) 
     """End in time, also where the server says a byte now and then."""
     try:
         with spoken():
-            within(_PATIENT * config.connect_timeout, lambda: connection.connect(through))
+            within(_LOGIN_FACTOR * config.connect_timeout, lambda: connection.connect(through))
     except Silence:
         hang_up(connection)
         raise driver().OperationalError(2013, "timed out in the login") from None
@@ -148,7 +148,7 @@ def hang_up(connection: Any) -> None:
         socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)  # of a TLS socket, too: it is in use
 
 
-_PATIENT = 3
+_LOGIN_FACTOR = 3
 """Each word of the login may take `connect_timeout`, all together so much of it."""
 
 

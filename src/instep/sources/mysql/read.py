@@ -36,7 +36,7 @@ EVERY = 0.4
 """Seconds between two looks."""
 END = 2
 """Looks in a row that find somebody waiting: then the session is ended."""
-_PATIENT = 5.0
+_JOIN_TIMEOUT = 5.0
 """Seconds to wait for the last look: a server that hangs must not keep the end of a sync."""
 LOCKED = 1205
 """The error of a lock that was waited for in vain."""
@@ -66,7 +66,7 @@ class LockWatch:
             yield
         finally:
             self._over.set()
-            self._thread.join(_PATIENT)
+            self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self) -> None:
         """Try again what the server refuses now and may give a moment later."""

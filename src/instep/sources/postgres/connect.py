@@ -15,7 +15,7 @@ from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError,
 from instep.sources.postgres.types import literal
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, as_file, private_file, through
-from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, patient, proof_of_password
+from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, proof_of_password, timed_connection
 
 if TYPE_CHECKING:
     import psycopg
@@ -144,7 +144,9 @@ def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
     import psycopg
 
     with translated(config, otherwise=ConnectError):
-        connection = dial(config, lambda info: patient(config.read_timeout).connect(info, prepare_threshold=None))
+        connection = dial(
+            config, lambda info: timed_connection(config.read_timeout).connect(info, prepare_threshold=None)
+        )
     try:
         with translated(config):
             connection.read_only = True

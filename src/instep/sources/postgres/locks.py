@@ -32,7 +32,7 @@ PAUSE = 0.2
 """Seconds until a statement that was cancelled is tried again."""
 TRIES = 40
 """How often a statement of the planner is tried, others of whom want its table."""
-_PATIENT = 5.0
+_JOIN_TIMEOUT = 5.0
 """Seconds to wait for the last look: a server that hangs must not keep the end of a sync."""
 MAIN, TASK, LANE = 1, 2, 3
 """What a session of a read point is: its own, a task's, or one that reads at a read point of its own."""
@@ -123,7 +123,7 @@ class SessionWatch:
             yield
         finally:
             self._ended.set()
-            self._thread.join(_PATIENT)
+            self._thread.join(_JOIN_TIMEOUT)
 
     def _run(self) -> None:
         import psycopg

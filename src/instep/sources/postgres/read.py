@@ -18,7 +18,7 @@ from instep.sources.postgres.connect import LOCKED, PostgresConfig, dial, set_st
 from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
 from instep.sources.postgres.types import DIMENSIONS, literal
 from instep.stage.spec import Chunk, SourceLimits
-from instep.stage.timeouts import Patience, Silence, within
+from instep.stage.timeouts import CallTimeout, Silence, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,15 +55,15 @@ class PostgresReader:
             raise translate(config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
         except Silence as error:
             raise translate(config, str(error), "") from None
-        patience = Patience(self.config.read_timeout)
+        timeout = CallTimeout(self.config.read_timeout)
         try:
-            self._begin(connection, patience)
-            yield PostgresReadSession(self.config, connection, patience, shared=bool(self.snapshot))
+            self._begin(connection, timeout)
+            yield PostgresReadSession(self.config, connection, timeout, shared=bool(self.snapshot))
         finally:
             with suppress(adbc_driver_manager.Error):
-                patience.close(connection.close)
+                timeout.close(connection.close)
 
-    def _begin(self, connection: Any, patience: Patience) -> None:
+    def _begin(self, connection: Any, timeout: CallTimeout) -> None:
         import adbc_driver_manager
 
         statements = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"]
@@ -78,7 +78,7 @@ class PostgresReader:
                     cursor.execute(statement)
 
         try:
-            patience.call(run)
+            timeout.call(run)
         except adbc_driver_manager.Error as error:
             raise translate(self.config, str(error), error.sqlstate or "") from None
         except Silence as error:
@@ -89,8 +89,8 @@ class PostgresReadSession:
     """One connection inside a task. `shared`: others have the same read point, so that its queries can be done again
     by one of them."""
 
-    def __init__(self, config: PostgresConfig, connection: Any, patience: Patience, *, shared: bool) -> None:
-        self._config, self._connection, self._patience, self._shared = config, connection, patience, shared
+    def __init__(self, config: PostgresConfig, connection: Any, timeout: CallTimeout, *, shared: bool) -> None:
+        self._config, self._connection, self._timeout, self._shared = config, connection, timeout, shared
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Yield the chunk's rows; extension types are unwrapped to their storage (uuid: 16 bytes, json: string). No
@@ -102,7 +102,7 @@ class PostgresReadSession:
         try:
             for query in (chunk.query,) if chunk.query else chunk.pieces:
                 begun = time.monotonic()
-                with closing(self._patience.each(self._batches(query))) as batches:
+                with closing(self._timeout.each(self._batches(query))) as batches:
                     rows = self._config.in_time(batches, chunk.table)
                     for batch in rows if chunk.query else [*rows]:
                         yield unwrap(batch)
@@ -134,7 +134,7 @@ class PostgresReadSession:
                 if error.sqlstate != LOCKED or over:
                     raise
                 self._unlock()
-            self._patience.restart()
+            self._timeout.restart()
             time.sleep(PAUSE)
 
     def _unlock(self) -> None:
@@ -158,7 +158,7 @@ class PostgresReadSession:
         if ended and sqlstate != "57P01" and _TERMINATED not in text:
             error.closed = translate(self._config, text, sqlstate, chunk.table)
         try:
-            self._patience.call(self._unlock)
+            self._timeout.call(self._unlock)
         except (adbc_driver_manager.Error, Silence):
             ended = True
         error.broken = ended

@@ -31,7 +31,7 @@ from instep.sources.postgres.versions import SMALL, ReadPoint, batches, read_poi
 from instep.sources.query import differing
 from instep.sources.server import nearest
 from instep.stage.spec import Chunk
-from instep.stage.timeouts import patient
+from instep.stage.timeouts import timed_connection
 
 if TYPE_CHECKING:
     import psycopg
@@ -245,7 +245,7 @@ def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple
 
 
 def _take_up(config: PostgresConfig, name: str) -> None:
-    with dial(config, lambda info: patient(config.read_timeout).connect(info, autocommit=True)) as other:
+    with dial(config, lambda info: timed_connection(config.read_timeout).connect(info, autocommit=True)) as other:
         other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         other.execute(f"SET TRANSACTION SNAPSHOT {literal(name)}".encode())
 

@@ -115,14 +115,14 @@ class Outbox:
             waits = select(d.number).where(*free, d.channel.not_in(select(closed_channels.c.channel)))
             return any(transaction.execute(query.limit(1)).first() for query in (gathered, waits))
 
-    def gather(self, patience: timedelta = timedelta()) -> int:
+    def gather(self, longest_wait: timedelta = timedelta()) -> int:
         """Make deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
         go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
-        urgent. That waits, up to `patience`, while a job of its connection runs: the end of a run and what becomes of
-        its job are one piece of news."""
+        urgent. That waits, up to `longest_wait`, while a job of its connection runs: the end of a run and what becomes
+        of its job are one piece of news."""
         with self._db.write(common=True) as transaction:
             now = self._db.now()
-            taken = {(row.channel, row.batch) for row in transaction.execute(_urgent_waiting(now, patience))}
+            taken = {(row.channel, row.batch) for row in transaction.execute(_urgent_waiting(now, longest_wait))}
             waiting = len(taken)
             for channel, batch, urgent in transaction.execute(_batches(now)).all():
                 if (channel, batch) not in taken and (urgent or not _just_sent(transaction, channel, batch, now)):
@@ -299,12 +299,12 @@ def _batches(now: datetime) -> Any:
     return query.order_by(o.urgent.desc(), o.channel, o.batch)
 
 
-def _urgent_waiting(now: datetime, patience: timedelta) -> Any:
+def _urgent_waiting(now: datetime, longest_wait: timedelta) -> Any:
     """(channel, batch) whose urgent notices wait for what belongs to them."""
     o = outbox.c
     running = select(jobs.c.id).where(jobs.c.connection == o.connection, jobs.c.status == "running")
     query = select(o.channel, o.batch).where(o.delivery.is_(None), o.urgent, o.due <= now, running.exists())
-    return query.group_by(o.channel, o.batch).having(func.min(o.at) > now - patience)
+    return query.group_by(o.channel, o.batch).having(func.min(o.at) > now - longest_wait)
 
 
 def _just_sent(transaction: Connection, channel: str, batch: str, now: datetime) -> bool:

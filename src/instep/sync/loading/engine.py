@@ -147,7 +147,7 @@ class OnSpark:
 
 
 @dataclass(frozen=True)
-class Inline:
+class LocalEngine:
     """Engine in this process; `threads` 0: one per core. Tables that the destination cannot merge by itself fail."""
 
     threads: int = 0
@@ -169,16 +169,16 @@ class Inline:
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
-        from instep.stage.inline import extract_inline
+        from instep.stage.local import extract_locally
 
-        return extract_inline(reader, specs, chunks, threads=self.threads, progress=progress, done=done)
+        return extract_locally(reader, specs, chunks, threads=self.threads, progress=progress, done=done)
 
     def fold(
         self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
     ) -> Iterator[Any]:
-        from instep.stage.fold import fold_inline
+        from instep.stage.fold import fold_locally
 
-        return fold_inline(scan, fold, threads=self.threads, progress=progress)
+        return fold_locally(scan, fold, threads=self.threads, progress=progress)
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
         from instep.stage.key_hashes import key_totals
@@ -200,15 +200,15 @@ class DriverReads(OnSpark):
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
     ) -> list[ChunkResult]:
-        return Inline().extract(reader, specs, chunks, progress, done)
+        return LocalEngine().extract(reader, specs, chunks, progress, done)
 
     def fold(
         self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
     ) -> Iterator[Any]:
-        return Inline().fold(scan, fold, returned=returned, progress=progress)
+        return LocalEngine().fold(scan, fold, returned=returned, progress=progress)
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
-        return Inline().count_keys(scan, hashes)
+        return LocalEngine().count_keys(scan, hashes)
 
 
 def _silent(step: str) -> None:

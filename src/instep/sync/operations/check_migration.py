@@ -72,8 +72,9 @@ class Consequence:
 
 
 @dataclass(frozen=True)
-class MigrationOutlook:
-    """Outlook of one connection. `elsewhere` are statements about tables that it does not have; `settled` are recorded
+class MigrationCheck:
+    """Consequences of a migration for one connection. `elsewhere` are statements about tables that it does not have;
+    `settled` are recorded
     changes that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take.
     `concerned`: tables that it has are among those that are altered."""
 
@@ -99,7 +100,7 @@ def dialect_of(context: SyncContext) -> str:
     return DIALECTS[context.source.kind]
 
 
-def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
+def foresee(context: SyncContext, migration: Migration) -> MigrationCheck:
     """Return what the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = context.store.discoveries.get(context.name)
@@ -119,7 +120,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
     renames = tuple(_renames(context, known.catalog, migration))
     gone = old.keys() - {key(d.change) for d in then.decisions}
     shown = {(s.table, s.text) for s in before.steps}
-    return MigrationOutlook(
+    return MigrationCheck(
         context.name,
         tuple(sorted(_with_doubts(made, then, renames), key=lambda c: c.at)),
         (*migration.unread, *unread),
@@ -133,7 +134,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationOutlook:
     )
 
 
-def downstream(context: SyncContext, found: MigrationOutlook, models: Sequence[Model]) -> ImpactReport:
+def downstream(context: SyncContext, found: MigrationCheck, models: Sequence[Model]) -> ImpactReport:
     """Return what the changes do to views and models; the ids are those of the consequences."""
     return report(context, found.preview, models)
 

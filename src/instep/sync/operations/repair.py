@@ -31,7 +31,7 @@ from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import ChangedKeys, Logs
 from instep.sources.stream import Streams
 from instep.stage.files.writer import ChunkWriter
-from instep.stage.inline import extract_inline
+from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ChunkResult, StageSpec
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
@@ -39,7 +39,7 @@ from instep.sync.detection.detect import DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import dead_runs, discard, folder, remove_uncommitted_files
-from instep.sync.loading.engine import Engine, Inline
+from instep.sync.loading.engine import Engine, LocalEngine
 from instep.sync.loading.load_table import Staged, commit, placed, specs_of
 from instep.sync.loading.load_table import verify as verify_staged
 from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
@@ -317,7 +317,7 @@ def prepare(
     _check_kind(context, _accepted(context, path))
     with context.source.snapshot() as snapshot:
         target = repair_target(context, snapshot, path)
-        with compared(context, snapshot, target, progress or Silent(), engine or Inline()) as found:
+        with compared(context, snapshot, target, progress or Silent(), engine or LocalEngine()) as found:
             verdict = with_quarantined(
                 found.verdict(), found.unfit.rejected, count_quarantined(context, target.read.table, found.unfit)
             )
@@ -365,7 +365,7 @@ def repair(
     """
     check_unmoved(context)
     _check_kind(context, _accepted(context, path))
-    on_progress, rows_by = progress or Silent(), engine or Inline()
+    on_progress, rows_by = progress or Silent(), engine or LocalEngine()
     with ExitStack() as stack:
         with claimed(context, "repair") as run:
             context = replace(context, run=run)
@@ -456,7 +456,7 @@ def _staged(context: SyncContext, snapshot: Snapshot, found: RepairFindings, loa
     found.progress.step("reading rows again")
     chunks = _chunks(snapshot, load, found.rows.ranges(load.read))
     reader = KeyReader(snapshot.reader, rows, found.rows)
-    results = {load.spec: extract_inline(reader, [rows], chunks), load.key_spec: list[ChunkResult]()}
+    results = {load.spec: extract_locally(reader, [rows], chunks), load.key_spec: list[ChunkResult]()}
     for spec in keys:
         gone = f"SELECT {{}} FROM different WHERE what = '{EXTRA}'" if load.asks else "SELECT {} FROM source_rows"
         results[load.key_spec].append(_stage_keys(spec, found.rows, gone))

@@ -30,7 +30,7 @@ from instep.sources.stream import Streams
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.chosen_keys import with_key
-from instep.sync.loading.engine import Engine, Inline
+from instep.sync.loading.engine import Engine, LocalEngine
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.key_counts import KeyCount, RowCounts, count_destination, count_key, count_source
 from instep.sync.schema_changes.table_setting import SettingTable, find_table, recorded_tables, settle
@@ -126,7 +126,7 @@ def prepare(
     if found.settings.key:
         raise Blocked(f"instep.yml names the key of {path}: ({', '.join(found.settings.key)})", hint=yaml(found, key))
     names = found.sources_of(key)
-    counts = count_key(context, table, found.source, key, names, engine or Inline())
+    counts = count_key(context, table, found.source, key, names, engine or LocalEngine())
     state = context.destination.schema.state(destination_ref(table, context.naming))
     made = _plan(context, found, key, way if state is not None else "rekey")
     own = found.source.key == names
@@ -313,7 +313,9 @@ def key_report(context: SyncContext, review: Review) -> KeyReport | None:
     key = change.after if isinstance(change, KeyChanged) else change.before
     try:
         found = find_table(context, path)
-        counts = KeyCount(key, _at_source(context, found, key), count_destination(context, found.table, key, Inline()))
+        counts = KeyCount(
+            key, _at_source(context, found, key), count_destination(context, found.table, key, LocalEngine())
+        )
     except InstepError as error:
         return KeyReport(review.id, path, None, why_not=error.message)
     return KeyReport(review.id, path, counts, tuple(_offers(path, counts)))
@@ -321,7 +323,9 @@ def key_report(context: SyncContext, review: Review) -> KeyReport | None:
 
 def _at_source(context: SyncContext, found: SettingTable, key: tuple[str, ...]) -> RowCounts:
     absent = [name for name in key if name not in found.source.by_name]
-    return RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key, Inline())
+    return (
+        RowCounts(why_not=f"{absent[0]} is gone") if absent else count_source(context, found.source, key, LocalEngine())
+    )
 
 
 def _offers(path: str, counts: KeyCount) -> list[str]:

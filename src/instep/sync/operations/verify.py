@@ -22,7 +22,7 @@ from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.detection.detect import KEYS, DetectionResult, detect
 from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.loading.engine import Engine, Inline, RowsCallback
+from instep.sync.loading.engine import Engine, LocalEngine, RowsCallback
 from instep.sync.loading.row_comparison import EXTRA, row_comparison
 from instep.sync.loading.row_sums import RowSums
 from instep.sync.loading.table_sides import TableSides, table_sides
@@ -107,7 +107,7 @@ def verify(
             f"connection {context.name} has nothing to compare with: a connector sends what has changed, once",
             hint="`instep sync --full` lets it send everything again",
         )
-    on_progress, rows_by = progress or Silent(), engine or Inline()
+    on_progress, rows_by = progress or Silent(), engine or LocalEngine()
     verdicts = []
     with context.source.snapshot() as snapshot:
         detection = detect(context, snapshot.discover())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from instep.errors import Conflict, StalePlan
 from instep.model import Review
-from instep.operations.immediate.decisions import AnswerOutlook
+from instep.operations.immediate.decisions import AnswerPreview
 from instep.operations.values import EXISTING, ReviewStatus
 from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes.describe import describe, key
@@ -20,7 +20,7 @@ from instep.sync.detection.detect import DetectionResult, detect, look, recall, 
 from instep.sync.schema_changes.apply import make_plan
 
 
-def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
+def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
     """Look at source and destination and answer what approving these changes of one connection adds to the plan.
 
     Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
@@ -37,17 +37,17 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerOutlook:
     refused = {ref: why for ref, why in after.refused.items() if ref not in before.refused}
     chosen = _about(after.decisions, {r.key for r in reviews})
     lines = explain(replace(after, decisions=chosen, steps=steps, notes=(), refused=refused))
-    return AnswerOutlook(tuple(lines), tuple(s.text for s in steps))
+    return AnswerPreview(tuple(lines), tuple(s.text for s in steps))
 
 
-def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerOutlook:
+def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerPreview:
     """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}
     found = recall(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
     if not chosen:
-        return AnswerOutlook()
-    return AnswerOutlook(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
+        return AnswerPreview()
+    return AnswerPreview(tuple(explain(Plan("", "", chosen, (), Catalog(), Catalog()))))
 
 
 def check_approvals(context: SyncContext, made: Plan) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from instep.destinations.base import FillSize
 from instep.errors import InstepError, ProjectError
-from instep.operations.queries.work import BackfillOutlook, EstimateBackfill, FillEstimate
+from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill, FillEstimate
 from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz, Uuid
@@ -199,11 +199,11 @@ def check_columns(context: SyncContext, path: str, columns: Collection[str]) -> 
 class BackfillEstimates(QueryWork):
     """The work of the query `estimate_backfill`."""
 
-    def find(self, context: Any, query: EstimateBackfill) -> BackfillOutlook:
+    def find(self, context: Any, query: EstimateBackfill) -> EstimatedBackfill:
         """Estimate the backfill of the table, or of its columns."""
         opened = context.open_connection(context.connection(query.connection))
         found, blocker = estimated(opened, query.table, query.column)
-        return BackfillOutlook(**vars(found), waits=blocker)
+        return EstimatedBackfill(**vars(found), waits=blocker)
 
 
 def estimated(context: SyncContext, path: str, columns: Collection[str]) -> tuple[FillEstimate, str]:

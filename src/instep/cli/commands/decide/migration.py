@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from instep.lineage.migration.statements import At, Migration, Unread
     from instep.plans.downstream import Downstream
     from instep.sync.context import SyncContext
-    from instep.sync.operations.check_migration import Consequence, MigrationOutlook
+    from instep.sync.operations.check_migration import Consequence, MigrationCheck
     from instep.sync.operations.impact import ImpactReport
 
 
@@ -114,9 +114,9 @@ def _room() -> None:
 
 @dataclass
 class Checked:
-    """One connection's outlook with what stands beside it. `times`: how long backfills take, by consequence."""
+    """One connection's check with what stands beside it. `times`: how long backfills take, by consequence."""
 
-    found: MigrationOutlook
+    found: MigrationCheck
     times: dict[str, str] = field(default_factory=dict)
     report: ImpactReport | None = None
     unjudged: str = ""
@@ -255,7 +255,7 @@ def _one(app: App, name: str, read: Migration) -> Checked:
     return made
 
 
-def _judged(context: SyncContext, found: MigrationOutlook, where: Downstream) -> tuple[ImpactReport | None, str]:
+def _judged(context: SyncContext, found: MigrationCheck, where: Downstream) -> tuple[ImpactReport | None, str]:
     """Judge the models; what is wrong with the settings is reported and stops nothing."""
     from instep.plans.downstream import read_models
     from instep.sync.operations.check_migration import downstream

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
-    from instep.operations.immediate.decisions import AnswerOutlook
+    from instep.operations.immediate.decisions import AnswerPreview
     from instep.operations.values import Answer
 
 
@@ -63,10 +63,10 @@ def approve(
             mapped = [_map_proposal(backend, r) for r in renames]
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
-        outlooks = {name: backend.outlook(name, group, "approved") for name, group in by_connection(found)}
-        _ask(found, outlooks, "Approve")
+        previews = {name: backend.preview_answer(name, group, "approved") for name, group in by_connection(found)}
+        _ask(found, previews, "Approve")
         done = _answer(backend, found, "approved", hashed=hashed)
-    _finish(done, outlooks, "")
+    _finish(done, previews, "")
 
 
 def reject(
@@ -79,10 +79,10 @@ def reject(
     """Reject changes; you are not asked again while they stay the same."""
     with open_backend() as backend:
         found = _chosen(backend, ids, match, kind, table, connection)
-        outlooks = {name: backend.outlook(name, group, "rejected") for name, group in by_connection(found)}
-        _ask(found, outlooks, "Reject")
+        previews = {name: backend.preview_answer(name, group, "rejected") for name, group in by_connection(found)}
+        _ask(found, previews, "Reject")
         done = _answer(backend, found, "rejected")
-    _finish(done, outlooks, "")
+    _finish(done, previews, "")
 
 
 def ignore(
@@ -95,11 +95,11 @@ def ignore(
     """Reject and mute: no further notices unless the change itself changes."""
     with open_backend() as backend:
         found = _chosen(backend, ids, match, kind, table, connection)
-        outlooks = {name: backend.outlook(name, group, "ignored") for name, group in by_connection(found)}
-        _ask(found, outlooks, "Ignore")
+        previews = {name: backend.preview_answer(name, group, "ignored") for name, group in by_connection(found)}
+        _ask(found, previews, "Ignore")
         done = _answer(backend, found, "ignored")
     _finish(
-        done, outlooks, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
+        done, previews, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
     )
 
 
@@ -124,10 +124,10 @@ def snooze(
     end = until(length, date, datetime.now(UTC))
     with open_backend() as backend:
         found = _chosen(backend, ids, match, kind, table, connection)
-        outlooks = {name: backend.outlook(name, group, None) for name, group in by_connection(found)}
-        _ask(found, outlooks, "Snooze")
+        previews = {name: backend.preview_answer(name, group, None) for name, group in by_connection(found)}
+        _ask(found, previews, "Snooze")
         done = snooze_changes(backend, found, end)
-    _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+    _finish(done, previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
 def map_columns(
@@ -210,13 +210,13 @@ def _answer(backend: Backend, found: list[Review], answer: Answer, *, hashed: bo
     return answer_changes(backend, found, answer, hashed=hashed)
 
 
-def _ask(found: Sequence[Review], outlooks: dict[str, AnswerOutlook], word: str) -> None:
+def _ask(found: Sequence[Review], previews: dict[str, AnswerPreview], word: str) -> None:
     """Show what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
     talk = console(stderr=True)
-    for name, outlook in outlooks.items():
-        if len(outlooks) > 1:
+    for name, preview in previews.items():
+        if len(previews) > 1:
             talk.write(name, "bold")
-        for line in outlook.lines:
+        for line in preview.lines:
             talk.write(line)
     if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
         raise Blocked("no change was decided", hint="confirm, or pass --yes")
@@ -226,14 +226,14 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _finish(done: list[Review], outlooks: dict[str, AnswerOutlook], note: str) -> None:
+def _finish(done: list[Review], previews: dict[str, AnswerPreview], note: str) -> None:
     def render(out: Screen) -> None:
         show_changes(out, done)
         if note:
             out.write(note)
 
-    outlook = {name: asdict(found) for name, found in outlooks.items()}
-    emit({"changes": [asdict(r) for r in done], "outlook": outlook, "note": note}, render)
+    consequences = {name: asdict(found) for name, found in previews.items()}
+    emit({"changes": [asdict(r) for r in done], "consequences": consequences, "note": note}, render)
 
 
 __all__ = ["add_answers", "approve", "ignore", "reject", "snooze"]

@@ -198,7 +198,7 @@ def show(
 
     with open_backend() as backend:
         review = find_change(backend, id)
-        seen = backend.details(review, sample)
+        seen = backend.change_details(review, sample)
     lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.invalid_values))]
     document = {
         **asdict(review),

@@ -14,7 +14,7 @@ from instep.cli.context import confirm, emit
 from instep.errors import Blocked
 from instep.operations.everyday.backfill import BackfillRequest
 from instep.operations.immediate.work import CancelBackfillRequest
-from instep.operations.queries.work import BackfillOutlook, EstimateBackfill
+from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -57,7 +57,7 @@ def backfill(
             _cancel(backend.operations.perform(request), name, table)
             return
         if dry_run or columns:
-            found: BackfillOutlook = backend.query(EstimateBackfill(name, table, columns))
+            found: EstimatedBackfill = backend.query(EstimateBackfill(name, table, columns))
             waits = found.waits
             if dry_run:
                 emit(_document(name, found), lambda out: _show(out, found))
@@ -78,13 +78,13 @@ def _cancel(gone: Cancelled, connection: str, table: str) -> None:
     emit({**data, "jobs": list(gone.jobs)}, lambda out: out.write(f"{table}: {message}"))
 
 
-def _document(connection: str, found: BackfillOutlook) -> dict[str, Any]:
+def _document(connection: str, found: EstimatedBackfill) -> dict[str, Any]:
     estimate = asdict(found)
     waits = estimate.pop("waits")
     return {"connection": connection, "estimate": estimate, "waits": waits}
 
 
-def _show(out: Screen, found: BackfillOutlook) -> None:
+def _show(out: Screen, found: EstimatedBackfill) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
     if found.whole:

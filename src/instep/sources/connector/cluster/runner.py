@@ -248,7 +248,7 @@ class RemoteSegments:
         while not self._closed.is_set():
             self._news.wait(BEAT)
             self._news.clear()
-            with suppress(InstepError):  # it is said again, and the task is patient
+            with suppress(InstepError):  # it is said again, and the task waits
                 self._speak()
 
     def _speak(self) -> None:

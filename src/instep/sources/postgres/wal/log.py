@@ -35,7 +35,7 @@ from instep.sources.postgres.types import expression, literal, quote, quote_tabl
 from instep.sources.postgres.wal.tables import TablePartition, WalTable, additions, followed, log_tables, partitions
 from instep.sources.postgres.wal.wire import MARK, Message, Visible, WalKeys, WalReach, collect, decode
 from instep.stage.spec import Chunk
-from instep.stage.timeouts import patient
+from instep.stage.timeouts import timed_connection
 
 if TYPE_CHECKING:
     import psycopg
@@ -315,7 +315,7 @@ class PostgresLog:
         for start in range(0, len(new), TABLES):
             statement = additions(new[start : start + TABLES], self.names.publication)
             try:
-                self._retry_while_active(partial(session.execute, statement.encode()), patience=self.wait)
+                self._retry_while_active(partial(session.execute, statement.encode()), timeout=self.wait)
             except psycopg.errors.InsufficientPrivilege:
                 return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
             except psycopg.errors.LockNotAvailable:
@@ -428,13 +428,13 @@ class PostgresLog:
                 move = f"SELECT pg_replication_slot_advance({slot}, {to})"
                 self._retry_while_active(lambda: session.execute(move.encode()))
 
-    def _retry_while_active(self, act: Callable[[], Done], patience: float | None = None) -> Done:
+    def _retry_while_active(self, act: Callable[[], Done], timeout: float | None = None) -> Done:
         """Try again for a while as long as another process holds the slot: one that was killed may still be at it.
-        While one has locked a table, for `patience` seconds (None: as long as the server may be silent)."""
+        While one has locked a table, for `timeout` seconds (None: as long as the server may be silent)."""
         import psycopg
 
         begun = time.monotonic()
-        limit = (self.config.read_timeout or inf) if patience is None else patience
+        limit = (self.config.read_timeout or inf) if timeout is None else timeout
         while True:
             try:
                 return act()
@@ -450,7 +450,7 @@ class PostgresLog:
     def _session(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection to the primary server, statement by statement, whose texts do not depend on its defaults."""
         with translated(self.config, otherwise=ConnectError):
-            opened = patient(self.config.read_timeout).connect
+            opened = timed_connection(self.config.read_timeout).connect
             session = dial(self.config, lambda info: opened(info, autocommit=True, prepare_threshold=None))
         try:
             with translated(self.config, f"the log of {self.config.place}", ReadError):

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from instep.stage.timeouts import Patience, Silence, patient, within
+from instep.stage.timeouts import CallTimeout, Silence, timed_connection, within
 from postgres_server import Database
 
 
@@ -35,23 +35,23 @@ def numbers(gate: threading.Event, ended: Callable[[], None]) -> Generator[int, 
 
 def test_what_is_answered_in_time_is_passed_on() -> None:
     for seconds in (0.0, 30.0):
-        patience, last = Patience(seconds), threading.Event()
-        assert patience.call(lambda: 7) == 7
+        timeout, last = CallTimeout(seconds), threading.Event()
+        assert timeout.call(lambda: 7) == 7
         with pytest.raises(ZeroDivisionError):
-            patience.call(lambda: 1 // 0)
-        assert list(patience.each(n for n in range(3))) == [0, 1, 2]
-        patience.close(last.set)
+            timeout.call(lambda: 1 // 0)
+        assert list(timeout.each(n for n in range(3))) == [0, 1, 2]
+        timeout.close(last.set)
         assert last.is_set()
-        assert not patience.broken
+        assert not timeout.broken
 
 
 def test_silence_ends_a_call_and_the_rest_is_closed_by_whoever_is_stuck(gate: threading.Event) -> None:
-    patience, closed = Patience(0.05), list[str]()
-    items = patience.each(numbers(gate, lambda: closed.append("items")))
+    timeout, closed = CallTimeout(0.05), list[str]()
+    items = timeout.each(numbers(gate, lambda: closed.append("items")))
     assert next(items) == 1
     with pytest.raises(Silence, match=r"no word from the server for 0\.05 s"):
         next(items)
-    patience.close(lambda: closed.append("connection"))
+    timeout.close(lambda: closed.append("connection"))
     assert closed == []
     gate.set()
     until = time.monotonic() + 300
@@ -81,7 +81,7 @@ def test_what_comes_too_late_is_given_back(gate: threading.Event) -> None:
 
 def test_a_word_starts_the_clock_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that moves only while there is somebody who looks at it."""
-    patience, now, looks = Patience(0.05), 0.0, 0
+    timeout, now, looks = CallTimeout(0.05), 0.0, 0
 
     def clock() -> float:
         nonlocal looks
@@ -94,31 +94,31 @@ def test_a_word_starts_the_clock_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         nonlocal now
         for _ in range(4):
             now, enough = now + 0.04, looks + 3
-            while looks < enough and not patience.broken:
+            while looks < enough and not timeout.broken:
                 time.sleep(0.001)
-            patience.restart()
+            timeout.restart()
         return 1
 
-    assert patience.call(slow) == 1
-    patience.close(lambda: None)
+    assert timeout.call(slow) == 1
+    timeout.close(lambda: None)
 
 
 def test_items_that_are_left_early_are_closed(gate: threading.Event) -> None:
-    patience, ended = Patience(30), threading.Event()
-    items = patience.each(numbers(gate, ended.set))
+    timeout, ended = CallTimeout(30), threading.Event()
+    items = timeout.each(numbers(gate, ended.set))
     next(items)
     items.close()
     assert ended.is_set()
-    patience.close(lambda: None)
+    timeout.close(lambda: None)
 
 
 def test_psycopg_waits_for_words_not_for_the_whole(postgres: Database) -> None:
     from instep.sources.postgres.connect import conninfo
 
-    with patient(60).connect(conninfo(postgres.config)) as connection:
+    with timed_connection(60).connect(conninfo(postgres.config)) as connection:
         [(rows,)] = connection.execute("SELECT count(*) FROM generate_series(1, 1000)").fetchall()
         assert rows == 1000
-        connection.__class__ = patient(0.5)  # a slow machine may need more for what comes before
+        connection.__class__ = timed_connection(0.5)  # a slow machine may need more for what comes before
         with pytest.raises(psycopg.OperationalError, match=r"no word from the server for 0\.5 s"):
             connection.execute("SELECT pg_sleep(20)")
         assert connection.closed
@@ -133,5 +133,5 @@ def test_each_address_of_a_host_has_a_time_of_its_own(postgres: Database) -> Non
         ports = [one.getsockname()[1], two.getsockname()[1], postgres.config.port]
         given = conninfo(replace(postgres.config, connect_timeout=4))
         hosts = {"host": ",".join(["127.0.0.1"] * 3), "port": ",".join(map(str, ports))}
-        with patient(60).connect(make_conninfo(given, **hosts)) as connection:
+        with timed_connection(60).connect(make_conninfo(given, **hosts)) as connection:
             assert connection.info.port == postgres.config.port

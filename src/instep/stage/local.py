@@ -38,7 +38,7 @@ class _Stopped(BaseException):
     """Not an Exception: a task answers those with the failure of one table and goes on."""
 
 
-def extract_inline(
+def extract_locally(
     reader: Reader,
     specs: Iterable[StageSpec],
     chunks: Sequence[Chunk],
