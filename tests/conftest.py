@@ -148,6 +148,6 @@ def postgres(postgres_server: Server) -> Iterator[Database]:
     name = f"test_{next(_numbers)}"
     database = make_database(postgres_server, name)
     yield database
-    replace(database, config=replace(database.config, database="postgres")).execute(
+    replace(database, config=database.config.model_copy(update={"database": "postgres"})).execute(
         f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
     )

@@ -11,14 +11,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
 
-from instep.sources.mysql.connect import MySqlConfig
+from instep.project.sections.databases import MySqlSourceSection
 from postgres_server import free_port
 
 PASSWORD = "kö'rrekt \\ horse"
@@ -37,7 +37,7 @@ class MariaServer:
     """A running server; `admin` may do everything."""
 
     folder: Path
-    admin: MySqlConfig
+    admin: MySqlSourceSection
     process: subprocess.Popen[bytes] | None = None
     options: tuple[str, ...] = ()
 
@@ -77,17 +77,20 @@ class MariaDatabase:
     """A database of its own: `config` is its owner, who may not see InnoDB's ids, `admin` may do everything, `reader`
     may read `config.database` and no more."""
 
-    admin: MySqlConfig
-    config: MySqlConfig
-    reader: MySqlConfig
+    admin: MySqlSourceSection
+    config: MySqlSourceSection
+    reader: MySqlSourceSection
 
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
-        with open_as(replace(self.admin, database=self.config.database)) as connection, connection.cursor() as cursor:
+        with (
+            open_as(self.admin.model_copy(update={"database": self.config.database})) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(sql)
             return list(cursor.fetchall())
 
 
-def open_as(config: MySqlConfig) -> pymysql.Connection[Any]:
+def open_as(config: MySqlSourceSection) -> pymysql.Connection[Any]:
     return pymysql.connect(
         host=config.host, port=config.port, user=config.user, password=config.password.encode(),
         database=config.database, charset="utf8mb4", autocommit=True, ssl_disabled=True,
@@ -123,7 +126,15 @@ def launch(folder: Path, *options: str) -> MariaServer:
         "GRANT ALL ON *.* TO admin@'%' WITH GRANT OPTION",
     )
     (folder / "init.sql").write_text("".join(f"{statement};\n" for statement in statements))
-    admin = MySqlConfig("127.0.0.1", "mysql", "admin", free_port(), PASSWORD, connect_timeout=30)
+    admin = MySqlSourceSection.resolved(
+        type="mysql",
+        host="127.0.0.1",
+        database="mysql",
+        user="admin",
+        port=free_port(),
+        password=PASSWORD,
+        connect_timeout=30,
+    )
     server = MariaServer(folder, admin, options=options)
     server.start()
     return server
@@ -147,7 +158,9 @@ def mariadb(mariadb_server: MariaServer) -> Iterator[MariaDatabase]:
     """A database for this test alone; its names and texts are compared byte by byte."""
     name = f"test_{next(_numbers)}"
     admin = mariadb_server.admin
-    owner, reader = (replace(admin, database=name, user=f"{name}_{role}") for role in ("owner", "reader"))
+    owner, reader = (
+        admin.model_copy(update={"database": name, "user": f"{name}_{role}"}) for role in ("owner", "reader")
+    )
     database = MariaDatabase(admin, owner, reader)
     with open_as(admin) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")

@@ -6,16 +6,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from instep.sources.postgres.connect import PostgresConfig
+from instep.project.sections.databases import PostgresSourceSection
 from postgres_server import Database, free_port
 from programs import hand_over, program, serving
 
 
 @contextmanager
-def pooled(database: Database, certificates: Path | None = None, **settings: str) -> Iterator[PostgresConfig]:
+def pooled(database: Database, certificates: Path | None = None, **settings: str) -> Iterator[PostgresSourceSection]:
     """The way to `database` through a pooler with these settings; paths among them are in `certificates`."""
     binary, port = program("pgbouncer"), free_port()
     folder = Path(tempfile.mkdtemp(prefix="instep-pool-"))
@@ -35,6 +34,6 @@ def pooled(database: Database, certificates: Path | None = None, **settings: str
         (folder / "log").touch()
         hand_over(folder)
         with serving([binary, str(folder / "config")], port, folder / "log"):
-            yield replace(database.config, port=port)
+            yield database.config.model_copy(update={"port": port})
     finally:
         shutil.rmtree(folder, ignore_errors=True)

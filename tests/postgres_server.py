@@ -13,14 +13,15 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from sqlalchemy.engine import URL
 
-from instep.sources.postgres.connect import PostgresConfig, conninfo
+from instep.project.sections.databases import PostgresSourceSection
+from instep.sources.postgres.connect import conninfo
 
 SUPERUSER = "postgres"
 PASSWORD = "correct horse"
@@ -135,8 +136,8 @@ def _programs(folder: Path, major: int) -> Path:
 class Database:
     """A database of its own: `config` logs in as its owner, `reader` as a user who may SELECT and no more."""
 
-    config: PostgresConfig
-    reader: PostgresConfig
+    config: PostgresSourceSection
+    reader: PostgresSourceSection
 
     def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(conninfo(self.config), autocommit=True) as connection:
@@ -153,20 +154,26 @@ def store_url(database: Database) -> str:
 
 def make_database(server: Server, name: str) -> Database:
     """An empty database whose tables, present and future, `reader` may read."""
-    owner = PostgresConfig(
-        host="127.0.0.1", port=server.port, database="postgres", user=SUPERUSER, password=PASSWORD, connect_timeout=30
+    owner = PostgresSourceSection.resolved(
+        type="postgres",
+        host="127.0.0.1",
+        port=server.port,
+        database="postgres",
+        user=SUPERUSER,
+        password=PASSWORD,
+        connect_timeout=30,
     )
     with psycopg.connect(conninfo(owner), autocommit=True) as connection:
         if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_TEMPLATE]).fetchone():
             _make_template(connection, owner)
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {_TEMPLATE} STRATEGY file_copy'.encode())
-    config = replace(owner, database=name)
-    return Database(config, replace(config, user=READER, password="reader secret"))
+    config = owner.model_copy(update={"database": name})
+    return Database(config, config.model_copy(update={"user": READER, "password": "reader secret"}))
 
 
-def _make_template(connection: psycopg.Connection, owner: PostgresConfig) -> None:
+def _make_template(connection: psycopg.Connection, owner: PostgresSourceSection) -> None:
     connection.execute(f"CREATE DATABASE {_TEMPLATE}".encode())
     if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [READER]).fetchone():
         connection.execute(f"CREATE ROLE {READER} LOGIN PASSWORD 'reader secret'".encode())
-    config = replace(owner, database=_TEMPLATE)
+    config = owner.model_copy(update={"database": _TEMPLATE})
     Database(config, config).execute(f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {READER}")

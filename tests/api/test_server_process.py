@@ -41,7 +41,7 @@ def shards(server: Server, count: int) -> Iterator[list[Database]]:
         database.execute(OLD)
     yield made
     for database in made:
-        whole = replace(database, config=replace(database.config, database="postgres"))
+        whole = replace(database, config=database.config.model_copy(update={"database": "postgres"}))
         whole.execute(f'DROP DATABASE "{database.config.database}" WITH (FORCE)')
     whole.execute("DROP ROLE fleet")
 

@@ -43,8 +43,10 @@ def with_ids(request: pytest.FixtureRequest, case: sources.Case) -> sources.Case
     from instep.sources.mysql.source import MySqlSource
 
     database = request.getfixturevalue("mariadb")
-    config = replace(database.admin, database=database.config.database)
-    return replace(case, source=lambda **options: MySqlSource(replace(config, include=options["include"])))
+    config = database.admin.model_copy(update={"database": database.config.database})
+    return replace(
+        case, source=lambda **options: MySqlSource(config.model_copy(update={"include": options["include"]}))
+    )
 
 
 def expected(scenario: Scenario, kind: str, source: str, preset: str) -> str:

@@ -63,7 +63,6 @@ def register(kind: str) -> Callable[[Callable[[pytest.FixtureRequest], Iterator[
 
 @register("postgres")
 def postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
-    from dataclasses import replace
 
     from instep.sources.postgres.source import PostgresSource
     from instep.sources.postgres.types import quote
@@ -72,7 +71,7 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
         config = database.reader if restricted else database.config
-        return PostgresSource(replace(config, include=include, exclude=exclude))
+        return PostgresSource(config.model_copy(update={"include": include, "exclude": exclude}))
 
     def deny(table: str) -> None:
         database.execute(f"REVOKE ALL ON {quote(table)} FROM {quote(database.reader.user)}")
@@ -117,7 +116,6 @@ def sqlite_wal(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 @register("mysql")
 def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
-    from dataclasses import replace
 
     import pytest
 
@@ -133,7 +131,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
 
     def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
         config = database.reader if restricted else database.config
-        return MySqlSource(replace(config, include=include, exclude=exclude))
+        return MySqlSource(config.model_copy(update={"include": include, "exclude": exclude}))
 
     yield Case("mysql", database.config.database, execute, source, quoted, isolates=False)
 

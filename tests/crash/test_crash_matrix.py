@@ -78,7 +78,7 @@ class Shop:
 
     def _in_server(self, sql: str) -> None:
         assert self.database is not None
-        whole = replace(self.database, config=replace(self.database.config, database="postgres"))
+        whole = replace(self.database, config=self.database.config.model_copy(update={"database": "postgres"}))
         whole.execute(sql.format(self.database.config.database))
 
 

@@ -29,7 +29,7 @@ def shared(postgres_server: Server) -> Iterator[Database]:
     name = f"shared_{uuid.uuid4().hex[:8]}"
     made = make_database(postgres_server, name)
     yield made
-    server_wide = replace(made, config=replace(made.config, database="postgres"))
+    server_wide = replace(made, config=made.config.model_copy(update={"database": "postgres"}))
     server_wide.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 

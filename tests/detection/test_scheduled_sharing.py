@@ -46,7 +46,7 @@ def test_all_are_due_at_once_and_one_looks(three: Base) -> None:
 def test_the_others_do_not_reach_for_the_source(three: Base) -> None:
     assert three.do("detect", "a").error == ""
     name = three.database.config.database
-    admin = replace(three.database, config=replace(three.database.config, database="postgres"))
+    admin = replace(three.database, config=three.database.config.model_copy(update={"database": "postgres"}))
     admin.execute(f'alter database "{name}" allow_connections false')
     try:
         with three.app() as app:

@@ -12,7 +12,7 @@ import pytest
 from instep.model import Deletes
 from instep.project.load import load
 from instep.project.project import Project
-from instep.project.sections import channels, connector, models, policies, reach, sources, tables
+from instep.project.sections import channels, connector, databases, models, policies, reach, sources, tables
 from instep.project.sections.values import Section
 from instep.schema.policy.presets import PRESETS
 
@@ -20,8 +20,8 @@ TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "project-file.md").re
 SECTIONS: dict[str, type[Section]] = {
     "The file": models.ProjectFile,
     "Spark": models.Spark,
-    "Sources: PostgreSQL": sources.PostgresSourceSection,
-    "Sources: MySQL and MariaDB": sources.MySqlSourceSection,
+    "Sources: PostgreSQL": databases.PostgresSourceSection,
+    "Sources: MySQL and MariaDB": databases.MySqlSourceSection,
     "Sources: TLS": reach.Tls,
     "Sources: SSH": reach.SshSection,
     "Sources: SQLite": sources.SqliteSourceSection,

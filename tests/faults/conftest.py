@@ -32,7 +32,7 @@ def make_far(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeFar
 
             def far(**_: Any) -> Any:
                 short = settings if proxy.fault.how == "silence" else {}
-                return type(near)(replace(near.config, port=proxy.port, **short))
+                return type(near)(near.config.model_copy(update={"port": proxy.port, **short}))
 
             world = World(replace(case, source=far), tmp_path)
             stack.callback(world.close)

@@ -8,7 +8,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from certificates import make_certificates
 from fault_proxy import CALM, Fault, Proxy, before
 from faults.conftest import MakeFar
 from instep.errors import InstepError
+from instep.project.sections.reach import Tls
 from instep.sources.mysql.source import MySqlSource
 from instep.sources.postgres.read import PostgresReader
 from mariadb import MariaServer, launch, open_as
@@ -180,7 +180,9 @@ def test_faults_under_tls(secured: MariaServer) -> None:
     with open_as(secured.admin) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE shop")
     with before(secured.admin.port) as proxy:
-        config = replace(secured.admin, database="shop", port=proxy.port, ssl="require", **TIMEOUTS)
+        config = secured.admin.model_copy(
+            update={"database": "shop", "port": proxy.port, **TIMEOUTS, "tls": Tls.resolved(mode="require")}
+        )
         assert MySqlSource(config).fingerprint()
         for down in (0, 40, 300, 1500):
             for how, word in (("reset", "127.0.0.1"), ("silence", "no ")):

@@ -15,7 +15,7 @@ from faults.hostile import Act, Client, hostile
 from faults.hostile_mysql import EOF, FILE, OK, at, error, greeting, header, let_in, packet, row, switching
 from faults.hostile_postgres import ESCAPES, GARBAGE, MOVES, cut, says
 from instep.errors import ConnectError
-from instep.sources.mysql.connect import MySqlConfig
+from instep.project.sections.databases import MySqlSourceSection
 from instep.sources.mysql.source import MySqlSource
 
 WAIT = 30
@@ -155,7 +155,15 @@ def test_where_nobody_hears_the_password_is_told(
         shown.load_cert_chain(tmp_path / "good.pem", tmp_path / "good.key")
         monkeypatch.setattr("instep.sources.mysql.connect.is_near", lambda _: False)
     with hostile(switching(plugin, more, shown)) as server:
-        config = MySqlConfig("127.0.0.1", "shop", "u", port=server.port, password=SECRET, connect_timeout=30)
+        config = MySqlSourceSection.resolved(
+            type="mysql",
+            host="127.0.0.1",
+            database="shop",
+            user="u",
+            port=server.port,
+            password=SECRET,
+            connect_timeout=30,
+        )
         with pytest.raises(ConnectError, match="refuses this user and password"):
             MySqlSource(config).discover()
     assert SECRET.encode() in server.heard

@@ -77,7 +77,7 @@ def shop(postgres_server: Server) -> Iterator[Database]:
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
     database.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
     yield database
-    replace(database, config=replace(database.config, database="postgres")).execute(
+    replace(database, config=database.config.model_copy(update={"database": "postgres"})).execute(
         "DROP DATABASE hostile WITH (FORCE)"
     )
 
@@ -199,7 +199,7 @@ def test_a_catalog_without_end(
 
 def far(config: Any, port: int, **settings: Any) -> Callable[..., PostgresSource]:
     limits = {"connect_timeout": WAIT, "read_timeout": WAIT, "max_connections": 1, **settings}
-    return lambda **_: PostgresSource(replace(config, port=port, **limits))
+    return lambda **_: PostgresSource(config.model_copy(update={"port": port, **limits}))
 
 
 @pytest.fixture(scope="module")

@@ -213,7 +213,7 @@ class PostgresLive(LiveDatabase):
 
     def case(self) -> Case:
         def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
-            return PostgresSource(replace(self.database.config, include=include, exclude=exclude))
+            return PostgresSource(self.database.config.model_copy(update={"include": include, "exclude": exclude}))
 
         return Case("postgres", "public", self.execute, source, quote, table_ids=True, column_ids=True)
 
@@ -233,7 +233,7 @@ class MariaLive(LiveDatabase):
         super().__init__()
         self.database = database
         self.schema = database.config.database
-        self.connection = open_as(replace(database.admin, database=self.schema))
+        self.connection = open_as(database.admin.model_copy(update={"database": self.schema}))
         self.values = {
             "smallint": ("1", "-32768"),
             "int": ("2", "2147483647", "0"),
@@ -290,7 +290,7 @@ class MariaLive(LiveDatabase):
 
     def case(self) -> Case:
         def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
-            return MySqlSource(replace(self.database.config, include=include, exclude=exclude))
+            return MySqlSource(self.database.config.model_copy(update={"include": include, "exclude": exclude}))
 
         return Case("mysql", self.schema, self.execute, source, self.quoted, isolates=False)
 

@@ -135,7 +135,7 @@ def over_mariadb(request: pytest.FixtureRequest, stack: ExitStack) -> tuple[Call
         name = f"history_{next(_numbers)}"
         execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
         stack.callback(execute, f"DROP DATABASE {name}")
-        admin = replace(server.admin, database=name)
+        admin = server.admin.model_copy(update={"database": name})
         return MariaLive(MariaDatabase(server.admin, admin, admin))
 
     return make, "int"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pymysql
 from random_changes import KEYS, Change, Changes, Execute
@@ -31,7 +30,7 @@ class BinlogChanges(Changes):
 
     @contextmanager
     def session(self) -> Iterator[Execute]:
-        config = replace(self.database.admin, database=self.database.config.database)
+        config = self.database.admin.model_copy(update={"database": self.database.config.database})
         with open_as(config) as connection, connection.cursor() as cursor:
             yield lambda statement, values: cursor.execute(statement, values or None)
 

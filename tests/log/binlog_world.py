@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,15 +12,15 @@ from followed import Followed, Limits
 
 from contract.sources import Case, MakeSource
 from instep.model import LogNames
+from instep.project.sections.databases import MySqlSourceSection
 from instep.sources.mysql.binlog.log import MySqlLog
-from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.source import MySqlSource
 from instep.sources.mysql.types import quoted
 from mariadb import MariaDatabase, open_as
 
 
 class _Limited(MySqlSource):
-    def __init__(self, config: MySqlConfig, limits: Limits) -> None:
+    def __init__(self, config: MySqlSourceSection, limits: Limits) -> None:
         super().__init__(config)
         self.limits = limits
 
@@ -45,7 +45,7 @@ class BinlogWorld(Followed):
             connection.commit()
 
     def together(self, *statements: str) -> None:
-        config = replace(self.database.admin, database=self.database.config.database)
+        config = self.database.admin.model_copy(update={"database": self.database.config.database})
         with open_as(config) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)

@@ -16,8 +16,7 @@ from followed import Followed
 from log_world import LogWorld
 
 from instep.cli.main import main
-from instep.sources.mysql.connect import MySqlConfig
-from instep.sources.postgres.connect import PostgresConfig
+from instep.project.sections.databases import MySqlSourceSection, PostgresSourceSection
 from mariadb import MariaDatabase
 from postgres_server import Database, Server, launch, make_database
 
@@ -43,7 +42,7 @@ def database(log_server: Server) -> Iterator[Database]:
     name = f"log_{next(_numbers)}"
     found = make_database(log_server, name)
     yield found
-    replace(found, config=replace(found.config, database="postgres")).execute(
+    replace(found, config=found.config.model_copy(update={"database": "postgres"})).execute(
         f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'
     )
 
@@ -98,7 +97,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert found == code, said
         return said.out + said.err
 
-    def make(kind: str, config: PostgresConfig | MySqlConfig) -> Run:
+    def make(kind: str, config: PostgresSourceSection | MySqlSourceSection) -> Run:
         text = PROJECT.format(kind=kind, port=config.port, database=config.database, user=config.user)
         tmp_path.joinpath("instep.yml").write_text(text)
         monkeypatch.setenv("DB_PASSWORD", config.password)

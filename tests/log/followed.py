@@ -53,7 +53,7 @@ class Followed(World, ABC):
 
         def make(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
             config = database.reader if restricted else database.config
-            return source(replace(config, include=include, exclude=exclude), limits)
+            return source(config.model_copy(update={"include": include, "exclude": exclude}), limits)
 
         world = cls(case(make), folder, engine="local", database=database, log=limits)
         made: Any = destination or MemoryDestination(folder)

@@ -13,15 +13,16 @@ from followed import Followed, Limits
 
 from contract.sources import Case, MakeSource
 from instep.model import LogNames
+from instep.project.sections.databases import PostgresSourceSection
 from instep.sources.postgres.connect import conninfo
-from instep.sources.postgres.source import PostgresConfig, PostgresSource
+from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.types import quote
 from instep.sources.postgres.wal.log import PostgresLog
 from postgres_server import Database
 
 
 class _Limited(PostgresSource):
-    def __init__(self, config: PostgresConfig, limits: Limits) -> None:
+    def __init__(self, config: PostgresSourceSection, limits: Limits) -> None:
         super().__init__(config)
         self.limits = limits
 

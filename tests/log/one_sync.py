@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from followed import Followed
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.sources.mysql.connect import MySqlConfig
-from instep.sources.postgres.connect import PostgresConfig
+from instep.project.sections.databases import MySqlSourceSection, PostgresSourceSection
 from mariadb import MariaDatabase
 from postgres_server import Database
 
@@ -24,7 +22,7 @@ LOGIN = "LOG_TEST_LOGIN"
 
 def login(database: Database | MariaDatabase) -> dict[str, str]:
     """The environment that tells the process where to log in."""
-    said = {k: v for k, v in asdict(database.config).items() if isinstance(v, str | int)}
+    said = {k: v for k, v in database.config if isinstance(v, str | int) and k != "type"}
     return {LOGIN: json.dumps([isinstance(database, MariaDatabase), said])}
 
 
@@ -39,10 +37,10 @@ def world_in(database: Database | MariaDatabase, folder: Path) -> Followed:
 def main() -> int:
     mariadb, said = json.loads(os.environ[LOGIN])
     if mariadb:
-        config = MySqlConfig(**said)
+        config = MySqlSourceSection.resolved(type="mysql", **said)
         world = world_in(MariaDatabase(config, config, config), Path(sys.argv[1]))
     else:
-        login = PostgresConfig(**said)
+        login = PostgresSourceSection.resolved(type="postgres", **said)
         world = world_in(Database(login, login), Path(sys.argv[1]))
     report = world.sync()
     world.close()

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def world_on(server: MariaServer, folder: Path, **more: Any) -> BinlogWorld:
     """Over a database `shop` of the server."""
     with open_as(server.admin) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE IF NOT EXISTS shop")
-    config = replace(server.admin, database="shop", **more)
+    config = server.admin.model_copy(update={"database": "shop", **more})
     return BinlogWorld.of(MariaDatabase(server.admin, config, config), folder)
 
 
@@ -123,7 +122,7 @@ def test_the_log_of_a_replica(servers: tuple[MariaServer, MariaServer], tmp_path
 
 def failing_over(primary: MariaServer, replica: MariaServer, folder: Path) -> BinlogWorld:
     """Rows are read from the primary as long as it answers, then from its replica."""
-    config = replace(replica.admin, database="shop", read_replica=(f"127.0.0.1:{primary.admin.port}",))
+    config = replica.admin.model_copy(update={"database": "shop", "read_replica": (f"127.0.0.1:{primary.admin.port}",)})
     return BinlogWorld.of(MariaDatabase(primary.admin, config, config), folder)
 
 
@@ -258,7 +257,7 @@ def test_places_that_no_server_knows_are_not_found(
     reached(world, replica)
     execute(replica, "STOP SLAVE")
     primary.kill()
-    log = MySqlLog(replace(replica.admin, database="shop"))
+    log = MySqlLog(replica.admin.model_copy(update={"database": "shop"}))
     log.state()
     assert log.place_of(f"binlog.000001:4@1#{gtids}", gtids) == ""
     assert log.place_of("0/16B3748", gtids) == ""

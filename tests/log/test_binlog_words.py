@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from struct import pack
 
 import pytest
@@ -171,7 +170,7 @@ def test_names_in_the_letters_of_another_session(binlog_world: BinlogWorld) -> N
         world.run(f"CREATE TABLE `{name}` (id int PRIMARY KEY) AS SELECT 1 AS id")
     world.sync()
     world.sync()
-    config = replace(world.database.admin, database=world.database.config.database)
+    config = world.database.admin.model_copy(update={"database": world.database.config.database})
     for charset, statement in (("latin1", "TRUNCATE TABLE schön"), ("sjis", "TRUNCATE TABLE `表`"),
                                ("latin1", "DROP TABLE größe")):  # fmt: skip
         with open_as(config) as connection, connection.cursor() as cursor:

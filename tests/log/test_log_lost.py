@@ -64,7 +64,7 @@ def test_a_publication_that_somebody_made_again(loaded: LogWorld) -> None:
 
 
 def test_a_slot_of_another_database_is_left_alone(world: LogWorld) -> None:
-    other = replace(world.database, config=replace(world.database.config, database="postgres"))
+    other = replace(world.database, config=world.database.config.model_copy(update={"database": "postgres"}))
     other.execute("SELECT pg_create_logical_replication_slot('instep_shop', 'pgoutput')")
     try:
         world.run("CREATE TABLE t (id int PRIMARY KEY)")

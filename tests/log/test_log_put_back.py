@@ -15,8 +15,8 @@ import pytest
 from followed import TABLES, notes
 from log_world import LogWorld
 
+from instep.project.sections.databases import PostgresSourceSection
 from instep.project.sections.tables import TableSettings
-from instep.sources.postgres.connect import PostgresConfig
 from postgres_server import Server, launch, make_database
 from sync_world import counts
 
@@ -247,7 +247,7 @@ def test_rows_that_policies_show(world: LogWorld) -> None:
         "GRANT USAGE ON SCHEMA public TO tenant", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO tenant",
     )  # fmt: skip
     make, owner = world.case.source, world.database.config
-    tenant = replace(owner, user="tenant", password="x y")
+    tenant = owner.model_copy(update={"user": "tenant", "password": "x y"})
     world.case = replace(world.case, source=lambda **given: as_user(make(**given), tenant))
     try:
         assert "its row-level security chooses the rows that are shown" in notes(world.sync())
@@ -261,6 +261,6 @@ def test_rows_that_policies_show(world: LogWorld) -> None:
         world.run("DROP OWNED BY tenant", "DROP ROLE tenant")
 
 
-def as_user(source: Any, config: PostgresConfig) -> Any:
-    source.config = replace(config, include=source.config.include, exclude=source.config.exclude)
+def as_user(source: Any, config: PostgresSourceSection) -> Any:
+    source.config = config.model_copy(update={"include": source.config.include, "exclude": source.config.exclude})
     return source

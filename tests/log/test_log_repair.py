@@ -89,6 +89,6 @@ def test_a_replica_may_be_behind_the_log(world: LogWorld) -> None:
     config = world.database.config
     context = world.context
     source: Any = context.source
-    source.config = replace(source.config, read_replica=(f"{config.host}:{config.port}",))
+    source.config = source.config.model_copy(update={"read_replica": (f"{config.host}:{config.port}",)})
     with pytest.raises(Blocked, match="rows are read from a replica"):
         repair(replace(context, source=source), "public.t", ["*"], engine=world.rows_by)

@@ -26,8 +26,9 @@ from instep.project.allowed.keys import (
 )
 from instep.project.allowed.values import nothing, table_refusals
 from instep.project.documents import TYPES, InvalidObject, plain_section_of
+from instep.project.sections.databases import SourceSection
 from instep.project.sections.file_settings import SHELVES, Shelves
-from instep.project.sections.sources import SourceSection, SqliteSourceSection
+from instep.project.sections.sources import SqliteSourceSection
 from instep.project.sections.values import Section
 
 OPEN = {

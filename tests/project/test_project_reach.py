@@ -22,7 +22,7 @@ connections: {{c: {{}}}}
 
 
 def settings(loads: Loads, kind: str, more: str) -> Any:
-    return loads(PROJECT.format(kind=kind, more=more), {"KEY": KEY, "PORT": "2222"}).source("db").arguments()
+    return loads(PROJECT.format(kind=kind, more=more), {"KEY": KEY, "PORT": "2222"}).source("db")
 
 
 POSTGRES = [
@@ -40,16 +40,16 @@ POSTGRES = [
 
 @pytest.mark.parametrize(("more", "expected"), POSTGRES, ids=[p[0] for p in POSTGRES])
 def test_tls_of_postgres(loads: Loads, tmp_path: Path, more: str, expected: tuple[str, str, str]) -> None:
-    found = settings(loads, "postgres", more)
+    tls = settings(loads, "postgres", more).tls
     ca = str(tmp_path / expected[1]) if expected[1] else ""
-    assert (found["sslmode"], found["sslrootcert"], found["sslkey"]) == (expected[0], ca, expected[2])
+    assert (tls.chosen, tls.ca, tls.key) == (expected[0], ca, expected[2])
 
 
 MYSQL = [
     ("tls: {}", ("prefer", "", "")),
-    ("tls: {ca: ca.pem}", ("verify_identity", "ca.pem", "")),
+    ("tls: {ca: ca.pem}", ("verify-full", "ca.pem", "")),
     ("ssl: require", ("require", "", "")),
-    ("ssl: verify_ca, ssl_ca: ca.pem", ("verify_ca", "ca.pem", "")),
+    ("ssl: verify_ca, ssl_ca: ca.pem", ("verify-ca", "ca.pem", "")),
     ("ssl_cert: c.pem, ssl_key: c.key", ("prefer", "", KEY)),
 ]
 
@@ -57,9 +57,9 @@ MYSQL = [
 @pytest.mark.parametrize(("more", "expected"), MYSQL, ids=[m[0] for m in MYSQL])
 def test_tls_of_mysql(loads: Loads, tmp_path: Path, more: str, expected: tuple[str, str, str]) -> None:
     (tmp_path / "c.key").write_text(KEY + "\n")
-    found = settings(loads, "mysql", more)
+    tls = settings(loads, "mysql", more).tls
     ca = str(tmp_path / expected[1]) if expected[1] else ""
-    assert (found["ssl"], found["ssl_ca"], found["ssl_key"]) == (expected[0], ca, expected[2])
+    assert (tls.chosen, tls.ca, tls.key) == (expected[0], ca, expected[2])
 
 
 def test_ssh_reaches_the_source_with_its_secret_hidden(loads: Loads, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_limits_and_replicas(loads: Loads) -> None:
     for kind in ("postgres", "mariadb"):
         found = settings(loads, kind, more)
         names = ("read_replica", "max_connections", "rows_per_second", "statement_timeout", "application_name")
-        assert [found[name] for name in names] == [("r1", "r2:5433"), 4, 5000, 120, "instep"]
+        assert [getattr(found, name) for name in names] == [("r1", "r2:5433"), 4, 5000, 120, "instep"]
 
 
 BAD = [

@@ -11,12 +11,11 @@ from project_types import Loads
 import instep
 from instep.errors import ProjectError
 from instep.project.project import Settings
+from instep.project.sections.databases import MySqlSourceSection, PostgresSourceSection
 from instep.project.sections.policies import OverrideSection
 from instep.project.sections.sources import SqliteSourceSection
 from instep.project.sections.tables import TableSettings
 from instep.project.text.references import Environment, Reference, read_env_file
-from instep.sources.mysql.connect import MySqlConfig
-from instep.sources.postgres.connect import PostgresConfig
 
 SECRET = "correct horse"
 PROJECT = """\
@@ -62,16 +61,16 @@ VARIABLES = {"PG_PASSWORD": SECRET, "TOKEN": SECRET, "SALT": SECRET}
 def test_postgres_settings(loads: Loads, tmp_path: Path) -> None:
     settings = loads(PROJECT, VARIABLES).source("pg")
     assert settings.type == "postgres"
-    assert PostgresConfig(**settings.arguments()) == PostgresConfig(
-        "db.local",
-        "shop",
-        "me",
-        5433,
-        SECRET,
-        sslmode="verify-full",
-        sslrootcert=str(tmp_path / "certs/ca.pem"),
+    assert settings == PostgresSourceSection.resolved(
+        type="postgres",
+        host="db.local",
+        database="shop",
+        user="me",
+        port=5433,
+        password=SECRET,
         include=("public.*",),
         statement_timeout=120,
+        tls={"ca": str(tmp_path / "certs/ca.pem")},
     )
 
 
@@ -79,8 +78,15 @@ def test_mysql_settings(loads: Loads, tmp_path: Path) -> None:
     (tmp_path / "my.secret").write_text(SECRET + "\n")
     settings = loads(PROJECT, {}).source("my")
     assert settings.type == "mariadb"
-    expected = MySqlConfig("localhost", "d", "u", password=SECRET, ssl="verify_ca", ssl_ca="/etc/ca.pem")
-    assert MySqlConfig(**settings.arguments()) == expected
+    expected = MySqlSourceSection.resolved(
+        type="mariadb",
+        host="localhost",
+        database="d",
+        user="u",
+        password=SECRET,
+        tls={"mode": "verify-ca", "ca": "/etc/ca.pem"},
+    )
+    assert settings == expected
 
 
 def test_sqlite_settings(loads: Loads, tmp_path: Path) -> None:
@@ -327,17 +333,13 @@ REPEATED = {
     ("ModifierSection", "Modifiers"): PURE,
     ("ProtectSection", "Protect"): PURE,
     ("RuleSection", "Rule"): PURE,
-    ("DatabaseSection", "ServerConfig"): FLAT,
     ("DatabaseSection", "PostgresServerConfig"): FLAT,
     ("PostgresDestinationSection", "PostgresServerConfig"): FLAT,
-    ("PostgresDestinationSection", "ServerConfig"): FLAT,
-    ("ServerSection", "ServerConfig"): FLAT,
     ("DestinationSection", "DeltaConfig"): FLAT,
     ("DestinationSection", "DuckDbConfig"): FLAT,
     ("DestinationSection", "IcebergConfig"): FLAT,
     ("DestinationSection", "PostgresServerConfig"): FLAT,
     ("Spark", "SparkSettings"): "of one session: with what its destination and its source's driver add",
-    ("EmailChannelSection", "ServerConfig"): "a mail server is no database",
     ("EmailChannelSection", "PostgresServerConfig"): "a mail server is no database",
 }
 

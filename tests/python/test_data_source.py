@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -228,7 +227,7 @@ def test_files_are_read_as_they_were_listed(shop: Shop, spark_session: SparkSess
 @pytest.fixture
 def in_mysql(shop: Shop, mariadb: MariaDatabase) -> Shop:
     mariadb.execute("create table customer (id bigint primary key, name text)")
-    one = replace(mariadb.config, user="frames")
+    one = mariadb.config.model_copy(update={"user": "frames"})
     mariadb.execute("create or replace user frames identified by 'plain'")
     mariadb.execute(f"grant select on {one.database}.* to frames")
     login = f"host: {one.host}, port: {one.port}, database: {one.database}, user: {one.user}"

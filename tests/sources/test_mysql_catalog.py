@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 
 from events.shows import shows
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, SetupError
+from instep.project.sections.databases import MySqlSourceSection
+from instep.project.sections.reach import Tls, TlsMode
 from instep.schema.catalog.types import Json, String
 from instep.sources.mysql.catalog import WEAK, _decoded, _parts
-from instep.sources.mysql.connect import SslMode, translate
-from instep.sources.mysql.source import MySqlConfig, MySqlSource
+from instep.sources.mysql.connect import translate
+from instep.sources.mysql.source import MySqlSource
 from mariadb import PASSWORD, MariaDatabase, open_as
 from source_reads import EVERYTHING, accept, batches, find, values
 
@@ -23,7 +24,7 @@ def source(mariadb: MariaDatabase) -> MySqlSource:
 
 def privileged(mariadb: MariaDatabase) -> MySqlSource:
     """As a user who may see InnoDB's ids."""
-    return MySqlSource(replace(mariadb.admin, database=mariadb.config.database))
+    return MySqlSource(mariadb.admin.model_copy(update={"database": mariadb.config.database}))
 
 
 def test_catalog_details(mariadb: MariaDatabase, source: MySqlSource) -> None:
@@ -174,7 +175,9 @@ def test_patterns_over_schemas(
         for name in ("orders", "Stock", "`a.b`", f"{other}.elsewhere"):
             mariadb.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
         patterns = tuple(p.replace("{s}", schema).replace("{other}", other) for p in include)
-        source = MySqlSource(replace(mariadb.admin, database=schema, include=patterns, exclude=exclude))
+        source = MySqlSource(
+            mariadb.admin.model_copy(update={"database": schema, "include": patterns, "exclude": exclude})
+        )
         found = source.discover()
         assert {t.name for t in found.catalog.tables} == expected
         assert found.fingerprint == source.fingerprint()
@@ -184,7 +187,7 @@ def test_patterns_over_schemas(
 
 def test_a_bad_pattern_is_the_projects_fault(mariadb: MariaDatabase) -> None:
     with pytest.raises(ProjectError, match="regular expression"):
-        MySqlSource(replace(mariadb.config, include=("re:(",))).discover()
+        MySqlSource(mariadb.config.model_copy(update={"include": ("re:(",)})).discover()
 
 
 BAD: list[tuple[dict[str, object], str]] = [
@@ -193,14 +196,14 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"database": "absent"}, "absent"),
     ({"port": 1}, "nothing listens there"),
     ({"host": "host.invalid"}, "host is unknown"),
-    ({"ssl": "require"}, "TLS"),
-    ({"ssl": "verify_identity", "ssl_ca": "/absent.pem"}, "No such file"),
+    ({"tls": Tls(mode="require")}, "TLS"),
+    ({"tls": Tls(mode="verify-full", ca="/absent.pem")}, "No such file"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD, ids=[next(iter(b[0])) + str(n) for n, b in enumerate(BAD)])
 def test_a_bad_login_is_named_with_its_cause(mariadb: MariaDatabase, changes: dict[str, object], message: str) -> None:
-    config = replace(mariadb.config, **changes)  # type: ignore[arg-type]
+    config = mariadb.config.model_copy(update=changes)
     with pytest.raises(ConnectError, match=message) as failed:
         MySqlSource(config).discover()
     assert str(config.port) in failed.value.message
@@ -209,16 +212,18 @@ def test_a_bad_login_is_named_with_its_cause(mariadb: MariaDatabase, changes: di
     assert config.password not in f"{failed.value}{failed.value.__cause__}{config!r}"
 
 
-MODES: list[SslMode] = ["disable", "prefer"]
+MODES: list[TlsMode] = ["disable", "prefer"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_without_tls_is_reached(mariadb: MariaDatabase, mode: SslMode) -> None:
-    assert MySqlSource(replace(mariadb.config, ssl=mode)).discover().catalog.tables == ()
+def test_a_server_without_tls_is_reached(mariadb: MariaDatabase, mode: TlsMode) -> None:
+    assert (
+        MySqlSource(mariadb.config.model_copy(update={"tls": Tls.resolved(mode=mode)})).discover().catalog.tables == ()
+    )
 
 
 def test_without_a_timeout_the_server_is_reached(mariadb: MariaDatabase) -> None:
-    assert MySqlSource(replace(mariadb.config, connect_timeout=0, read_timeout=0)).test()[0].ok
+    assert MySqlSource(mariadb.config.model_copy(update={"connect_timeout": 0, "read_timeout": 0})).test()[0].ok
 
 
 CODES: list[tuple[int, type[InstepError], str]] = [
@@ -234,7 +239,12 @@ CODES: list[tuple[int, type[InstepError], str]] = [
 
 @pytest.mark.parametrize(("code", "kind", "message"), CODES)
 def test_errors_name_what_was_done_and_hide_the_password(code: int, kind: type[InstepError], message: str) -> None:
-    error = translate(MySqlConfig("h", "d", "u", password=PASSWORD), code, f"said {PASSWORD}", "reading shop.t")
+    error = translate(
+        MySqlSourceSection.resolved(type="mysql", host="h", database="d", user="u", password=PASSWORD),
+        code,
+        f"said {PASSWORD}",
+        "reading shop.t",
+    )
     assert isinstance(error, kind)
     assert error.message.startswith("reading shop.t: ")
     assert message in error.message
@@ -245,9 +255,12 @@ def test_errors_name_what_was_done_and_hide_the_password(code: int, kind: type[I
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymysql", None)
     with pytest.raises(SetupError, match="pymysql") as failed:
-        MySqlSource(MySqlConfig("127.0.0.1", "shop", "u")).discover()
+        MySqlSource(MySqlSourceSection.resolved(type="mysql", host="127.0.0.1", database="shop", user="u")).discover()
     assert "instep[mysql]" in failed.value.hint
-    assert MySqlSource(MySqlConfig("127.0.0.1", "shop", "u")).test()[0].ok is False
+    assert (
+        MySqlSource(MySqlSourceSection.resolved(type="mysql", host="127.0.0.1", database="shop", user="u")).test()[0].ok
+        is False
+    )
 
 
 @pytest.mark.slow
@@ -265,7 +278,10 @@ def test_ten_thousand_tables_are_listed_by_as_many_statements_as_ten(
         found = len(source.discover().catalog.tables)
         return found, statements() - before
 
-    with open_as(replace(mariadb.admin, database=mariadb.config.database)) as connection, connection.cursor() as cursor:
+    with (
+        open_as(mariadb.admin.model_copy(update={"database": mariadb.config.database})) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute("SET GLOBAL innodb_file_per_table = OFF")  # to make and remove the files takes most of the time
         try:
             for number in range(10_000):

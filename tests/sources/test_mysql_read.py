@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -255,7 +254,7 @@ def test_a_connection_killed_in_mid_read_is_a_read_error(mariadb: MariaDatabase,
 
 
 def test_a_silent_server_is_given_up_after_the_read_timeout(mariadb: MariaDatabase) -> None:
-    source = MySqlSource(replace(mariadb.config, read_timeout=2))
+    source = MySqlSource(mariadb.config.model_copy(update={"read_timeout": 2}))
     mariadb.execute("CREATE TABLE t (id int PRIMARY KEY)")
     mariadb.execute("CREATE VIEW slow AS SELECT SLEEP(60) AS s")
     read = accept(find(MySqlSource(mariadb.config), "slow"))
@@ -280,5 +279,5 @@ def test_two_sessions_read_side_by_side(mariadb: MariaDatabase, source: MySqlSou
 
 
 def test_the_server_that_is_gone_is_named(mariadb_server: MariaServer) -> None:
-    gone = replace(mariadb_server.admin, port=1)
+    gone = mariadb_server.admin.model_copy(update={"port": 1})
     assert "nothing listens there" in MySqlSource(gone).test()[0].detail

@@ -6,7 +6,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import pytest
 from certificates import make_certificates
 from instep.errors import ConnectError
 from instep.model import LogNames
-from instep.sources.mysql.connect import MySqlConfig, SslMode
+from instep.project.sections.databases import MySqlSourceSection
+from instep.project.sections.reach import Tls, TlsMode
 from instep.sources.mysql.source import MySqlSource
 from mariadb import MariaServer, launch, open_as
 
@@ -26,7 +27,7 @@ class Shown:
     server: MariaServer
     folder: Path
 
-    def show(self, name: str) -> MySqlConfig:
+    def show(self, name: str) -> MySqlSourceSection:
         for ending in ("pem", "key"):
             shutil.copy(self.folder / f"{name}.{ending}", self.folder / f"server.{ending}")
         with open_as(self.server.admin) as connection, connection.cursor() as cursor:
@@ -55,15 +56,15 @@ def shown() -> Iterator[Shown]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-TLS: list[tuple[str, SslMode, str, str, str]] = [
+TLS: list[tuple[str, TlsMode, str, str, str]] = [
     ("good", "prefer", "", "", ""),
     ("good", "require", "", "", ""),
-    ("good", "verify_identity", "ca.pem", "", ""),
-    ("other", "verify_ca", "ca.pem", "", ""),
-    ("other", "verify_identity", "ca.pem", "certificate is for another host", "verify-ca"),
-    ("expired", "verify_identity", "ca.pem", "certificate has expired", "renew"),
-    ("good", "verify_identity", "stranger.pem", "certificate is not trusted", "tls.ca"),
-    ("good", "verify_identity", "", "certificate is not trusted", "tls.ca"),
+    ("good", "verify-full", "ca.pem", "", ""),
+    ("other", "verify-ca", "ca.pem", "", ""),
+    ("other", "verify-full", "ca.pem", "certificate is for another host", "verify-ca"),
+    ("expired", "verify-full", "ca.pem", "certificate has expired", "renew"),
+    ("good", "verify-full", "stranger.pem", "certificate is not trusted", "tls.ca"),
+    ("good", "verify-full", "", "certificate is not trusted", "tls.ca"),
 ]
 
 
@@ -71,20 +72,21 @@ TLS: list[tuple[str, SslMode, str, str, str]] = [
 def test_certificates_go_along_to_other_machines(shown: Shown, tmp_path: Path) -> None:
     """Tasks get the configuration pickled, and may run where its files are not."""
     shutil.copy(shown.folder / "ca.pem", tmp_path / "ca.pem")
-    here = replace(shown.show("good"), ssl="verify_identity", ssl_ca=str(tmp_path / "ca.pem"))
-    there: MySqlConfig = pickle.loads(pickle.dumps(here))
+    tls = Tls(mode="verify-full", ca=str(tmp_path / "ca.pem"))
+    here = shown.show("good").model_copy(update={"tls": tls})
+    there: MySqlSourceSection = pickle.loads(pickle.dumps(here))
     (tmp_path / "ca.pem").unlink()
     assert MySqlSource(there).fingerprint()
     with pytest.raises(ConnectError):
         MySqlSource(here).fingerprint()
     assert pickle.loads(pickle.dumps(there)) == there
-    assert pickle.loads(pickle.dumps(here)).ssl_ca == here.ssl_ca, "what is not there is missed where it is needed"
+    assert pickle.loads(pickle.dumps(here)).tls.ca == here.tls.ca, "what is not there is missed where it is needed"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "mode", "ca", "cause", "step"), TLS, ids=[f"{t[0]} {t[1]} {t[2]}" for t in TLS])
-def test_tls(shown: Shown, name: str, mode: SslMode, ca: str, cause: str, step: str) -> None:
-    config = replace(shown.show(name), ssl=mode, ssl_ca=shown.authority(ca))
+def test_tls(shown: Shown, name: str, mode: TlsMode, ca: str, cause: str, step: str) -> None:
+    config = shown.show(name).model_copy(update={"tls": Tls(mode=mode, ca=shown.authority(ca))})
     if cause:
         with pytest.raises(ConnectError, match=cause) as told:
             MySqlSource(config).discover()
@@ -97,7 +99,13 @@ def test_tls(shown: Shown, name: str, mode: SslMode, ca: str, cause: str, step: 
 
 
 def test_an_authority_s_file_that_is_not_there(tmp_path: Path) -> None:
-    config = MySqlConfig("127.0.0.1", "shop", "u", ssl="verify-ca", ssl_ca=str(tmp_path / "none.pem"))
+    config = MySqlSourceSection.resolved(
+        type="mysql",
+        host="127.0.0.1",
+        database="shop",
+        user="u",
+        tls={"mode": "verify-ca", "ca": str(tmp_path / "none.pem")},
+    )
     (failed,) = [c for c in MySqlSource(config).test() if not c.ok]
     assert "tls.ca or tls.cert: [Errno 2]" in failed.detail
 
@@ -109,8 +117,10 @@ def test_a_client_s_certificate_is_asked_for(shown: Shown) -> None:
         cursor.execute("CREATE OR REPLACE USER sure@'%' IDENTIFIED BY 'x' REQUIRE X509")
         cursor.execute("GRANT ALL ON *.* TO sure@'%'")
     key = (shown.folder / "client.key").read_text()
-    bare = replace(admin, user="sure", password="x", ssl="require")
-    config = replace(bare, ssl_cert=str(shown.folder / "client.pem"), ssl_key=key)
+    bare = admin.model_copy(update={"user": "sure", "password": "x", "tls": Tls.resolved(mode="require")})
+    config = bare.model_copy(
+        update={"tls": Tls.resolved(mode="require", cert=str(shown.folder / "client.pem"), key=key)}
+    )
     assert MySqlSource(config).fingerprint()
     assert MySqlSource(config).log(LogNames("", "")).state().exists
     assert key not in repr(config)

@@ -20,10 +20,10 @@ import pymysql
 import pytest
 
 from instep.errors import LockYielded, ReadError
+from instep.project.sections.databases import MySqlSourceSection
 from instep.sources.mysql import shared_view
 from instep.sources.mysql import source as module
 from instep.sources.mysql.binlog import stream
-from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.read import EVERY
 from instep.sources.mysql.shared_view import NotShared
 from instep.sources.mysql.source import MySqlSource
@@ -50,7 +50,7 @@ def bank(mariadb: MariaDatabase, monkeypatch: pytest.MonkeyPatch) -> MariaDataba
 
 
 @contextmanager
-def transfers(config: MySqlConfig, pause: float) -> Iterator[list[int]]:
+def transfers(config: MySqlSourceSection, pause: float) -> Iterator[list[int]]:
     """Move amounts between two accounts, and accounts to other numbers, until the end; yields how many were moved."""
     over, count = threading.Event(), [0]
 
@@ -166,7 +166,7 @@ def test_the_server_ends_a_lock_whose_holder_is_silent(bank: MariaDatabase, monk
 
 def test_where_the_server_has_no_more_connections_fewer_read_and_one_watches(bank: MariaDatabase) -> None:
     """One is left to others, and whoever waits for the table gets it."""
-    source = MySqlSource(replace(bank.config, table_connections=6))
+    source = MySqlSource(bank.config.model_copy(update={"table_connections": 6}))
     bank.execute(f"GRANT USAGE ON *.* TO {bank.config.user}@'%' WITH MAX_USER_CONNECTIONS 6")
     with source.snapshot() as snapshot:
         chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
@@ -235,7 +235,7 @@ def test_a_log_that_leaves_databases_out_proves_nothing(option: str, monkeypatch
     try:
         server = launch(folder / "server", option)
         try:
-            shop = replace(server.admin, database="shop")
+            shop = server.admin.model_copy(update={"database": "shop"})
             database = MariaDatabase(server.admin, shop, shop)
             with open_as(server.admin) as connection, connection.cursor() as cursor:
                 cursor.execute("CREATE DATABASE shop")
@@ -386,7 +386,7 @@ def test_all_sessions_go_when_others_wait_for_the_table(bank: MariaDatabase) -> 
 def test_all_connections_together_stay_within_the_bound(
     bank: MariaDatabase, most: int, together: int, tasks: int
 ) -> None:
-    source = MySqlSource(replace(bank.config, max_connections=most))
+    source = MySqlSource(bank.config.model_copy(update={"max_connections": most}))
     with source.snapshot() as snapshot:
         chunks = snapshot.chunks(accept(find(source, "t")), "t", EVERYTHING)
         assert {c.connections for c in chunks} == {together}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from certificates import make_certificates
 from instep.errors import ConnectError, InstepError
+from instep.project.sections.databases import PostgresSourceSection
+from instep.project.sections.reach import Tls
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.read import PostgresReader
-from instep.sources.postgres.source import PostgresConfig, PostgresSource
+from instep.sources.postgres.source import PostgresSource
 from pooler import pooled
 from postgres_server import Database, free_port
 
@@ -25,7 +26,7 @@ def table(postgres: Database) -> Database:
     return postgres
 
 
-def rows(config: PostgresConfig) -> int:
+def rows(config: PostgresSourceSection) -> int:
     with PostgresSource(config).snapshot() as snapshot:
         read_of = snapshot.discover().catalog.by_ref["public", "t"]
         read = TableRead(read_of, read_of, tuple(ColumnRead(c, c) for c in read_of.columns))
@@ -35,7 +36,7 @@ def rows(config: PostgresConfig) -> int:
             return sum(b.num_rows for c in chunks for b in one.read(c))
 
 
-def check(config: PostgresConfig, name: str) -> tuple[bool, str, str]:
+def check(config: PostgresSourceSection, name: str) -> tuple[bool, str, str]:
     found = next(c for c in PostgresSource(config).test() if c.name == name)
     return found.ok, found.detail, found.hint
 
@@ -82,24 +83,26 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Change = Callable[[PostgresConfig, Path], PostgresConfig]
+Change = Callable[[PostgresSourceSection, Path], PostgresSourceSection]
 
 
 def verified(ca: str = "ca.pem", mode: str = "verify-full") -> Change:
-    return lambda config, folder: replace(config, sslmode=mode, sslrootcert=str(folder / ca) if ca else "")
+    return lambda config, folder: config.model_copy(
+        update={"tls": Tls.resolved(mode=mode, ca=str(folder / ca) if ca else "")}
+    )
 
 
 TLS: list[tuple[str, Change, str, str]] = [
     ("good", verified(), "", ""),
-    ("good", lambda c, _: replace(c, sslmode="require"), "", ""),
-    ("good", lambda c, _: replace(c, sslmode="prefer"), "", ""),
+    ("good", lambda c, _: c.model_copy(update={"tls": Tls.resolved(mode="require")}), "", ""),
+    ("good", lambda c, _: c.model_copy(update={"tls": Tls.resolved(mode="prefer")}), "", ""),
     ("other", verified(mode="verify-ca"), "", ""),
     ("other", verified(), "certificate is for another host", "verify-ca"),
     ("expired", verified(), "certificate has expired", "renew"),
     ("good", verified("stranger.pem"), "certificate is not trusted", "tls.ca"),
     ("good", verified(""), "certificate is not trusted", "tls.ca"),
     ("good", verified("absent.pem"), "authority's certificate cannot be read", "tls.ca"),
-    ("good", lambda c, _: replace(c, sslmode="disable"), "asks for TLS", "tls.mode"),
+    ("good", lambda c, _: c.model_copy(update={"tls": Tls.resolved(mode="disable")}), "asks for TLS", "tls.mode"),
 ]
 
 
@@ -112,7 +115,7 @@ def test_tls(table: Database, certificates: Path, shown: str, change: Change, ca
         if not cause:
             assert PostgresSource(config).fingerprint()
             assert check(config, "tls")[:2] == (
-                True, f"encrypted; the server's certificate is {'' if 'verify' in config.sslmode else 'not '}checked"
+                True, f"encrypted; the server's certificate is {'' if 'verify' in config.tls.chosen else 'not '}checked"
             )  # fmt: skip
             return
         for through in (PostgresSource(config).fingerprint, PostgresReader(config, ()).open().__enter__):
@@ -129,16 +132,16 @@ def test_a_pooler_that_asks_for_the_password_itself(
     """As one that asks PAM or LDAP does. On another machine it is told over TLS alone."""
     files = {"client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key"}
     with pooled(table, auth_type="plain") as bare:
-        assert PostgresSource(replace(bare, sslmode="disable")).fingerprint()
+        assert PostgresSource(bare.model_copy(update={"tls": Tls.resolved(mode="disable")})).fingerprint()
         monkeypatch.setattr("instep.stage.timeouts.is_near", lambda _: False)
         for mode in ("disable", "prefer"):
             with pytest.raises(ConnectError, match="the password itself over a connection without TLS") as told:
-                PostgresSource(replace(bare, sslmode=mode)).fingerprint()
+                PostgresSource(bare.model_copy(update={"tls": Tls.resolved(mode=mode)})).fingerprint()
             assert "set tls.mode to require" in told.value.hint
     with pooled(table, certificates, auth_type="plain", client_tls_sslmode="allow", **files) as way:
         assert rows(way) == 1000
         with pytest.raises(ConnectError, match="wrong user or password"):
-            PostgresSource(replace(way, password="other")).fingerprint()
+            PostgresSource(way.model_copy(update={"password": "other"})).fingerprint()
 
 
 @pytest.mark.slow
@@ -148,22 +151,26 @@ def test_a_client_s_certificate_is_shown_and_its_key_on_no_disk(table: Database,
     }  # fmt: skip
     key = (certificates / "client.key").read_text()
     with pooled(table, certificates, client_tls_sslmode="verify-full", **files) as way:
-        bare = replace(way, sslmode="require")
-        config = replace(bare, sslcert=str(certificates / "client.pem"), sslkey=key)
+        bare = way.model_copy(update={"tls": Tls.resolved(mode="require")})
+        shows = {"cert": str(certificates / "client.pem"), "key": key}
+        config = bare.model_copy(update={"tls": Tls.resolved(mode="require", **shows)})
         assert rows(config) == 1000
         with pytest.raises(ConnectError):
             PostgresSource(bare).discover()
-        checked = replace(config, sslmode="verify-ca", sslrootcert=str(certificates / "ca.pem"))
+        tls = Tls.resolved(mode="verify-ca", ca=str(certificates / "ca.pem"), **shows)
+        checked = config.model_copy(update={"tls": tls})
         carried = pickle.loads(pickle.dumps(checked))
-        assert carried.sslrootcert.startswith("-----BEGIN"), "tasks may run where the file is not"
-        assert carried.sslcert.startswith("-----BEGIN")
+        assert carried.tls.ca.startswith("-----BEGIN"), "tasks may run where the file is not"
+        assert carried.tls.cert.startswith("-----BEGIN")
         assert rows(carried) == 1000
     assert key not in repr(config)
 
 
 def test_the_first_replica_that_answers_is_read(table: Database) -> None:
     with pooled(table) as replica:
-        config = replace(table.config, read_replica=(f"127.0.0.1:{free_port()}", f"127.0.0.1:{replica.port}"))
+        config = table.config.model_copy(
+            update={"read_replica": (f"127.0.0.1:{free_port()}", f"127.0.0.1:{replica.port}")}
+        )
         with PostgresSource(config).snapshot() as snapshot:
             assert (snapshot.reader.config.port, snapshot.note) == (replica.port, "")
         assert rows(config) == 1000

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
 from instep.model import Check
+from instep.project.sections.databases import PostgresSourceSection
 from instep.sources.postgres.connect import conninfo, translate
-from instep.sources.postgres.source import PostgresConfig, PostgresSource, clock_check
+from instep.sources.postgres.source import PostgresSource, clock_check
 from instep.sources.server import places
 from postgres_server import READER, Database
 
 
-def checks(config: PostgresConfig) -> dict[str, Check]:
+def checks(config: PostgresSourceSection) -> dict[str, Check]:
     return {c.name: c for c in PostgresSource(config).test()}
 
 
@@ -70,7 +70,7 @@ def test_clocks(server: float, before: float, after: float, ok: bool) -> None:
 
 
 def test_the_server_lists_connections_under_the_name_that_is_set(postgres: Database) -> None:
-    config = replace(postgres.config, application_name="nightly load")
+    config = postgres.config.model_copy(update={"application_name": "nightly load"})
     with psycopg.connect(conninfo(config)) as connection:
         row: Any = connection.execute("SELECT current_setting('application_name')").fetchone()
     assert row[0] == "nightly load"
@@ -85,19 +85,27 @@ PLACES = [
 
 @pytest.mark.parametrize(("given", "expected"), PLACES, ids=[str(p[0]) for p in PLACES])
 def test_where_replicas_are(given: tuple[str, ...], expected: list[tuple[str, int]]) -> None:
-    found = places(PostgresConfig("db", "d", "u", read_replica=given))
+    found = places(
+        PostgresSourceSection.resolved(type="postgres", host="db", database="d", user="u", read_replica=given)
+    )
     assert [(c.host, c.port, c.read_replica) for c in found] == [(host, port, ()) for host, port in expected]
 
 
 def test_another_kind_of_server_is_told() -> None:
-    error = translate(PostgresConfig("h", "d", "u"), "failed: received invalid response to SSL negotiation: h", "")
+    error = translate(
+        PostgresSourceSection.resolved(type="postgres", host="h", database="d", user="u"),
+        "failed: received invalid response to SSL negotiation: h",
+        "",
+    )
     assert "what answers there is no PostgreSQL" in error.message
     assert "`type`" in error.hint
 
 
 def test_a_conflict_with_recovery_is_no_timeout() -> None:
     error = translate(
-        PostgresConfig("h", "d", "u"), "ERROR: canceling statement due to conflict with recovery", "40001"
+        PostgresSourceSection.resolved(type="postgres", host="h", database="d", user="u"),
+        "ERROR: canceling statement due to conflict with recovery",
+        "40001",
     )
     assert "hot_standby_feedback" in error.hint
     assert "statement_timeout" not in error.hint

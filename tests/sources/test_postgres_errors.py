@@ -6,37 +6,47 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 
 import psycopg
 import pytest
 
 from events.shows import shows
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SchemaError
+from instep.project.sections.databases import PostgresSourceSection
+from instep.project.sections.reach import Tls
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.chunks import CHUNK_BYTES, HeapStorage, parts
 from instep.sources.postgres.connect import connect
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.snapshot import PostgresSnapshot, export
-from instep.sources.postgres.source import PostgresConfig, PostgresSource
+from instep.sources.postgres.source import PostgresSource
 from postgres_server import PASSWORD, READER, Database, Server, free_port, launch, make_database
 
-WRONG: list[tuple[str, Callable[[PostgresConfig], PostgresConfig], str, str]] = [
-    ("password", lambda c: replace(c, password="not it"), "wrong user or password", "password"),
-    ("no password", lambda c: replace(c, password=""), "asks for a password", "password"),
-    ("user", lambda c: replace(c, user="nobody"), "wrong user or password", "user"),
-    ("host", lambda c: replace(c, host="no-such-host.invalid"), "host is unknown", "no-such-host.invalid"),
-    ("port", lambda c: replace(c, port=free_port()), "nothing listens there", "port"),
-    ("database", lambda c: replace(c, database="absent"), "has no such database", "database"),
-    ("certificate", lambda c: replace(c, sslmode="require"), "has no TLS", "tls.mode"),
+WRONG: list[tuple[str, Callable[[PostgresSourceSection], PostgresSourceSection], str, str]] = [
+    ("password", lambda c: c.model_copy(update={"password": "not it"}), "wrong user or password", "password"),
+    ("no password", lambda c: c.model_copy(update={"password": ""}), "asks for a password", "password"),
+    ("user", lambda c: c.model_copy(update={"user": "nobody"}), "wrong user or password", "user"),
+    (
+        "host",
+        lambda c: c.model_copy(update={"host": "no-such-host.invalid"}),
+        "host is unknown",
+        "no-such-host.invalid",
+    ),
+    ("port", lambda c: c.model_copy(update={"port": free_port()}), "nothing listens there", "port"),
+    ("database", lambda c: c.model_copy(update={"database": "absent"}), "has no such database", "database"),
+    ("certificate", lambda c: c.model_copy(update={"tls": Tls.resolved(mode="require")}), "has no TLS", "tls.mode"),
 ]
 
 
 @pytest.mark.parametrize(("change", "cause", "step"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 @pytest.mark.parametrize("through", ["driver", "task", "test"])
 def test_a_wrong_setting_is_named_with_the_next_step(
-    postgres: Database, change: Callable[[PostgresConfig], PostgresConfig], cause: str, step: str, through: str
+    postgres: Database,
+    change: Callable[[PostgresSourceSection], PostgresSourceSection],
+    cause: str,
+    step: str,
+    through: str,
 ) -> None:
     config = change(postgres.config)
     if through == "test":
@@ -52,7 +62,7 @@ def test_a_wrong_setting_is_named_with_the_next_step(
     assert not config.password or config.password not in str(told.value)
 
 
-def _connect(config: PostgresConfig, through: str) -> None:
+def _connect(config: PostgresSourceSection, through: str) -> None:
     if through == "driver":
         PostgresSource(config).fingerprint()
     else:
@@ -126,13 +136,13 @@ def test_a_table_dropped_before_the_read_is_said_to_have_changed(table: Database
 
 def test_a_bad_regular_expression_is_an_error_of_the_project(postgres: Database) -> None:
     with pytest.raises(ProjectError, match="pattern"):
-        PostgresSource(replace(postgres.config, include=("re:(",))).discover()
+        PostgresSource(postgres.config.model_copy(update={"include": ("re:(",)})).discover()
 
 
 @shows(event=63)
 def test_a_statement_that_takes_too_long_is_cancelled(table: Database) -> None:
     table.execute("CREATE VIEW slow AS SELECT pg_sleep(60)::text AS s")
-    with PostgresSource(replace(table.config, statement_timeout=3)).snapshot() as snapshot:
+    with PostgresSource(table.config.model_copy(update={"statement_timeout": 3})).snapshot() as snapshot:
         with pytest.raises(ReadError, match="statement timeout") as told:
             run(snapshot, read_of(snapshot, "slow"))
         assert "statement_timeout" in told.value.hint

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from instep.errors import ConnectError, ReadError
+from instep.project.sections.databases import PostgresSourceSection
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.postgres.snapshot import PostgresSnapshot
-from instep.sources.postgres.source import PostgresConfig, PostgresSource
+from instep.sources.postgres.source import PostgresSource
 from postgres_server import PASSWORD, SUPERUSER, Database, Server, free_port
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,9 @@ def table(postgres: Database) -> Database:
     return postgres
 
 
-def at(database: Database, standby: Server) -> PostgresConfig:
+def at(database: Database, standby: Server) -> PostgresSourceSection:
     """The configuration that reads from the standby, once that has the table."""
-    config = replace(database.config, read_replica=(f"127.0.0.1:{standby.port}",))
+    config = database.config.model_copy(update={"read_replica": (f"127.0.0.1:{standby.port}",)})
     ends = time.monotonic() + 300
     while time.monotonic() < ends:
         try:

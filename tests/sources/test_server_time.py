@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from instep.errors import ReadError
-from instep.sources.mysql.connect import MySqlConfig
-from instep.sources.postgres.connect import PostgresConfig
-from instep.sources.server import ServerConfig
+from instep.project.sections.databases import DatabaseSection, MySqlSourceSection, PostgresSourceSection
+from instep.sources.server import in_time
 
-CONFIGS = [kind(host="h", database="d", user="u") for kind in (MySqlConfig, PostgresConfig)]
+LOGIN = {"host": "h", "database": "d", "user": "u"}
+CONFIGS = [MySqlSourceSection.resolved(type="mysql", **LOGIN), PostgresSourceSection.resolved(type="postgres", **LOGIN)]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ CONFIGS = [kind(host="h", database="d", user="u") for kind in (MySqlConfig, Post
 )
 @pytest.mark.parametrize("config", CONFIGS, ids=["mysql", "postgres"])
 def test_the_time_of_a_statement(
-    monkeypatch: pytest.MonkeyPatch, config: ServerConfig, limit: float, server: float, consumer: float, ends: bool
+    monkeypatch: pytest.MonkeyPatch, config: DatabaseSection, limit: float, server: float, consumer: float, ends: bool
 ) -> None:
     """By a clock that only the two of them move."""
     now = 0.0
@@ -41,11 +40,11 @@ def test_the_time_of_a_statement(
 
     def read() -> Iterator[int]:
         nonlocal now
-        for number in limited.in_time(batches(), "shop.t"):
+        for number in in_time(limited, batches(), "shop.t"):
             yield number
             now += consumer
 
-    limited = replace(config, statement_timeout=limit)
+    limited = config.model_copy(update={"statement_timeout": limit})
     if ends:
         assert list(read()) == list(range(10))
     else:

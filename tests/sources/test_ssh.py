@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -60,7 +59,7 @@ def none_left() -> bool:
 
 def test_postgres_is_read_through_ssh(postgres: Database, server: SshServer) -> None:
     postgres.execute("CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 1000) i")
-    source = PostgresSource(replace(postgres.config, ssh=server.ssh))
+    source = PostgresSource(postgres.config.model_copy(update={"ssh": server.ssh}))
     assert count(source) == 1000
     assert all(c.ok for c in source.test() if c.needed)
     assert none_left()
@@ -70,13 +69,13 @@ def test_postgres_is_read_through_ssh(postgres: Database, server: SshServer) -> 
 def test_mysql_is_read_through_ssh(mariadb: MariaDatabase, server: SshServer) -> None:
     mariadb.execute("CREATE TABLE t (id int PRIMARY KEY)")
     mariadb.execute("INSERT INTO t VALUES (1), (2), (3)")
-    source = MySqlSource(replace(mariadb.config, ssh=server.ssh))
+    source = MySqlSource(mariadb.config.model_copy(update={"ssh": server.ssh}))
     assert count(source) == 3
     assert none_left()
 
 
 def test_no_secret_is_on_a_command_line_or_a_disk(postgres: Database, server: SshServer) -> None:
-    source = PostgresSource(replace(postgres.config, ssh=server.ssh))
+    source = PostgresSource(postgres.config.model_copy(update={"ssh": server.ssh}))
     with source.snapshot():
         said = " ".join(word for child in children() for word in child.cmdline())
     assert 'IdentityFile="/proc/' in said
@@ -92,9 +91,9 @@ def known(tmp_path: Path, server: SshServer, key: str) -> SshSection:
 
 
 def test_a_file_of_known_hosts(postgres: Database, server: SshServer, tmp_path: Path) -> None:
-    source = PostgresSource(replace(postgres.config, ssh=known(tmp_path, server, server.ssh.host_key)))
+    source = PostgresSource(postgres.config.model_copy(update={"ssh": known(tmp_path, server, server.ssh.host_key)}))
     assert source.discover().catalog.tables == ()
-    source = PostgresSource(replace(postgres.config, ssh=known(tmp_path, server, "")))
+    source = PostgresSource(postgres.config.model_copy(update={"ssh": known(tmp_path, server, "")}))
     with pytest.raises(ConnectError, match="host key is not known"):
         source.discover()
 
@@ -117,7 +116,7 @@ def test_a_wrong_setting_is_named_with_the_next_step(
         change = {"key": server.stranger}
     ssh = server.ssh.model_copy(update=change)
     with pytest.raises(ConnectError, match=cause) as told:
-        PostgresSource(replace(postgres.config, ssh=ssh)).discover()
+        PostgresSource(postgres.config.model_copy(update={"ssh": ssh})).discover()
     assert step in told.value.hint
     assert ssh.place in told.value.message
     assert server.ssh.key not in str(told.value)
@@ -126,22 +125,22 @@ def test_a_wrong_setting_is_named_with_the_next_step(
 
 def test_a_database_that_the_ssh_server_cannot_reach(postgres: Database, server: SshServer) -> None:
     with pytest.raises(ConnectError, match=r"cannot reach 127\.0\.0\.1:1 ") as told:
-        PostgresSource(replace(postgres.config, ssh=server.ssh, port=1)).discover()
+        PostgresSource(postgres.config.model_copy(update={"ssh": server.ssh, "port": 1})).discover()
     assert "as they are seen from the SSH server" in told.value.hint
     with pytest.raises(ConnectError, match="wrong user or password"):
-        PostgresSource(replace(postgres.config, ssh=server.ssh, password="wrong")).discover()
+        PostgresSource(postgres.config.model_copy(update={"ssh": server.ssh, "password": "wrong"})).discover()
 
 
 @pytest.mark.slow
 def test_a_server_that_forbids_forwarding(postgres: Database) -> None:
     with ssh_server("AllowTcpForwarding no") as closed, pytest.raises(ConnectError, match="may not forward"):
-        PostgresSource(replace(postgres.config, ssh=closed.ssh)).discover()
+        PostgresSource(postgres.config.model_copy(update={"ssh": closed.ssh})).discover()
 
 
 @pytest.mark.slow
 def test_a_tunnel_that_ends_in_mid_read_fails_and_the_next_one_works(postgres: Database, server: SshServer) -> None:
     postgres.execute("CREATE TABLE t AS SELECT i AS id, repeat('x', 1000) AS pad FROM generate_series(1, 100000) i")
-    source = PostgresSource(replace(postgres.config, ssh=server.ssh))
+    source = PostgresSource(postgres.config.model_copy(update={"ssh": server.ssh}))
     with ExitStack() as stack:
         snapshot = stack.enter_context(source.snapshot())
         [table] = snapshot.discover().catalog.tables
@@ -164,7 +163,7 @@ with source.snapshot():
 
 @pytest.mark.slow
 def test_the_tunnel_ends_with_a_process_that_is_killed(postgres: Database, server: SshServer) -> None:
-    config = replace(postgres.config, ssh=server.ssh)
+    config = postgres.config.model_copy(update={"ssh": server.ssh})
     child = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None
     assert child.stdout is not None
@@ -183,7 +182,7 @@ def test_the_tunnel_ends_with_a_process_that_is_killed(postgres: Database, serve
 def test_without_the_program(postgres: Database, server: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SetupError, match="ssh is not installed"):
-        PostgresSource(replace(postgres.config, ssh=server.ssh)).discover()
+        PostgresSource(postgres.config.model_copy(update={"ssh": server.ssh})).discover()
 
 
 def test_what_ssh_says_is_kept_where_it_is_not_known() -> None:

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 
 import psycopg
@@ -131,7 +130,7 @@ def test_each_address_of_a_host_has_a_time_of_its_own(postgres: Database) -> Non
 
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = [one.getsockname()[1], two.getsockname()[1], postgres.config.port]
-        given = conninfo(replace(postgres.config, connect_timeout=4))
+        given = conninfo(postgres.config.model_copy(update={"connect_timeout": 4}))
         hosts = {"host": ",".join(["127.0.0.1"] * 3), "port": ",".join(map(str, ports))}
         with timed_connection(60).connect(make_conninfo(given, **hosts)) as connection:
             assert connection.info.port == postgres.config.port

@@ -58,14 +58,14 @@ def test_without_a_shared_read_point_all_is_read_in_one_transaction_and_said(mak
 def test_two_connections_are_enough(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
     change = {"max_connections": 2, "rows_per_second": 10_000, "statement_timeout": 60}
-    assert synced(through(world, lambda config: replace(config, **change))) == ()
+    assert synced(through(world, lambda config: config.model_copy(update=change))) == ()
 
 
 @pytest.mark.slow
 def test_a_replica_that_is_gone_is_said(make_world: MakeWorld) -> None:
     world = make_world("mysql")
     gone = (f"127.0.0.1:{free_port()}",)
-    notes = synced(through(world, lambda config: replace(config, read_replica=gone)))
+    notes = synced(through(world, lambda config: config.model_copy(update={"read_replica": gone})))
     assert any("no read replica can be reached" in note for note in notes)
 
 
@@ -73,4 +73,4 @@ def test_a_replica_that_is_gone_is_said(make_world: MakeWorld) -> None:
 def test_a_pooler_that_pools_transactions(make_world: MakeWorld, postgres: Database) -> None:
     world = make_world()
     with pooled(postgres) as config:
-        assert synced(through(world, lambda made: replace(made, port=config.port))) == ()
+        assert synced(through(world, lambda made: made.model_copy(update={"port": config.port}))) == ()

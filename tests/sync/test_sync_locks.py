@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.mysql.read import MySqlReader, MySqlSession
 from instep.sources.mysql.source import MySqlSnapshot
 from instep.sources.postgres import chunks
@@ -46,7 +46,7 @@ def with_connections(world: World, most: int) -> World:
 
     def source(**options: Any) -> Any:
         made: Any = plain.source(**options)
-        return type(made)(replace(made.config, max_connections=most))
+        return type(made)(made.config.model_copy(update={"max_connections": most}))
 
     world.case = replace(plain, source=source)
     return world
@@ -221,7 +221,7 @@ def test_pieces_yield_the_rows_of_their_chunk(make_world: MakeWorld, monkeypatch
 
 @pytest.mark.parametrize(("most", "readers"), [(2, 1), (3, 1), (4, 1), (5, 2), (9, 4)])
 def test_those_who_watch_count_among_the_connections(most: int, readers: int) -> None:
-    config = MySqlConfig(host="h", database="d", user="u", max_connections=most)
+    config = MySqlSourceSection.resolved(type="mysql", host="h", database="d", user="u", max_connections=most)
     assert task_count(MySqlReader(config).limits, 8, 8) == readers
     assert 1 + readers * (1 if most == 2 else 2) <= most
 

@@ -31,7 +31,7 @@ def warehouse(postgres_server: Server, request: pytest.FixtureRequest) -> Iterat
     name = f"warehouse_{abs(hash(request.node.nodeid)) % 10**9}"
     made = make_database(postgres_server, name)
     yield made
-    whole = replace(made, config=replace(made.config, database="postgres"))
+    whole = replace(made, config=made.config.model_copy(update={"database": "postgres"}))
     whole.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 

@@ -189,7 +189,7 @@ def with_ids(make_world: MakeWorld, mariadb) -> World:  # type: ignore[no-untype
     from instep.sources.mysql.source import MySqlSource
 
     world = make_world("mysql")
-    config = replace(mariadb.admin, database=mariadb.config.database)
+    config = mariadb.admin.model_copy(update={"database": mariadb.config.database})
     world.case = replace(world.case, source=lambda **_: MySqlSource(config))
     return world
 

@@ -33,7 +33,7 @@ def on(make_world: MakeWorld, request: pytest.FixtureRequest) -> Iterator[Callab
             elif kind == "postgres":
                 server: Server = request.getfixturevalue("postgres_server")
                 at = make_database(server, name := f"unfit_{abs(hash(request.node.nodeid)) % 10**9}")
-                whole = replace(at, config=replace(at.config, database="postgres"))
+                whole = replace(at, config=at.config.model_copy(update={"database": "postgres"}))
                 stack.callback(whole.execute, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
                 config = PostgresServerConfig(
                     "warehouse", at.config.host, name, at.config.user, at.config.port, at.config.password

@@ -22,7 +22,7 @@ def landing(postgres_server: Server) -> Iterator[Database]:
     """A database for what arrives."""
     made = make_database(postgres_server, "landing")
     yield made
-    server_wide = replace(made, config=replace(made.config, database="postgres"))
+    server_wide = replace(made, config=made.config.model_copy(update={"database": "postgres"}))
     server_wide.execute("DROP DATABASE landing WITH (FORCE)")
 
 

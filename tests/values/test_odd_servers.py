@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -24,7 +23,7 @@ def test_bytes_that_are_no_text(postgres: Database) -> None:
     name = f"{postgres.config.database}_ascii"
     postgres.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     try:
-        odd = Database(replace(postgres.config, database=name), postgres.reader)
+        odd = Database(postgres.config.model_copy(update={"database": name}), postgres.reader)
         odd.execute("CREATE TABLE t (id int PRIMARY KEY, a text, b text[], c json, d numeric(3,1))")
         odd.execute(f"INSERT INTO t VALUES {_ODD}")  # noqa: S608 - from above
         rows, held = staged(PostgresSource(odd.config), "t")

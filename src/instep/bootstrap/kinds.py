@@ -41,14 +41,13 @@ def source(
         section = section.model_copy(update={"include": (), "exclude": ()})
     match section.type:
         case "postgres":
-            from instep.sources.postgres.source import PostgresConfig, PostgresSource
+            from instep.sources.postgres.source import PostgresSource
 
-            return PostgresSource(PostgresConfig(**section.arguments()))
+            return PostgresSource(section)
         case "mysql" | "mariadb":
-            from instep.sources.mysql.connect import MySqlConfig
             from instep.sources.mysql.source import MySqlSource
 
-            return MySqlSource(MySqlConfig(**section.arguments()))
+            return MySqlSource(section)
         case "sqlite":
             from instep.sources.sqlite.source import SqliteSource
 

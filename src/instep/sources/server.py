@@ -1,6 +1,5 @@
-"""What is said about a database server that is a source, whichever it is.
-
-Reading from a replica of the server: the first that answers, else the server itself.
+"""Reading from a database server, whichever it is: in time, and from a replica, the first that answers, else the server
+itself.
 """
 
 from __future__ import annotations
@@ -8,12 +7,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from instep.errors import ConnectError, ReadError, quoted
-from instep.project.sections.reach import SshSection
-from instep.sources.ssh import carried
+from instep.errors import ConnectError, ReadError
+from instep.project.sections.databases import DatabaseSection
 
 T = TypeVar("T")
 _LATE = 2.0
@@ -22,69 +20,33 @@ _EARLY = 0.95
 """Clocks differ: of this part of its time a statement is over."""
 
 
-@dataclass(frozen=True)
-class ServerConfig:
-    """Settings of a server source: address, login and tables.
-
-    `include` and `exclude` are patterns for tables. Timeouts are in seconds, 0 means none; `read_timeout` is the
-    longest silence of the server. `max_connections` and `rows_per_second` bound one sync, 0 means no bound.
-    `read_replica` are `host` or `host:port` of servers to read from before `host`.
-    """
-
-    CERTIFICATES: ClassVar[tuple[str, ...]] = ()
-    """Fields that are paths of certificates."""
-
-    host: str
-    database: str
-    user: str
-    port: int = 0
-    password: str = field(default="", repr=False)
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    connect_timeout: int = 10
-    read_timeout: float = 3600
-    statement_timeout: float = 0
-    ssh: SshSection | None = None
-    max_connections: int = 0
-    rows_per_second: float = 0
-    application_name: str = "instep"
-    read_replica: tuple[str, ...] = ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Certificates go along: a task may run where their files are not."""
-        return {**self.__dict__, **{name: carried(getattr(self, name)) for name in self.CERTIFICATES}}
-
-    def in_time(self, batches: Iterator[T], table: str) -> Iterator[T]:
-        """Yield the batches of one statement; a ReadError if the server goes on with it, although it should have ended
-        it. What is done with a batch before the next one is asked for does not count."""
-        waited, end = 0.0, object()
-        while True:
-            began = time.monotonic()
-            batch: Any = next(batches, end)
-            waited += time.monotonic() - began
-            if batch is end:
-                return
-            if self.statement_timeout and waited > self.statement_timeout + _LATE:
-                message = "the server goes on sending after statement_timeout"
-                raise ReadError(f"{table}: {message}", hint="raise it if the query needs longer")
-            yield batch
-
-    def is_over(self, begun: float) -> bool:
-        """Return whether a statement that began then (monotonic) has used up its `statement_timeout`."""
-        return bool(self.statement_timeout) and time.monotonic() - begun >= self.statement_timeout * _EARLY
-
-    @property
-    def place(self) -> str:
-        """`user@host:port/database`, for messages."""
-        return f"{self.user}@{self.host}:{self.port}/{self.database}"
-
-    def redacted(self, text: str) -> str:
-        """Return a text of the server's or a library's as it may be passed on: without the password, which it may
-        repeat, on one line, without what moves a cursor, and not too long."""
-        return quoted(text.replace(self.password, "***") if self.password else text)
+def in_time(config: DatabaseSection, batches: Iterator[T], table: str) -> Iterator[T]:
+    """Yield the batches of one statement; a ReadError if the server goes on with it, although it should have ended it.
+    What is done with a batch before the next one is asked for does not count."""
+    waited, end = 0.0, object()
+    while True:
+        began = time.monotonic()
+        batch: Any = next(batches, end)
+        waited += time.monotonic() - began
+        if batch is end:
+            return
+        if config.statement_timeout and waited > config.statement_timeout + _LATE:
+            message = "the server goes on sending after statement_timeout"
+            raise ReadError(f"{table}: {message}", hint="raise it if the query needs longer")
+        yield batch
 
 
-Config = TypeVar("Config", bound=ServerConfig)
+def is_over(config: DatabaseSection, begun: float) -> bool:
+    """Return whether a statement that began then (monotonic) has used up its `statement_timeout`."""
+    return bool(config.statement_timeout) and time.monotonic() - begun >= config.statement_timeout * _EARLY
+
+
+Config = TypeVar("Config", bound=DatabaseSection)
+
+
+def with_files(config: Config, authority: str, certificate: str) -> Config:
+    """Return the configuration with the paths that these certificates have here."""
+    return config.model_copy(update={"tls": config.tls.model_copy(update={"ca": authority, "cert": certificate})})
 
 
 @dataclass(frozen=True)
@@ -99,7 +61,7 @@ class ReplicaSession(Generic[Config]):
 def places(config: Config) -> list[Config]:
     """Return the configuration of each replica in order, then of the server itself."""
     hosts = [*(_parsed(text, config.port) for text in config.read_replica), (config.host, config.port)]
-    return [replace(config, host=host, port=port, read_replica=()) for host, port in hosts]
+    return [config.model_copy(update={"host": host, "port": port, "read_replica": ()}) for host, port in hosts]
 
 
 def _parsed(text: str, port: int) -> tuple[str, int]:

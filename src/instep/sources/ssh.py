@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from instep.errors import ConnectError, SetupError
-from instep.project.sections.reach import SshSection
+from instep.project.sections.reach import CERTIFICATE, SshSection
 from instep.temporary import temporary
 
 _ALIAS = "instep"
@@ -181,24 +181,10 @@ _FAILURES = (
 )  # fmt: skip
 
 
-_TEXT = "-----BEGIN"
-
-
-def carried(file: str) -> str:
-    """Return a certificate's text in place of its path, for a process that may be on another machine; a file that
-    cannot be read is left to whoever needs it."""
-    if not file or _TEXT in file:
-        return file
-    with suppress(OSError, UnicodeDecodeError):
-        if _TEXT in (text := Path(file).read_text(encoding="ascii")):
-            return text
-    return file
-
-
 @contextmanager
 def as_file(certificate: str) -> Iterator[str]:
-    """The path of a certificate that may have been `carried` here as its text."""
-    if _TEXT not in certificate:
+    """The path of a certificate that may have come here as its text."""
+    if CERTIFICATE not in certificate:
         yield certificate
         return
     with private_file(certificate) as path:

@@ -38,6 +38,7 @@ from instep.project.allowed.values import (
 from instep.project.sections import (
     channels,
     connector,
+    databases,
     detector,
     file_settings,
     jdbc,
@@ -92,7 +93,7 @@ _LOGIN = {"host": HOST, "port": PORT, "database": NAMES, "user": NAMES, "passwor
 _NOTICE = _each(NAMES, "on to severity kinds")
 
 KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
-    sources.SourceSection: {"type": SETTING, "app_options": PARTS, "table_options": PARTS},
+    databases.SourceSection: {"type": SETTING, "app_options": PARTS, "table_options": PARTS},
     detector.AppOptions: _each(NAMES, "enable_detect_schema_changes detect_schema_changes_frequency_in_seconds "
                                       "create_detect_schema_changes_ping_on_each_error "
                                       "propagate_table_creations_to_target_app auto_unsync_deleted_tables "
@@ -109,12 +110,12 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "host": HOST, "port": PORT, "user": NAMES, "known_hosts": TRUSTED, "host_key": TRUST,
         "key": KeyReach("sealed; without it the ssh-agent and the keys in ~/.ssh of the worker's account"),
     },
-    sources.SelectiveSourceSection: {"include": NAMES, "exclude": NAMES},
-    sources.DatabaseSection: {**_LOGIN, "connect_timeout": SETTING, "read_timeout": SETTING},
-    sources.PostgresSourceSection: {
+    databases.SelectiveSourceSection: {"include": NAMES, "exclude": NAMES},
+    databases.DatabaseSection: {**_LOGIN, "connect_timeout": SETTING, "read_timeout": SETTING},
+    databases.PostgresSourceSection: {
         "options": KeyReach("settings of the source's own session, which libpq hands to the server"),
     },
-    sources.MySqlSourceSection: {"table_connections": SETTING},
+    databases.MySqlSourceSection: {"table_connections": SETTING},
     sources.SqliteSourceSection: {"path": FILE, "timeout": SETTING},
     sources.FilesSourceSection: {
         "path": PLACE, "tables": NAMES, "options": PARTS, "metadata": SETTING, "properties": STORE, "settle": SETTING,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -14,6 +16,8 @@ from instep.project.text.references import Reference
 
 TlsMode = Literal["disable", "prefer", "require", "verify-ca", "verify-full"]
 VERIFY = ("verify-ca", "verify-full")
+CERTIFICATE = "-----BEGIN"
+"""The first characters of a certificate's text."""
 
 
 def _wrong(text: str) -> PydanticCustomError:
@@ -34,6 +38,11 @@ class Tls(Section):
     def chosen(self) -> TlsMode:
         return self.mode or ("verify-full" if self.ca else "prefer")
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Certificates go along: a task may run where their files are not."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {**state["__dict__"], "ca": _text_of(self.ca), "cert": _text_of(self.cert)}}
+
     @model_validator(mode="after")
     def _fits(self) -> Tls:
         if self.ca and self.chosen not in VERIFY:
@@ -43,6 +52,15 @@ class Tls(Section):
         if self.cert and self.chosen == "disable":
             raise _wrong("without TLS no certificate is shown: leave `cert` and `key` out, or set another mode")
         return self
+
+
+def _text_of(file: str) -> str:
+    """Return a certificate's text in place of its path; a file that cannot be read is left to whoever needs it."""
+    if file and CERTIFICATE not in file:
+        with suppress(OSError, UnicodeDecodeError):
+            if CERTIFICATE in (text := Path(file).read_text(encoding="ascii")):
+                return text
+    return file
 
 
 def _no_option(value: str | Reference) -> str | Reference:

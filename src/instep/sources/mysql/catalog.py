@@ -13,9 +13,10 @@ from functools import reduce
 from operator import xor
 from typing import TYPE_CHECKING, Any
 
+from instep.project.sections.databases import MySqlSourceSection
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
-from instep.sources.mysql.connect import MySqlConfig, driver, first, is_mariadb, run
+from instep.sources.mysql.connect import driver, first, is_mariadb, run
 from instep.sources.mysql.types import MySqlType, column_type, literal, matches
 from instep.sources.mysql.wire import MALFORMED, RowStream, spoken
 from instep.stage import timeouts
@@ -44,7 +45,7 @@ Ref = tuple[str, str]
 Row = tuple[Any, ...]
 
 
-def where(config: MySqlConfig, schema: str = "table_schema") -> str:
+def where(config: MySqlSourceSection, schema: str = "table_schema") -> str:
     return matches(schema, "table_name", config.database, config.include, config.exclude)
 
 
@@ -67,7 +68,7 @@ class _CatalogView:
         return f"SELECT COUNT(*), {_HALVES} FROM ({self.rows}) AS d"  # noqa: S608
 
 
-def _parts(config: MySqlConfig) -> tuple[_CatalogView, _CatalogView, _CatalogView]:
+def _parts(config: MySqlSourceSection) -> tuple[_CatalogView, _CatalogView, _CatalogView]:
     wanted = where(config)
     return (
         _CatalogView(_TABLE_FIELDS, "tables", f"{wanted} AND {_KINDS}"),
@@ -77,7 +78,7 @@ def _parts(config: MySqlConfig) -> tuple[_CatalogView, _CatalogView, _CatalogVie
 
 
 @spoken()
-def read_catalog(connection: pymysql.Connection[Any], config: MySqlConfig) -> Discovery:
+def read_catalog(connection: pymysql.Connection[Any], config: MySqlSourceSection) -> Discovery:
     """Return every selected table in a handful of queries."""
     objects, rows, keys = (_fetch(connection, part.rows) for part in _parts(config))
     digest = _joined(_folded(part) for part in (objects, rows, keys))
@@ -114,7 +115,7 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
 
 
 @spoken()
-def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlConfig) -> str:
+def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlSourceSection) -> str:
     """Counts and XORs of digests of what `read_catalog` reads, computed in the server."""
     return _joined(tuple(map(int, first(connection, part.digest))) for part in _parts(config))
 
@@ -130,7 +131,7 @@ def _joined(parts: Iterable[tuple[int, ...]]) -> str:
     return f"{_VERSION}:" + "-".join(f"{number:x}" for part in parts for number in part)
 
 
-def _json_columns(connection: pymysql.Connection[Any], config: MySqlConfig, rows: Iterable[Row]) -> set[Row]:
+def _json_columns(connection: pymysql.Connection[Any], config: MySqlSourceSection, rows: Iterable[Row]) -> set[Row]:
     """MariaDB's json is a longtext whose check names the column. Looked for only where a longtext is: slow."""
     if not is_mariadb(connection) or not any(row[3] == "longtext" for row in rows):
         return set()

@@ -6,14 +6,15 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError, SetupError
 from instep.loopback import is_near
+from instep.project.sections.databases import MySqlSourceSection
+from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.mysql.wire import MALFORMED, spoken
-from instep.sources.server import ServerConfig
+from instep.sources.server import with_files
 from instep.sources.ssh import Way, as_file, private_file, through
 from instep.stage import timeouts
 from instep.stage.timeouts import KEEPALIVES, Silence, within
@@ -25,27 +26,6 @@ _SETTINGS = (
     "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, wait_timeout = 86400,"
     " transaction_isolation = 'REPEATABLE-READ'"
 )
-SslMode = Literal["disable", "prefer", "require", "verify_ca", "verify_identity"]
-
-
-@dataclass(frozen=True)
-class MySqlConfig(ServerConfig):
-    """A server of MySQL or MariaDB.
-
-    `include` and `exclude` are patterns for `schema.table` (a schema is a MySQL database) or, in `database`,
-    for `table`: the exact text, a glob, or `re:` and a regular expression. An empty `include` means every table
-    of `database`. `table_connections` bounds the connections that read one table.
-    `ssl_key` is the text of the client's private key.
-    """
-
-    CERTIFICATES: ClassVar[tuple[str, ...]] = ("ssl_ca", "ssl_cert")
-
-    port: int = 3306
-    table_connections: int = 4
-    ssl: SslMode = "prefer"
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = field(default="", repr=False)
 
 
 def driver() -> Any:
@@ -60,7 +40,7 @@ def driver() -> Any:
 
 
 @contextmanager
-def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
+def connect(config: MySqlSourceSection) -> Iterator[pymysql.Connection[Any]]:
     """A connection in autocommit mode whose session speaks UTC and utf8mb4; errors are translated."""
     with translated(config):
         connection = dial(config)
@@ -76,18 +56,18 @@ def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
             connection._force_close()
 
 
-def dial(config: MySqlConfig) -> Any:
+def dial(config: MySqlSourceSection) -> Any:
     """Open the connection, through SSH if configured. Raises a ConnectError that names the SSH server if it was
     that."""
     tunnel = through(config.ssh, config.host, config.port, config.connect_timeout)
     with (
-        private_file(config.ssl_key) as key,
-        as_file(config.ssl_ca) as authority,
-        as_file(config.ssl_cert) as certificate,
+        private_file(config.tls.key) as key,
+        as_file(config.tls.ca) as authority,
+        as_file(config.tls.cert) as certificate,
         tunnel as way,
     ):
         try:
-            return _open(replace(config, ssl_ca=authority, ssl_cert=certificate), way, key)
+            return _open(with_files(config, authority, certificate), way, key)
         except Exception as error:
             way.explain()
             if error.args[:1] == (2013,):
@@ -95,7 +75,7 @@ def dial(config: MySqlConfig) -> Any:
             raise
 
 
-def _unanswered(config: MySqlConfig, text: str) -> ConnectError:
+def _unanswered(config: MySqlSourceSection, text: str) -> ConnectError:
     """The server took the connection and did not finish the login."""
     if "timed out" in text:
         hint = "check host, port and firewall, and that the server is at work, or raise connect_timeout"
@@ -103,7 +83,7 @@ def _unanswered(config: MySqlConfig, text: str) -> ConnectError:
     return ConnectError(f"{config.place}: the login was cut off ({text})", hint="see the server's log, then try again")
 
 
-def _open(config: MySqlConfig, way: Way, key: str) -> Any:
+def _open(config: MySqlSourceSection, way: Way, key: str) -> Any:
     """The name in the server's certificate is that of `host`, wherever the connection goes."""
     connection = _bounded()(
         host=config.host,
@@ -119,7 +99,7 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
         write_timeout=config.connect_timeout or None,  # the one that TLS shakes hands under
         program_name=config.application_name,
         defer_connect=True,
-        **_tls(config, key),
+        **_tls(config.tls, key),
     )
     connection._auth_plugin_map = _Refusals(connection, near=bool(config.ssh) or is_near(config.host))
     _login(config, connection, socket.create_connection((way.address, way.port)) if way.port else None)
@@ -132,7 +112,7 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
     return connection
 
 
-def _login(config: MySqlConfig, connection: Any, through: socket.socket | None) -> None:
+def _login(config: MySqlSourceSection, connection: Any, through: socket.socket | None) -> None:
     """End in time, also where the server says a byte now and then."""
     try:
         with spoken():
@@ -225,7 +205,7 @@ BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 
 @contextmanager
-def transaction(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
+def transaction(config: MySqlSourceSection) -> Iterator[pymysql.Connection[Any]]:
     """A connection whose InnoDB reads all see one point of time: now."""
     with connect(config) as connection:
         with translated(config):
@@ -242,18 +222,18 @@ def _isolation(connection: pymysql.Connection[Any]) -> str:
     return "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
 
 
-def _tls(config: MySqlConfig, key: str) -> dict[str, Any]:
+def _tls(tls: Tls, key: str) -> dict[str, Any]:
     """`key`: the file with the client's key. Without an authority's file the system's own are asked."""
-    if config.ssl == "disable":
+    if tls.chosen == "disable":
         return {"ssl_disabled": True}
-    if config.ssl == "prefer" and not (config.ssl_ca or config.ssl_cert):
+    if tls.chosen == "prefer" and not (tls.ca or tls.cert):
         return {}
-    context = ssl.create_default_context(cafile=config.ssl_ca or None)
+    context = ssl.create_default_context(cafile=tls.ca or None)
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-    context.check_hostname = config.ssl == "verify_identity"
-    context.verify_mode = ssl.CERT_REQUIRED if config.ssl in ("verify_ca", "verify_identity") else ssl.CERT_NONE
-    if config.ssl_cert:
-        context.load_cert_chain(config.ssl_cert, key or None)
+    context.check_hostname = tls.chosen == "verify-full"
+    context.verify_mode = ssl.CERT_REQUIRED if tls.chosen in VERIFY else ssl.CERT_NONE
+    if tls.cert:
+        context.load_cert_chain(tls.cert, key or None)
     return {"ssl": context}
 
 
@@ -276,7 +256,7 @@ def first(connection: pymysql.Connection[Any], statement: str) -> tuple[Any, ...
 
 
 @contextmanager
-def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
+def translated(config: MySqlSourceSection, what: str = "") -> Iterator[None]:
     """Turns pymysql's and the socket's errors into ours; `what` names the table at hand."""
     module = driver()
     try:
@@ -291,7 +271,7 @@ def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
         raise ConnectError(f"{what or config.place}: {text}", hint="check the source's TLS settings") from None
 
 
-def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> InstepError:
+def translate(config: MySqlSourceSection, code: int, text: str, what: str = "") -> InstepError:
     """Our error for one of the server's or of pymysql's, by its number."""
     subject, text = what or config.place, config.redacted(text)
     if code in _ACCESS:

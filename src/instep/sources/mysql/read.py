@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import ConnectError, InstepError, LockYielded
+from instep.project.sections.databases import MySqlSourceSection
 from instep.schema.catalog.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
 from instep.sources.mysql.connect import (
     BEGIN,
-    MySqlConfig,
     connect,
     driver,
     hang_up,
@@ -26,6 +26,7 @@ from instep.sources.mysql.connect import (
 )
 from instep.sources.mysql.shared_view import NotShared, begin_shared
 from instep.sources.mysql.wire import RowStream
+from instep.sources.server import in_time
 from instep.stage.spec import Chunk, SharedView, SourceLimits
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class LockWatch:
     nothing; `ended` tells that they had to go. `own` is the connection to watch by, if there is one already."""
 
     def __init__(
-        self, config: MySqlConfig, *sessions: pymysql.Connection[Any], own: pymysql.Connection[Any] | None = None
+        self, config: MySqlSourceSection, *sessions: pymysql.Connection[Any], own: pymysql.Connection[Any] | None = None
     ) -> None:
         self.probe, self.ended = "", False
         self._own = own
@@ -112,7 +113,7 @@ class MySqlReader:
     """Opens a connection with a consistent snapshot of its own, not older than the driver's, or `together` such
     connections that show one state."""
 
-    config: MySqlConfig
+    config: MySqlSourceSection
     together: int = 1
 
     @property
@@ -169,7 +170,7 @@ class MySqlSession:
     """One connection; all that it reads of one lane is of one point of time. A transaction keeps a lock on the
     definition of what it has read, so the next lane is read in another one."""
 
-    config: MySqlConfig
+    config: MySqlSourceSection
     connection: pymysql.Connection[Any]
     watch: LockWatch
     lane: str | None = None
@@ -198,7 +199,7 @@ class MySqlSession:
             kinds = [parse(name) for name in stream.names]
             names = [str(position) for position in range(len(kinds))]
             try:
-                for block in self.config.in_time(stream.blocks(BATCH_ROWS), chunk.table):
+                for block in in_time(self.config, stream.blocks(BATCH_ROWS), chunk.table):
                     columns = [convert(kind, values) for kind, values in zip(kinds, block, strict=True)]
                     yield pa.RecordBatch.from_arrays(columns, names)
             finally:

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from instep.project.sections.databases import MySqlSourceSection
 from instep.sources.mysql.binlog.stream import unlogged
-from instep.sources.mysql.connect import BEGIN, MySqlConfig, driver, first, is_mariadb, run
+from instep.sources.mysql.connect import BEGIN, driver, first, is_mariadb, run
 from instep.sources.mysql.wire import spoken
 from instep.stage.spec import Chunk
 
@@ -42,7 +43,9 @@ class NotShared(Exception):
     """The snapshots may show different states; the text says why."""
 
 
-def begin_shared(config: MySqlConfig, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
+def begin_shared(
+    config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk
+) -> str:
     """Begin a snapshot on each connection, all of one state, and return what that rests on. Raises NotShared.
     `chunk` is of the table that is to be read: its definition is locked, as by a read. `guard` is a
     connection beside them."""
@@ -65,7 +68,9 @@ def _begin(connections: Connections) -> None:
             wire._read_query_result()
 
 
-def _by_position(config: MySqlConfig, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
+def _by_position(
+    config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk
+) -> str:
     leader = connections[0]
     if why := unlogged(leader):
         raise NotShared(why)
@@ -115,7 +120,7 @@ def _transactions(connections: Connections) -> bool:
     return not owned and first(leader, "SELECT @@global.gtid_executed")[0] == done
 
 
-def _by_lock(config: MySqlConfig, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
+def _by_lock(config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
     """Keep writers of the table away meanwhile, on a connection of its own: a transaction would end the lock."""
     begun = time.monotonic()
     try:
@@ -139,7 +144,7 @@ def _by_lock(config: MySqlConfig, guard: pymysql.Connection[Any], connections: C
 
 
 @contextmanager
-def _guarded(config: MySqlConfig) -> Iterator[None]:
+def _guarded(config: MySqlSourceSection) -> Iterator[None]:
     try:
         yield
     except driver().MySQLError as error:

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check, LogNames
+from instep.project.sections.databases import MySqlSourceSection
+from instep.project.sections.reach import VERIFY
 from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
 from instep.schema.planning.projection import TableRead
@@ -31,7 +33,7 @@ from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog
 from instep.sources.mysql.catalog import has_snapshots, read_catalog, read_fingerprint, table_statistics
-from instep.sources.mysql.connect import MySqlConfig, connect, first, run, translated
+from instep.sources.mysql.connect import connect, first, run, translated
 from instep.sources.mysql.read import MySqlReader
 from instep.sources.mysql.types import literal, locking, probing, query_type, quoted, quoted_table, selected
 from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, source_columns
@@ -55,7 +57,7 @@ class MySqlSource:
 
     kind = "mysql"
 
-    def __init__(self, config: MySqlConfig) -> None:
+    def __init__(self, config: MySqlSourceSection) -> None:
         self.config = config
         self.default_schema = config.database
 
@@ -86,7 +88,7 @@ class MySqlSnapshot:
     """The server while one connection is open: each statement sees what is committed by then, and tasks see no less.
     `note`: what is unusual about it."""
 
-    def __init__(self, config: MySqlConfig, connection: pymysql.Connection[Any], note: str = "") -> None:
+    def __init__(self, config: MySqlSourceSection, connection: pymysql.Connection[Any], note: str = "") -> None:
         self.config, self.note = config, note
         self._connection, self._left = connection, TOGETHER
         self.reader = MySqlReader(config)
@@ -263,7 +265,7 @@ _APART = 5.0
 """Seconds that clocks may differ."""
 
 
-def checks(config: MySqlConfig) -> list[Check]:
+def checks(config: MySqlSourceSection) -> list[Check]:
     """The login works; then what it may see and do; on the replica that would be read, if any is."""
     try:
         with nearest(config, connect) as at, translated(at.config):
@@ -273,7 +275,7 @@ def checks(config: MySqlConfig) -> list[Check]:
     return [*found, Check("replica", False, at.note, "check read_replica", needed=False)] if at.note else found
 
 
-def _inside(config: MySqlConfig, connection: pymysql.Connection[Any]) -> list[Check]:
+def _inside(config: MySqlSourceSection, connection: pymysql.Connection[Any]) -> list[Check]:
     version, account, comment = first(connection, "SELECT VERSION(), CURRENT_USER(), @@version_comment")
     name, _, host = str(account).rpartition("@")
     to = f"TO {literal(name)}@{literal(host)};"
@@ -290,12 +292,12 @@ def _inside(config: MySqlConfig, connection: pymysql.Connection[Any]) -> list[Ch
     ]
 
 
-def _encrypted(config: MySqlConfig, connection: pymysql.Connection[Any]) -> Check:
+def _encrypted(config: MySqlSourceSection, connection: pymysql.Connection[Any]) -> Check:
     status = run(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     if not (status and status[0][1]):
-        hint = "" if config.ssl == "disable" else "turn TLS on at the server, then set tls.mode to verify-full"
+        hint = "" if config.tls.chosen == "disable" else "turn TLS on at the server, then set tls.mode to verify-full"
         return Check("tls", not hint, "the connection is not encrypted", hint, needed=False)
-    checked = "is" if config.ssl.startswith("verify") else "is not"
+    checked = "is" if config.tls.chosen in VERIFY else "is not"
     return Check("tls", True, f"encrypted; the server's certificate {checked} checked")
 
 
@@ -320,7 +322,7 @@ def _clock(connection: pymysql.Connection[Any]) -> Check:
     return Check("clock", not hint, f"{apart:.0f} s from this machine's", hint, needed=False)
 
 
-def _tables(config: MySqlConfig, count: int, to: str) -> Check:
+def _tables(config: MySqlSourceSection, count: int, to: str) -> Check:
     hint = f"GRANT SELECT ON {quoted(config.database)}.* {to} -- or check `database`, `include` and `exclude`"
     return Check("list tables", bool(count), f"{count} tables and views", "" if count else hint)
 

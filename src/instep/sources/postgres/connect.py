@@ -8,12 +8,13 @@ import ssl
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError
+from instep.project.sections.databases import PostgresSourceSection
+from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.postgres.types import literal
-from instep.sources.server import ServerConfig
+from instep.sources.server import with_files
 from instep.sources.ssh import Way, as_file, private_file, through
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, proof_of_password, timed_connection
 
@@ -46,28 +47,9 @@ LOCKED = "55P03"
 """The SQLSTATE of a lock that was waited for in vain."""
 
 
-@dataclass(frozen=True)
-class PostgresConfig(ServerConfig):
-    """A server of PostgreSQL.
-
-    `include` and `exclude` are patterns for `schema.table`: the exact text, a glob, or `re:` and a regular
-    expression; an empty `include` means all. `options` is passed to the server as libpq's `options`. `sslkey` is the
-    text of the client's private key.
-    """
-
-    CERTIFICATES: ClassVar[tuple[str, ...]] = ("sslrootcert", "sslcert")
-
-    port: int = 5432
-    sslmode: str = "prefer"
-    sslrootcert: str = ""
-    sslcert: str = ""
-    sslkey: str = field(default="", repr=False)
-    options: str = ""
-
-
-def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> str:
+def conninfo(config: PostgresSourceSection, way: Way | None = None, key: str = "") -> str:
     """libpq keywords, the password among them: stays inside the process, is never logged. `way`: where to connect
-    instead (the server's certificate is still that of `host`); `key`: the file with `sslkey`."""
+    instead (the server's certificate is still that of `host`); `key`: the file with the client's key."""
     from psycopg.conninfo import make_conninfo
 
     given: dict[str, Any] = {
@@ -77,34 +59,34 @@ def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> s
         "dbname": config.database,
         "user": config.user,
         "password": config.password,
-        "sslmode": config.sslmode,
-        "sslrootcert": config.sslrootcert or _authorities(config),
-        "sslcert": config.sslcert,
+        "sslmode": config.tls.chosen,
+        "sslrootcert": config.tls.ca or _authorities(config.tls),
+        "sslcert": config.tls.cert,
         "sslkey": key,
         "connect_timeout": config.connect_timeout,
         "options": config.options,
-        "require_auth": "" if config.ssh else proof_of_password(config.sslmode, config.host),
+        "require_auth": "" if config.ssh else proof_of_password(config.tls.chosen, config.host),
     }
     options = {k: v for k, v in given.items() if v not in ("", 0)}
     return make_conninfo("", **options, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
 
 
-def _authorities(config: PostgresConfig) -> str:
+def _authorities(tls: Tls) -> str:
     """The system's own, where a certificate is checked and no authority is named."""
-    return ssl.get_default_verify_paths().cafile or "" if config.sslmode.startswith("verify") else ""
+    return ssl.get_default_verify_paths().cafile or "" if tls.chosen in VERIFY else ""
 
 
-def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
+def dial(config: PostgresSourceSection, open: Callable[[str], Opened]) -> Opened:
     """Return what `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are
     `open`'s own, or a ConnectError that names the SSH server if it was that."""
     with (
-        private_file(config.sslkey) as key,
-        as_file(config.sslrootcert) as authority,
-        as_file(config.sslcert) as certificate,
+        private_file(config.tls.key) as key,
+        as_file(config.tls.ca) as authority,
+        as_file(config.tls.cert) as certificate,
         through(config.ssh, config.host, config.port, config.connect_timeout) as way,
     ):
         try:
-            return opened(conninfo(replace(config, sslrootcert=authority, sslcert=certificate), way, key), open)
+            return opened(conninfo(with_files(config, authority, certificate), way, key), open)
         except Exception as error:
             way.explain()
             if _UNTRUSTED in str(error):
@@ -114,7 +96,7 @@ def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
             raise
 
 
-def settings(config: PostgresConfig) -> dict[str, str]:
+def settings(config: PostgresSourceSection) -> dict[str, str]:
     """Server settings of every transaction: texts that do not depend on the server's defaults, no idle end."""
     return {
         "search_path": "pg_catalog",
@@ -138,7 +120,7 @@ _UNTRUSTED = "certificate verify failed"
 
 
 @contextmanager
-def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
+def connect(config: PostgresSourceSection) -> Iterator[psycopg.Connection[Any]]:
     """A connection in a READ ONLY, REPEATABLE READ transaction with `settings`; errors of connecting are
     translated, those of the body are not (they may be another server's)."""
     import psycopg
@@ -158,7 +140,9 @@ def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
 
 
 @contextmanager
-def translated(config: PostgresConfig, what: str = "", otherwise: type[InstepError] = ReadError) -> Iterator[None]:
+def translated(
+    config: PostgresSourceSection, what: str = "", otherwise: type[InstepError] = ReadError
+) -> Iterator[None]:
     """Turns psycopg's errors into ours; `what` names the table at hand, `otherwise` is for those not known."""
     import psycopg
 
@@ -169,7 +153,7 @@ def translated(config: PostgresConfig, what: str = "", otherwise: type[InstepErr
 
 
 def translate(
-    config: PostgresConfig, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
+    config: PostgresSourceSection, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
 ) -> InstepError:
     """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
     text = config.redacted(_first_line(text))

@@ -17,7 +17,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import InstepError
-from instep.sources.postgres.connect import PostgresConfig, connect
+from instep.project.sections.databases import PostgresSourceSection
+from instep.sources.postgres.connect import connect
+from instep.sources.server import is_over
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,7 +62,7 @@ def marking(key: int, role: int) -> str:
 
 
 def unlocked(
-    config: PostgresConfig, connection: psycopg.Connection[Any], act: Callable[[], Found], turn: Any = None
+    config: PostgresSourceSection, connection: psycopg.Connection[Any], act: Callable[[], Found], turn: Any = None
 ) -> Found:
     """Answer what `act` reads in the connection's open transaction, and keep none of its locks. Tries again while
     others have the table, for as long as the server may be silent."""
@@ -76,7 +78,7 @@ def unlocked(
             if config.read_timeout and at - begun > config.read_timeout:
                 raise
         except psycopg.errors.QueryCanceled:
-            if config.is_over(at) or tried >= TRIES:
+            if is_over(config, at) or tried >= TRIES:
                 raise
         except psycopg.OperationalError as error:
             if error.sqlstate or not connection.closed:
@@ -109,7 +111,7 @@ class SessionWatch:
     """Watches over the sessions of one read point. It looks through the read point's own connection while that has
     nothing to do (`turn`), else through another one."""
 
-    def __init__(self, config: PostgresConfig, connection: psycopg.Connection[Any], key: int) -> None:
+    def __init__(self, config: PostgresSourceSection, connection: psycopg.Connection[Any], key: int) -> None:
         self.turn = threading.Lock()
         self.key, self._config, self._connection = key, config, connection
         self._seen: Counter[int] = Counter()

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, InstepError, LockYielded, ReadError
-from instep.sources.postgres.connect import LOCKED, PostgresConfig, dial, set_statement, translate
+from instep.project.sections.databases import PostgresSourceSection
+from instep.sources.postgres.connect import LOCKED, dial, set_statement, translate
 from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
 from instep.sources.postgres.types import DIMENSIONS, literal
+from instep.sources.server import in_time, is_over
 from instep.stage.spec import Chunk, SourceLimits
 from instep.stage.timeouts import CallTimeout, Silence, within
 
@@ -32,7 +34,7 @@ class PostgresReader:
     """Reader of a task; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
     sessions of the read point."""
 
-    config: PostgresConfig
+    config: PostgresSourceSection
     settings: tuple[tuple[str, str], ...]
     snapshot: str = ""
     key: int = 0
@@ -89,7 +91,7 @@ class PostgresReadSession:
     """One connection inside a task. `shared`: others have the same read point, so that its queries can be done again
     by one of them."""
 
-    def __init__(self, config: PostgresConfig, connection: Any, timeout: CallTimeout, *, shared: bool) -> None:
+    def __init__(self, config: PostgresSourceSection, connection: Any, timeout: CallTimeout, *, shared: bool) -> None:
         self._config, self._connection, self._timeout, self._shared = config, connection, timeout, shared
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -103,7 +105,7 @@ class PostgresReadSession:
             for query in (chunk.query,) if chunk.query else chunk.pieces:
                 begun = time.monotonic()
                 with closing(self._timeout.each(self._batches(query))) as batches:
-                    rows = self._config.in_time(batches, chunk.table)
+                    rows = in_time(self._config, batches, chunk.table)
                     for batch in rows if chunk.query else [*rows]:
                         yield unwrap(batch)
         except (adbc_driver_manager.Error, pa.ArrowException, OSError, Silence) as error:
@@ -148,7 +150,7 @@ class PostgresReadSession:
 
         ended = self._shared and (sqlstate == "57P01" or any(mark in text for mark in _ENDED))
         was_cancelled = sqlstate == "57014" or _CANCELLED in text
-        cancelled = was_cancelled and "conflict with recovery" not in text and not self._config.is_over(begun)
+        cancelled = was_cancelled and "conflict with recovery" not in text and not is_over(self._config, begun)
         if not (ended or cancelled):
             return None
         error = LockYielded(

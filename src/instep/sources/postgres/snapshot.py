@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from instep.project.sections.databases import PostgresSourceSection
 from instep.schema.catalog.catalog import Catalog, Column
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.projection import ColumnRead, TableRead
@@ -23,7 +24,7 @@ from instep.sources.postgres.chunks import (
     rewritten,
     storage,
 )
-from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_statement, settings, translated
+from instep.sources.postgres.connect import connect, dial, set_statement, settings, translated
 from instep.sources.postgres.locks import MAIN, SessionWatch, marking, new_key, unlocked
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.types import expression, literal, octets, quote, quote_table, select, yielded
@@ -46,7 +47,7 @@ class PostgresSnapshot:
 
     def __init__(
         self,
-        config: PostgresConfig,
+        config: PostgresSourceSection,
         connection: psycopg.Connection[Any],
         exported: str,
         note: str,
@@ -212,7 +213,7 @@ def _expression(column: Column) -> str:
 
 
 @contextmanager
-def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
+def open_snapshot(config: PostgresSourceSection) -> Iterator[PostgresSnapshot]:
     """A snapshot that lives as long as this context."""
     with nearest(config, connect) as at:
         exported, why = export(at.config, at.connection)
@@ -225,7 +226,7 @@ def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
             yield snapshot
 
 
-def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple[str, str]:
+def export(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> tuple[str, str]:
     """(the snapshot's name, "") once a second connection has taken it up, else ("", why not).
 
     A failure ends the transaction (a subtransaction cannot export), so this comes before anything is read.
@@ -244,13 +245,13 @@ def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple
     return name, ""
 
 
-def _take_up(config: PostgresConfig, name: str) -> None:
+def _take_up(config: PostgresSourceSection, name: str) -> None:
     with dial(config, lambda info: timed_connection(config.read_timeout).connect(info, autocommit=True)) as other:
         other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         other.execute(f"SET TRANSACTION SNAPSHOT {literal(name)}".encode())
 
 
-def _task_settings(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Mapping[str, str]:
+def _task_settings(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> Mapping[str, str]:
     """With a check whether the task still lives, where the server's platform has it: a query of a killed task ends.
     Texts of a server that does not check them come as they are, for `stage` to hold what is not UTF-8."""
     import psycopg

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, InstepError
 from instep.model import Check, LogNames
+from instep.project.sections.databases import PostgresSourceSection
+from instep.project.sections.reach import VERIFY
 from instep.sources.base import Discovery
 from instep.sources.log import ChangeLog
 from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
-from instep.sources.postgres.connect import PostgresConfig, connect, translated
+from instep.sources.postgres.connect import connect, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot, export, open_snapshot
 from instep.sources.postgres.types import quote, quote_table
 from instep.sources.server import nearest, places
@@ -36,7 +38,7 @@ class PostgresSource:
     kind = "postgres"
     default_schema = "public"
 
-    def __init__(self, config: PostgresConfig) -> None:
+    def __init__(self, config: PostgresSourceSection) -> None:
         self.config = config
 
     def __repr__(self) -> str:
@@ -77,7 +79,7 @@ SHOWN = 5
 """How many tables a line names before it says how many more there are."""
 
 
-def checks(config: PostgresConfig) -> list[Check]:
+def checks(config: PostgresSourceSection) -> list[Check]:
     """Reachable, login, then what the login may see and do; on the replica that would be read, if any is."""
     hosts = [(place, _reachable(place)) for place in places(config)]
     replicas = [replace(c, needed=False) for _, c in hosts[:-1]]
@@ -94,7 +96,7 @@ def checks(config: PostgresConfig) -> list[Check]:
         return [*tried, Check("login", True, config.place), Check("catalog", False, error.message, error.hint)]
 
 
-def _reachable(config: PostgresConfig) -> Check:
+def _reachable(config: PostgresSourceSection) -> Check:
     """Return a TCP connection; a host that is a folder or empty means a local socket, which the login tries, as it does
     a way through SSH."""
     place = f"{config.host}:{config.port}"
@@ -110,7 +112,7 @@ def _reachable(config: PostgresConfig) -> Check:
     return Check("reachable", True, place)
 
 
-def _inside(config: PostgresConfig, connection: psycopg.Connection[Any]) -> list[Check]:
+def _inside(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> list[Check]:
     found = read_catalog(connection, Names(config.include, config.exclude))
     return [
         _version(connection),
@@ -133,11 +135,11 @@ def _version(connection: psycopg.Connection[Any]) -> Check:
     return Check("version", number >= OLDEST, f"PostgreSQL {number // 10000}.{number % 10000}", hint)
 
 
-def _encrypted(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Check:
+def _encrypted(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> Check:
     if not connection.pgconn.ssl_in_use:
-        hint = "" if config.sslmode == "disable" else "turn ssl on at the server, then set tls.mode to verify-full"
+        hint = "" if config.tls.chosen == "disable" else "turn ssl on at the server, then set tls.mode to verify-full"
         return Check("tls", not hint, "the connection is not encrypted", hint, needed=False)
-    checked = "is" if config.sslmode.startswith("verify") else "is not"
+    checked = "is" if config.tls.chosen in VERIFY else "is not"
     return Check("tls", True, f"encrypted; the server's certificate {checked} checked")
 
 
@@ -185,20 +187,20 @@ def _encoding(connection: psycopg.Connection[Any]) -> Check:
     return Check("encoding", not hint, encoding, hint, needed=False)
 
 
-def _tables(config: PostgresConfig, found: Discovery) -> Check:
+def _tables(config: PostgresSourceSection, found: Discovery) -> Check:
     count = len(found.catalog.tables)
     hint = "" if count else f"check the source's include and exclude patterns ({len(config.include)} included)"
     return Check("tables", count > 0, f"{count} tables and views", hint)
 
 
-def _privileges(config: PostgresConfig, found: Discovery) -> Check:
+def _privileges(config: PostgresSourceSection, found: Discovery) -> Check:
     if not found.denied:
         return Check("privileges", True, "every table may be read")
     names = _few([".".join(ref) for ref in sorted(found.denied)])
     return Check("privileges", False, f"no SELECT on {names}", " ".join(_grants(config, found)))
 
 
-def _grants(config: PostgresConfig, found: Discovery) -> Iterable[str]:
+def _grants(config: PostgresSourceSection, found: Discovery) -> Iterable[str]:
     """Return what is missing, the tables of a schema in one statement."""
     to = f"TO {quote(config.user)};"
     tables = {ref: text for ref, text in found.denied.items() if len(ref) == 2}
@@ -212,7 +214,7 @@ def _grants(config: PostgresConfig, found: Discovery) -> Iterable[str]:
     yield from sorted(text for ref, text in found.denied.items() if len(ref) > 2)
 
 
-def _identity(config: PostgresConfig, found: Discovery) -> Check:
+def _identity(config: PostgresSourceSection, found: Discovery) -> Check:
     if found.identity:
         return Check("identity", True, "renames are recognised by id")
     hint = f"GRANT EXECUTE ON FUNCTION pg_control_system() TO {quote(config.user)};"
@@ -221,7 +223,7 @@ def _identity(config: PostgresConfig, found: Discovery) -> Check:
     )
 
 
-def _snapshot(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Check:
+def _snapshot(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> Check:
     _, note = export(config, connection)
     if not note:
         return Check("snapshot", True, "one consistent read point for all tasks")
@@ -229,7 +231,7 @@ def _snapshot(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Ch
     return Check("snapshot", False, f"cannot be shared, tables are read one after another: {note}", hint, needed=False)
 
 
-def _row_security(config: PostgresConfig, connection: psycopg.Connection[Any], found: Discovery) -> Check:
+def _row_security(config: PostgresSourceSection, connection: psycopg.Connection[Any], found: Discovery) -> Check:
     rows = connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relrowsecurity AND row_security_active(c.oid)"
@@ -246,4 +248,4 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-__all__ = ["PostgresConfig", "PostgresSource"]
+__all__ = ["PostgresSource"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import InstepError, ReadError
+from instep.project.sections.databases import MySqlSourceSection
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, Ref, source_key
@@ -23,7 +24,7 @@ from instep.sources.mysql.binlog.gtids import GtidSet
 from instep.sources.mysql.binlog.stream import DENIED, MAGIC, NOTHING, BinlogServer, dump, missing, server_of
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
 from instep.sources.mysql.binlog.wire import BinlogBegin
-from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
+from instep.sources.mysql.connect import connect, first, is_mariadb, run, translated
 from instep.sources.mysql.types import literal, locking, probing, quoted, quoted_table, selected
 from instep.sources.server import nearest
 from instep.stage.spec import Chunk
@@ -149,10 +150,10 @@ def numbered(spot: Spot) -> tuple[int, int]:
 class MySqlLog:
     """See `sources.log.ChangeLog`."""
 
-    config: MySqlConfig
+    config: MySqlSourceSection
     messages: int = EVENTS
     limit: int = KEYS
-    _at: MySqlConfig | None = None
+    _at: MySqlSourceSection | None = None
     _server: BinlogServer = field(default_factory=BinlogServer)
     _known: LogTables = field(default_factory=LogTables)
     _since: dict[Ref, Position] = field(default_factory=dict)
@@ -266,7 +267,7 @@ class MySqlLog:
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
         """Return the keys of the rows that changed, up to what views that begin from now on show: readers open theirs
         later."""
-        config: MySqlConfig = cast(Any, snapshot).config
+        config: MySqlSourceSection = cast(Any, snapshot).config
         with connect(config) as session, translated(config, f"the log of {config.place}"):
             if server_of(session).name != self._server.name:
                 raise ReadError("another server answers than a moment ago", hint="sync again")
@@ -379,7 +380,7 @@ class MySqlLog:
         """The server forgets by itself."""
 
     @property
-    def _reached(self) -> MySqlConfig:
+    def _reached(self) -> MySqlSourceSection:
         """The server that was asked for the log's state."""
         return self._at or self.config
 

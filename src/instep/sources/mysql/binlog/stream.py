@@ -13,6 +13,7 @@ from struct import pack
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import ReadError
+from instep.project.sections.databases import MySqlSourceSection
 from instep.sources.mysql.binlog.collect import BEYOND, Spot
 from instep.sources.mysql.binlog.gtids import GtidSet
 from instep.sources.mysql.binlog.payload import PAYLOAD, NotUnpacked, payload_events
@@ -30,7 +31,7 @@ from instep.sources.mysql.binlog.wire import (
     decode,
     header,
 )
-from instep.sources.mysql.connect import MySqlConfig, dial, driver, first, is_mariadb, run, translated
+from instep.sources.mysql.connect import dial, driver, first, is_mariadb, run, translated
 from instep.sources.mysql.types import literal
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class BinlogStream:
 
 
 @contextmanager
-def dump(config: MySqlConfig, start: Spot, gtids: str = "") -> Iterator[BinlogStream]:
+def dump(config: MySqlSourceSection, start: Spot, gtids: str = "") -> Iterator[BinlogStream]:
     """A connection of its own: it can be used for nothing else, and ends with the block."""
     with translated(config, f"the binary log of {config.place}"):
         connection = dial(config)
@@ -309,7 +310,7 @@ def _left_out(status: tuple[Any, ...]) -> str:
     return ""
 
 
-def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: MySqlConfig) -> tuple[str, str]:
+def missing(connection: pymysql.Connection[Any], server: BinlogServer, config: MySqlSourceSection) -> tuple[str, str]:
     """Return what the server or the user lacks, and what to run or set."""
     facts = server.settings
     if facts.get("log_bin", "").upper() not in ("ON", "1"):

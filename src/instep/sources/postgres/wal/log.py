@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.model import LogNames
+from instep.project.sections.databases import PostgresSourceSection
 from instep.schema.catalog.catalog import Column
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, LogUnreadable, Ref, source_key
-from instep.sources.postgres.connect import PostgresConfig, dial, settings, translated
+from instep.sources.postgres.connect import dial, settings, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.types import expression, literal, quote, quote_table, select
 from instep.sources.postgres.wal.tables import TablePartition, WalTable, additions, followed, log_tables, partitions
@@ -150,7 +151,7 @@ class Mark:
 class PostgresLog:
     """See `sources.log.ChangeLog`."""
 
-    config: PostgresConfig
+    config: PostgresSourceSection
     names: LogNames
     messages: int = MESSAGES
     limit: int = KEYS
