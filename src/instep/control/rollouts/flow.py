@@ -301,11 +301,7 @@ def _own(turn: Callable[[], T], refused: Callable[[str], T]) -> T:
     except Fenced:
         raise
     except InstepError as error:
-        return refused(_text(error))
-
-
-def _text(error: InstepError) -> str:
-    return f"{error.message}; {error.hint}".rstrip("; ")
+        return refused(f"{error.message}; {error.hint}".rstrip("; "))
 
 
 class _Beating:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from instep.destinations.base import PartChange
+from instep.destinations.evolving import EvolvingColumn, evolving
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
 from instep.schema.catalog.catalog import Column, Table
-from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
-from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
+from instep.schema.planning.step import RewriteColumn, Step
 
 
 @dataclass(frozen=True)
@@ -57,84 +57,34 @@ class Evolution:
         return [(c, Parked(c.name, place, record.numbers.get(c.name, 0), at)) for c, place in places]
 
 
-@dataclass
-class _EvolvingSqlColumn:
-    """A column on its way; one that was renamed gives way to another of its old name."""
-
-    name: str
-    before: Column | None
-    parked: Parked | None = None
-    moved: bool = False
-    rewrite: RewriteColumn | None = None
-
-
 def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: Table) -> Evolution:
-    """Return the columns that `steps` lead to: identity from the steps, everything else from `after`. Renames are
-    simultaneous (a swap is two of them) or in sequence. DestinationError if steps and `after` do not fit together."""
-    entries = [_EvolvingSqlColumn(c.name, c) for c in now.columns]
-    dropped = [found for step in steps if (found := _run(entries, parked, step)) is not None]
-    wanted = {c.name for c in after.columns}
-    if len(entries) != len(wanted) or {e.name for e in entries} != wanted:
-        odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
-        raise DestinationError(
-            f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
-            hint="plan again: the destination may have been changed manually",
-        )
-    by_name = {e.name: e for e in entries}
-    pairs = ((c, by_name[c.name]) for c in after.columns)
-    return Evolution(
-        tuple(ColumnOrigin(_relaxed(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped)
-    )
+    """Return the columns that `steps` lead to: identity from the steps, everything else from `after`.
+    DestinationError if steps and `after` do not fit together."""
+
+    def undrop(name: str, step: Step) -> Column | Parked:
+        if (found := latest(parked, name)) is None:
+            raise DestinationError(
+                f"table {'.'.join(step.table)}: no column {name!r} is kept",
+                hint="its time for undoing is over: load the column again, or restore a backup",
+            )
+        return found
+
+    columns, dropped = evolving(((c.name, c) for c in now.columns), steps, after, undrop)
+    made = (_origin(found, column) for found, column in zip(columns, after.columns, strict=True))
+    return Evolution(tuple(made), tuple(c for c, _ in dropped if isinstance(c, Column)))
 
 
-def _relaxed(column: Column, entry: _EvolvingSqlColumn) -> Column:
+def _origin(found: EvolvingColumn[Column | Parked], column: Column) -> ColumnOrigin:
     """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
-    strict = entry.before is not None and not entry.before.nullable and entry.rewrite is None
-    return replace(column, nullable=column.nullable or not strict, comment=column.comment or None)
-
-
-def _run(entries: list[_EvolvingSqlColumn], parked: Sequence[Parked], step: Step) -> Column | None:
-    """Apply one step to the entries; returns what it dropped."""
-    match step.change:
-        case ColumnAdded(after=column):
-            entries.append(_EvolvingSqlColumn(column.name, None))
-        case UndropColumn(before=before, after=column):
-            entries.append(_EvolvingSqlColumn(column.name, None, _parked(parked, before.name, step)))
-        case ColumnRenamed(before=before, after=column):
-            entry = _find(entries, before.name, step)
-            entry.name, entry.moved = column.name, True
-        case RewriteColumn(before=before) as rewrite:
-            _find(entries, before.name, step, at_end=True).rewrite = rewrite
-        case ColumnRemoved(before=before):
-            entry = _find(entries, before.name, step)
-            entries.remove(entry)
-            return entry.before
-    return None
+    before = found.stored if isinstance(found.stored, Column) else None
+    strict = before is not None and not before.nullable and found.rewrite is None
+    column = replace(column, nullable=column.nullable or not strict, comment=column.comment or None)
+    return ColumnOrigin(column, before, found.stored if isinstance(found.stored, Parked) else None, found.rewrite)
 
 
 def latest(parked: Sequence[Parked], name: str) -> Parked | None:
     """Return the most recently dropped column of those parked under one name."""
     return max((p for p in parked if p.name == name), key=lambda p: (p.at, p.field), default=None)
-
-
-def _parked(parked: Sequence[Parked], name: str, step: Step) -> Parked:
-    if (found := latest(parked, name)) is None:
-        raise DestinationError(
-            f"table {'.'.join(step.table)}: no column {name!r} is kept",
-            hint="its time for undoing is over: load the column again, or restore a backup",
-        )
-    return found
-
-
-def _find(entries: list[_EvolvingSqlColumn], name: str, step: Step, *, at_end: bool = False) -> _EvolvingSqlColumn:
-    """Return the column of that name, by the old names first; `at_end`: by the names after all renames."""
-    found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
-    if not found:
-        raise DestinationError(
-            f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
-            hint="plan again: the destination may have been changed manually",
-        )
-    return found[0]
 
 
 def moved_values(table: str, record: Record, part: PartChange) -> str:

@@ -70,16 +70,12 @@ def _select(words: SqlWords) -> Iterator[Edit]:
     if not words.ahead("(") or name.upper() in _SAFE_CALLS:
         return
     if name.upper() == "SET_CONFIG":
-        yield from _set_config(words)
+        words.need("(")
+        if words.string() == "search_path":
+            words.need(",")
+            yield SetPath(tuple(p.strip().strip('"') for p in (words.string() or "").split(",") if p.strip()))
         return
     raise Unclear(f"what {name}() does is not known")
-
-
-def _set_config(words: SqlWords) -> Iterator[Edit]:
-    words.need("(")
-    if words.string() == "search_path":
-        words.need(",")
-        yield SetPath(tuple(p.strip().strip('"') for p in (words.string() or "").split(",") if p.strip()))
 
 
 def _set(words: SqlWords) -> Iterator[Edit]:

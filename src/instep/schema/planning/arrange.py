@@ -393,7 +393,7 @@ def column_steps(
     steps += renames(ref, moves, able, prefix, {c.name for c in found.columns if c not in pairing.dropped})
     for have, want in pairing.same:
         stored = replace(have, name=want.name)
-        if anew and _narrows(have, want):
+        if anew and (not want.retained and have.type != want.type and widens(want.type, have.type)):
             stored = replace(stored, type=want.type)
             steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
         steps += _alter(wanted, stored, want, able, renamed=have.name != want.name)
@@ -488,10 +488,6 @@ def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, rena
     if able.comments and (have.comment or None) != (want.comment or None):
         steps.append(ColumnComment(ref, have, replace(have, comment=want.comment)))
     return steps
-
-
-def _narrows(have: Column, want: Column) -> bool:
-    return not want.retained and have.type != want.type and widens(want.type, have.type)
 
 
 def _comment(found: Table, wanted: Table, able: Capabilities) -> list[StepChange]:

@@ -160,7 +160,7 @@ def dump(database: Database) -> Iterator[str]:
             counts[table.name] = 0
             for row in connection.execute(select(table).order_by(*table.primary_key.columns)):
                 counts[table.name] += 1
-                yield line([_written(value) for value in row])
+                yield line([(value.isoformat() if isinstance(value, datetime) else value) for value in row])
         end = {"rows": counts, "numbers": _numbers(connection)}
     yield json.dumps({"end": end, "sha256": digest.hexdigest()})
 
@@ -288,10 +288,6 @@ def _table(known: MetaData, found: Mapping[str, Any]) -> tuple[Table, list[Colum
     if table is None or not set(names) <= set(table.columns.keys()):
         raise ProjectError("the backup is damaged: it has other tables than its version", hint=_AGAIN)
     return table, [table.columns[name] for name in names]
-
-
-def _written(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _read(column: Column[Any], value: Any) -> Any:

@@ -41,18 +41,14 @@ def try_out(bench: Workbench, target: WorkbenchTarget, *, own_state: bool) -> No
         before = app.store.accepted.catalog(target.name)
         with followed() as live:
             try:
-                report = _sync(app, target.name, live)
+                from instep.sync.run import RunScope, sync
+
+                report = sync(app.sync_context(target.name), RunScope(), live, app.engine(target.name))
             finally:
                 if own_state:
                     bench.write_state(app.store.connectors.get(target.name).state)
         changes = schema_lines(before, app.store.accepted.catalog(target.name))
     _tell(bench, target, own_state, report, live.counts, changes)
-
-
-def _sync(app: App, connection: str, live: TrialBoard) -> SyncReport:
-    from instep.sync.run import RunScope, sync
-
-    return sync(app.sync_context(connection), RunScope(), live, app.engine(connection))
 
 
 def _tell(

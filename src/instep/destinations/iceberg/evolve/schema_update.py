@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from instep.destinations.evolving import EvolvingColumn, evolving
 from instep.destinations.iceberg.metadata.schema import (
     METADATA_COLUMNS,
     IcebergField,
@@ -15,8 +16,7 @@ from instep.destinations.iceberg.metadata.schema import (
 )
 from instep.errors import DestinationError, SchemaError
 from instep.schema.catalog.catalog import Column, Table
-from instep.schema.changes.describe import ColumnAdded, ColumnRemoved, ColumnRenamed
-from instep.schema.planning.step import RewriteColumn, Step, UndropColumn
+from instep.schema.planning.step import RewriteColumn, Step
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,6 @@ def first_fields(table: Table, after_id: int = 0) -> tuple[IcebergField, ...]:
     return tuple(IcebergField(i, c.name, iceberg_type(c.type, nested), not c.nullable, c.comment) for i, c in numbered)
 
 
-@dataclass
-class _EvolvingColumn:
-    """A column on its way: `field` is None for an added one. A renamed one gives way to one of the same old name."""
-
-    name: str
-    field: IcebergField | None
-    moved: bool = False
-    rewrite: RewriteColumn | None = None
-
-
 def evolve(
     fields: Sequence[IcebergField],
     last_id: int,
@@ -68,20 +58,21 @@ def evolve(
 
     Raises IllegalChange for what Iceberg forbids, DestinationError if steps and `after` do not fit together.
     """
-    entries = [_EvolvingColumn(f.name, f) for f in fields]
-    dropped = [found for step in steps if (found := _run(entries, step, old or {})) is not None]
-    wanted = {c.name for c in after.columns}
-    if len(entries) != len(wanted) or {e.name for e in entries} != wanted:
-        odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
-        raise DestinationError(
-            f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
-            hint="plan again: the destination may have been changed manually",
-        )
-    _check_name(after.path, *(e.name for e in entries if e.field is None or e.field.name != e.name))
-    by_name, ids = {e.name: e for e in entries}, count(max(last_id, highest_id(fields)) + 1)
-    made = [(_field(by_name[c.name], c, ids), by_name[c.name]) for c in after.columns]
-    rewrites = [Rewrite(e.field, f, e.rewrite) for f, e in made if e.rewrite is not None and e.field is not None]
-    return SchemaUpdate(tuple(f for f, _ in made), tuple(dropped), tuple(rewrites))
+
+    def undrop(name: str, step: Step) -> IcebergField:
+        if name not in (old or {}):
+            raise DestinationError(
+                f"table {'.'.join(step.table)}: no schema that is kept has had a column {name!r}",
+                hint="its values are not in the table any more: load the column again, or restore a backup",
+            )
+        return (old or {})[name]
+
+    columns, dropped = evolving(((f.name, f) for f in fields), steps, after, undrop)
+    _check_name(after.path, *(c.name for c in columns if c.stored is None or c.stored.name != c.name))
+    ids = count(max(last_id, highest_id(fields)) + 1)
+    made = [(_field(found, c, ids), found) for found, c in zip(columns, after.columns, strict=True)]
+    rewrites = [Rewrite(c.stored, f, c.rewrite) for f, c in made if c.rewrite is not None and c.stored is not None]
+    return SchemaUpdate(tuple(f for f, _ in made), tuple((field, step.id) for field, step in dropped), tuple(rewrites))
 
 
 def _check_name(path: str, *names: str) -> None:
@@ -92,55 +83,14 @@ def _check_name(path: str, *names: str) -> None:
         )
 
 
-def _run(
-    entries: list[_EvolvingColumn], step: Step, old: Mapping[str, IcebergField]
-) -> tuple[IcebergField, str] | None:
-    """Apply one step to the entries; returns what it dropped."""
-    match step.change:
-        case ColumnAdded(after=column):
-            entries.append(_EvolvingColumn(column.name, None))
-        case UndropColumn(before=before, after=column):
-            entries.append(_EvolvingColumn(column.name, _dropped(old, before.name, step)))
-        case ColumnRenamed(before=before, after=column):
-            entry = _find(entries, before.name, step)
-            entry.name, entry.moved = column.name, True
-        case RewriteColumn(before=before) as rewrite:
-            _find(entries, before.name, step, at_end=True).rewrite = rewrite
-        case ColumnRemoved(before=before):
-            entry = _find(entries, before.name, step)
-            entries.remove(entry)
-            return (entry.field, step.id) if entry.field is not None else None
-    return None
-
-
-def _dropped(old: Mapping[str, IcebergField], name: str, step: Step) -> IcebergField:
-    if name not in old:
-        raise DestinationError(
-            f"table {'.'.join(step.table)}: no schema that is kept has had a column {name!r}",
-            hint="its values are not in the table any more: load the column again, or restore a backup",
-        )
-    return old[name]
-
-
-def _find(entries: list[_EvolvingColumn], name: str, step: Step, *, at_end: bool = False) -> _EvolvingColumn:
-    """Return the column of that name, by the old names first; `at_end`: by the names after all renames."""
-    found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
-    if not found:
-        raise DestinationError(
-            f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
-            hint="plan again: the destination may have been changed manually",
-        )
-    return found[0]
-
-
-def _field(entry: _EvolvingColumn, column: Column, ids: Iterator[int]) -> IcebergField:
+def _field(entry: EvolvingColumn[IcebergField], column: Column, ids: Iterator[int]) -> IcebergField:
     """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
-    if entry.field is None or entry.rewrite is not None:
+    if entry.stored is None or entry.rewrite is not None:
         at = next(ids)
         return IcebergField(at, column.name, iceberg_type(column.type, ids), False, column.comment)
-    kind = promote_stored(entry.field.type, column.type, ids, column.name)
-    required = entry.field.required and not column.nullable
-    return replace(entry.field, name=column.name, type=kind, required=required, doc=column.comment)
+    kind = promote_stored(entry.stored.type, column.type, ids, column.name)
+    required = entry.stored.required and not column.nullable
+    return replace(entry.stored, name=column.name, type=kind, required=required, doc=column.comment)
 
 
 def as_stored(table: Table, fields: Sequence[IcebergField]) -> Table:

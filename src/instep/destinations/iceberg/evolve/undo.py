@@ -149,10 +149,6 @@ def _parked(lake: Lake) -> list[tuple[Ref, Metadata]]:
     return sorted(found, key=lambda pair: _dropped_at(pair[1]), reverse=True)
 
 
-def _copied(metadata: Metadata) -> bool:
-    return any(name.startswith(COPY_TAG) for name in metadata.get("refs", {}))
-
-
 def _dropped_at(metadata: Metadata) -> int:
     record: Mapping[str, Any] = json.loads(metadata["properties"][DROPPED])
     return int(record.get("at", metadata.get("last-updated-ms", 0)))
@@ -174,7 +170,8 @@ def purge(lake: Lake) -> Sequence[Ref]:
     gone = [
         ref
         for ref, metadata in _parked(lake)
-        if _is_old(_dropped_at(metadata), lake.config.undo_days) and not _copied(metadata)
+        if _is_old(_dropped_at(metadata), lake.config.undo_days)
+        and not any(name.startswith(COPY_TAG) for name in metadata.get("refs", {}))
     ]
     for ref in gone:
         lake.drop_table(ref)
