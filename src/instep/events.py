@@ -366,7 +366,7 @@ class ConnectionDeleted(Event):
     type: ClassVar[str] = "connection.deleted"
     who: str
     tables: int
-    fate: str
+    table_action: str
     log: str = ""
     left: tuple[str, ...] = ()
     service: str = ""

@@ -122,7 +122,7 @@ class TestShow:
 class TestDiff:
     def test_between_two_versions(self, past: Shop) -> None:
         said = past.json("schema", "diff", "--at", "1.0", "--at", "1.1")
-        assert (said["summary"], said["breaking"], said["let_go"]) == ([ADDED], False, [])
+        assert (said["summary"], said["breaking"], said["retained_drops"]) == ([ADDED], False, [])
         assert [c["kind"] for c in said["changes"]] == ["column.added"]
         assert (said["from"]["version"], said["to"]["version"]) == (1, 2)
 

@@ -53,13 +53,13 @@ def recorded(folder: Path, name: str) -> set[str]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("fate", "left"), [("keep", ["goods.item", "more.item"]), ("drop", ["more.item"])])
-def test_what_goes_with_a_connection(folder: Path, fate: Any, left: list[str]) -> None:
+@pytest.mark.parametrize(("table_action", "left"), [("keep", ["goods.item", "more.item"]), ("drop", ["more.item"])])
+def test_what_goes_with_a_connection(folder: Path, table_action: Any, left: list[str]) -> None:
     before = recorded(folder, "more")
     with open_server(folder) as app:
         assert belongings(app.sync_context("goods")).tables == (("goods", "item"),)
         fence = app.store.connections.get("goods").fence  # type: ignore[union-attr]
-        done = leave(app.sync_context("goods"), fate, named="goods")
+        done = leave(app.sync_context("goods"), table_action, named="goods")
         assert done.behind == []
         assert app.store.runs.history("goods") == []
         assert app.store.events.latest(connection="goods", limit=1)[0].type == "connection.deleted"

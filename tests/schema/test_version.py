@@ -12,7 +12,7 @@ from world import catalog, column, table
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.describe import reverse
 from instep.schema.changes.diff import bare, diff
-from instep.schema.changes.version import BREAKING, LetGo, VersionDiff, between, next_label, without_ids
+from instep.schema.changes.version import BREAKING, RetainedDrop, VersionDiff, between, next_label, without_ids
 
 T = table("t", "id:int32#1!", "a:int32#2", "b:string#3", oid="9")
 KEPT = replace(T, columns=(T.columns[0], T.columns[1], column("b:string#3", retained=True)))
@@ -71,7 +71,7 @@ def test_tables_that_come_and_go() -> None:
     assert (gone.breaking, gone.lines) == (True, ("table s.u removed (1 column)",))
     kept = catalog(T, replace(other, retained=True))
     assert between(catalog(T, other), kept).breaking
-    assert between(kept, catalog(T)) == VersionDiff((), (LetGo(("s", "u"), ""),))
+    assert between(kept, catalog(T)) == VersionDiff((), (RetainedDrop(("s", "u"), ""),))
     assert between(kept, catalog(T)).lines == ("table s.u, retained after its removal, dropped",)
 
 

@@ -124,8 +124,8 @@ class ServedProject(Project):
     def destination(self, name: str) -> Settings:
         """Also: a lake in a bucket or of a catalog's server that the server keeps leads to no file of this machine."""
         found = super().destination(name)
-        afar = found.type == "iceberg" and (found["catalog"] != "sqlite" or "://" in found["warehouse"])
-        confined = afar and self.manages("destinations", name)
+        elsewhere = found.type == "iceberg" and (found["catalog"] != "sqlite" or "://" in found["warehouse"])
+        confined = elsewhere and self.manages("destinations", name)
         return Settings(found.type, {**found, "local_files": False}) if confined else found
 
     def _is_served(self, path: TreePath) -> bool:

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from instep.stage.local import giving_way
 from instep.stage.spec import Chunk, Reader, limits_of, pack
-from instep.stage.task import ChunkProgress, Counts, Pace, Report, read_chunk, task_count
+from instep.stage.task import ChunkProgress, Counts, RateLimit, Report, read_chunk, task_count
 
 Fold = Callable[[Iterator[pa.RecordBatch]], Iterable[Any]]
 """Picklable. Is given the batches of one task, columns by position; every result is small enough for memory."""
-Tell = Callable[[Counts], None]
+CountsCallback = Callable[[Counts], None]
 MEMORY = "256MB"
 """The memory that DuckDB in a task may take."""
 SLICE_ROWS, SLICE_BYTES = 250_000, 32 << 20
@@ -61,7 +61,7 @@ def fold_parts(scan: Scan, fold: Fold, wanted: int, at_once: int) -> list[FoldPa
 
 def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
     """Yield the results of one task. `report` is told rows and bytes, and may raise to stop it."""
-    pace = Pace(part.share)
+    rate_limit = RateLimit(part.share)
 
     def batches() -> Generator[pa.RecordBatch, None, None]:
         with giving_way(part.reader) as session:
@@ -71,7 +71,7 @@ def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
                     for batch in found:
                         yield batch
                         rows, size = rows + len(batch), size + batch.nbytes
-                        for wait in pace.waits(len(batch)):
+                        for wait in rate_limit.waits(len(batch)):
                             time.sleep(wait)
                         if report is not None:
                             report(ChunkProgress(chunk.table, rows, size))
@@ -82,7 +82,7 @@ def run_part(part: FoldPart, report: Report | None = None) -> Iterator[Any]:
         yield from part.fold(found)
 
 
-def fold_locally(scan: Scan, fold: Fold, *, threads: int = 0, progress: Tell | None = None) -> Iterator[Any]:
+def fold_locally(scan: Scan, fold: Fold, *, threads: int = 0, progress: CountsCallback | None = None) -> Iterator[Any]:
     """Yield the results of all tasks, in no order, from threads of this process (0: one a core)."""
     cores = threads or cpu_count() or 1
     tally = _FoldProgress(progress)
@@ -92,7 +92,7 @@ def fold_locally(scan: Scan, fold: Fold, *, threads: int = 0, progress: Tell | N
             yield from run_part(part, tally.add)
         return
     results: queue.Queue[Any] = queue.Queue(2 * len(parts))
-    tally.tell = None  # whoever listens is told from one thread
+    tally.on_progress = None  # progress is reported from one thread
 
     def work(part: FoldPart) -> None:
         try:
@@ -137,11 +137,11 @@ def _put(results: queue.Queue[Any], one: tuple[Any, BaseException | None], stopp
 
 
 class _FoldProgress:
-    """Rows and bytes of all tasks together; `tell` hears of them about twice a second."""
+    """Rows and bytes of all tasks together; `on_progress` is called about twice a second."""
 
-    def __init__(self, tell: Tell | None) -> None:
+    def __init__(self, on_progress: CountsCallback | None) -> None:
         self.stopped = threading.Event()
-        self.tell, self._at = tell, time.monotonic()
+        self.on_progress, self._at = on_progress, time.monotonic()
         self._lock = threading.Lock()
         self._done: dict[str, tuple[int, int]] = {}
         self._running: dict[int, ChunkProgress] = {}
@@ -156,9 +156,9 @@ class _FoldProgress:
                 self._running.pop(threading.get_ident(), None)
             else:
                 self._running[threading.get_ident()] = progress
-        if self.tell is not None and time.monotonic() - self._at >= _POLL:
+        if self.on_progress is not None and time.monotonic() - self._at >= _POLL:
             self._at = time.monotonic()
-            self.tell(self.counts())
+            self.on_progress(self.counts())
 
     def counts(self) -> Counts:
         with self._lock:

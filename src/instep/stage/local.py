@@ -23,7 +23,7 @@ from instep.stage.task import (
     YIELDS,
     ChunkProgress,
     Counts,
-    Pace,
+    RateLimit,
     pause,
     refused_records,
     run_chunks,
@@ -56,29 +56,32 @@ def extract_locally(
     """
     if not chunks:
         return []
-    tell, hear = progress or _silent, done or _silent
+    on_progress, on_done = progress or _silent, done or _silent
     limits, wanted = limits_of(reader), threads or os.cpu_count() or 1
     parts = pack(chunks, task_count(limits, wanted, wanted))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     if len(parts) == 1:
         results = []
-        for result in run_chunks(reader, by_table, parts[0], 0, _Tally(tell), share):
+        for result in run_chunks(reader, by_table, parts[0], 0, _Tally(on_progress), share):
             results.append(result)
-            hear([result])
+            on_done([result])
     else:
         results = _together(
-            lambda part, on_progress: run_chunks(reader, by_table, part, 0, on_progress, share), parts, tell, hear
+            lambda part, report: run_chunks(reader, by_table, part, 0, report, share),
+            parts,
+            on_progress,
+            on_done,
         )
-    tell(totals(results))
+    on_progress(totals(results))
     return results
 
 
 def _together(
     read: Callable[[Sequence[Chunk], _Tally], Iterator[ChunkResult]],
     parts: Sequence[Sequence[Chunk]],
-    tell: Callable[[Counts], None],
-    hear: Callable[[list[ChunkResult]], None],
+    on_progress: Callable[[Counts], None],
+    on_done: Callable[[list[ChunkResult]], None],
 ) -> list[ChunkResult]:
     """Each part on a thread of its own, while this one tells progress and hands on what is done."""
     tallies, fresh = [_Tally() for _ in parts], _Fresh()
@@ -89,10 +92,10 @@ def _together(
                 for part, tally in zip(parts, tallies, strict=True)
             ]
             while wait(running, timeout=_POLL).not_done:
-                tell(_sum(tallies))
-                hear(fresh.take())
+                on_progress(_sum(tallies))
+                on_done(fresh.take())
             results = [result for one in running for result in one.result()]
-            hear(fresh.take())
+            on_done(fresh.take())
             return results
         except BaseException:
             for tally in tallies:
@@ -101,13 +104,13 @@ def _together(
 
 
 class _Tally:
-    """Progress of one task; `tell`, if given, hears it about twice a second."""
+    """Progress of one task; `on_progress`, if given, is called about twice a second."""
 
-    def __init__(self, tell: Callable[[Counts], None] | None = None) -> None:
+    def __init__(self, on_progress: Callable[[Counts], None] | None = None) -> None:
         self.stop = threading.Event()
         self.now: Counts = {}
         self._done: dict[str, tuple[int, int]] = {}
-        self._tell, self._reported_at = tell, time.monotonic()
+        self._on_progress, self._reported_at = on_progress, time.monotonic()
 
     def __call__(self, progress: ChunkProgress) -> None:
         if self.stop.is_set():
@@ -117,9 +120,9 @@ class _Tally:
         if progress.done:
             self._done[progress.table] = reached
         self.now = {**self._done, progress.table: reached}
-        if self._tell is not None and time.monotonic() - self._reported_at >= _POLL:
+        if self._on_progress is not None and time.monotonic() - self._reported_at >= _POLL:
             self._reported_at = time.monotonic()
-            self._tell(self.now)
+            self._on_progress(self.now)
 
 
 class _Fresh:
@@ -158,14 +161,14 @@ def conformed_rows(
 
     Raises StageError for a record that is no row, whatever the spec does with values.
     """
-    pace, strict = Pace(rows_per_second), replace(spec, on_invalid_value="fail")
+    rate_limit, strict = RateLimit(rows_per_second), replace(spec, on_invalid_value="fail")
     with giving_way(reader) as session:
         for chunk in chunks:
             conformer = Conformer(spec)
             for batch in session.read(chunk):
                 refused_records(batch, strict)
                 yield conformer.conform(batch).batch
-                for wait in pace.waits(len(batch)):
+                for wait in rate_limit.waits(len(batch)):
                     time.sleep(wait)
 
 

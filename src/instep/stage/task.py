@@ -73,7 +73,7 @@ def run_chunks(
     A chunk that fails yields a result with its `error`; the rest of its table is skipped, other tables go on.
     A chunk without a lane is read once more on a new connection first, if its error may pass.
     """
-    with _Task(reader, specs, attempt, progress, Pace(rows_per_second)) as task:
+    with _Task(reader, specs, attempt, progress, RateLimit(rows_per_second)) as task:
         for unit in lane_units(chunks):
             count = min(len(unit), max(chunk.connections for chunk in unit))
             if count > 1 and isinstance(reader, SharesView):
@@ -84,9 +84,20 @@ def run_chunks(
 
 class _Task(AbstractContextManager["_Task"]):
     def __init__(
-        self, reader: Reader, specs: Mapping[str, StageSpec], attempt: int, progress: Report | None, pace: Pace
+        self,
+        reader: Reader,
+        specs: Mapping[str, StageSpec],
+        attempt: int,
+        progress: Report | None,
+        rate_limit: RateLimit,
     ) -> None:
-        self.reader, self.specs, self.attempt, self.progress, self.pace = reader, specs, attempt, progress, pace
+        self.reader, self.specs, self.attempt, self.progress, self.rate_limit = (
+            reader,
+            specs,
+            attempt,
+            progress,
+            rate_limit,
+        )
         self._broken: set[str] = set()
         self._suspect: str | None = None  # the lane of the last failed chunk: its connection may be unusable
         self._stack = ExitStack()
@@ -115,7 +126,7 @@ class _Task(AbstractContextManager["_Task"]):
                 def work(
                     session: ReadSession, take: Callable[[], Chunk | None], progress: Report
                 ) -> Iterator[ChunkResult]:
-                    with _Task(self.reader, self.specs, self.attempt, progress, self.pace) as one:
+                    with _Task(self.reader, self.specs, self.attempt, progress, self.rate_limit) as one:
                         one._session, one._broken, one._lanes = session, self._broken, {unit[0].lane}
                         for result in one.each(iter(take, None)):
                             yield replace(result, basis=view.basis)
@@ -211,7 +222,7 @@ class _Task(AbstractContextManager["_Task"]):
             with closing(read_chunk(self.session(), chunk)) as batches:
                 for batch in batches:
                     run.take(batch)
-                    for wait in self.pace.waits(len(batch)):
+                    for wait in self.rate_limit.waits(len(batch)):
                         time.sleep(wait)
                         run.tell()
             return run.finish()
@@ -343,7 +354,7 @@ def task_count(limits: SourceLimits, wanted: int, at_once: int) -> int:
     return max(1, min(wanted, limits.connections - 1)) if limits.connections else max(1, wanted)
 
 
-class Pace:
+class RateLimit:
     """A task's share of the rows a second, for all of its threads; 0: no bound."""
 
     def __init__(self, rows_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -17,7 +17,7 @@ from instep.events import ActDone, ActRequested, ConnectionDeleted
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.store.store import Store
 
-Fate = Literal["keep", "drop"]
+TableAction = Literal["keep", "drop"]
 """What becomes of the tables of a connection that is deleted."""
 COUNTS = timedelta(days=7)
 DELETION = "connection delete"
@@ -51,9 +51,10 @@ class TwoPeopleContext(Protocol):
     def four_eyes(self) -> bool: ...
 
 
-def leaving(fate: Fate, *, abandon: bool) -> str:
+def leaving(table_action: TableAction, *, abandon: bool) -> str:
     """Return what matters of a deletion."""
-    return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
+    end = "DROPPED" if table_action == "drop" else "kept"
+    return f"its tables are {end}{', what is not reached stays behind' * abandon}"
 
 
 def dropping(connection: str, paths: Collection[str]) -> Act:
@@ -68,7 +69,7 @@ def stale_tables(accepted: Catalog, only: Collection[str] = ()) -> list[Table]:
     return [t for t in found if any(c.retained for c in t.columns)]
 
 
-def let_go_of(connection: str, accepted: Catalog, only: Collection[str] = ()) -> Act | None:
+def drop_retained_act(connection: str, accepted: Catalog, only: Collection[str] = ()) -> Act | None:
     """Return the act that `drop_retained` is, or None if there is nothing to drop."""
     paths = [f"{t.path}.{c.name}" for t in stale_tables(accepted, only) for c in t.columns if c.retained]
     return dropping(connection, paths) if paths else None

@@ -174,9 +174,9 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     from instep.sync.operations.delete import leave
 
     options, context = job.options, replace(app.sync_context(job.connection), who=job.who or "worker")
-    fate: Literal["keep", "drop"] = "drop" if options.get("tables") == "drop" else "keep"
+    table_action: Literal["keep", "drop"] = "drop" if options.get("tables") == "drop" else "keep"
     named, abandon = str(options.get("named", "")), bool(options.get("abandon"))
-    left = leave(context, fate, named=named, abandon=abandon)
+    left = leave(context, table_action, named=named, abandon=abandon)
     forget_operations(app.project, app.store, job.connection)
     if app.store.objects.get("connection", job.connection):
         app.objects.delete("connection", job.connection)

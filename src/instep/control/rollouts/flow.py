@@ -86,7 +86,7 @@ class Rolling:
         except (Exception, KeyboardInterrupt) as error:
             with suppress(InstepError):
                 if self.in_turns:
-                    self.store.rollouts.let_go(claimed)
+                    self.store.rollouts.unclaim(claimed)
                 else:
                     self._release(claimed, "stopped", f"interrupted: {error or type(error).__name__}")
             raise

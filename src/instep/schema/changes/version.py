@@ -37,7 +37,7 @@ BREAKING = frozenset(
 
 
 @dataclass(frozen=True)
-class LetGo:
+class RetainedDrop:
     """A table (`column` is "") or column that was kept after its removal and is not any more."""
 
     table: Ref
@@ -53,16 +53,16 @@ class VersionDiff:
     """`changes` as `diff` finds them, and what was kept before and is not any more."""
 
     changes: tuple[Change, ...]
-    let_go: tuple[LetGo, ...] = ()
+    retained_drops: tuple[RetainedDrop, ...] = ()
 
     @property
     def breaking(self) -> bool:
-        return bool(self.let_go) or any(c.kind in BREAKING for c in self.changes)
+        return bool(self.retained_drops) or any(c.kind in BREAKING for c in self.changes)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """One sentence each."""
-        return (*map(describe, self.changes), *map(str, self.let_go))
+        return (*map(describe, self.changes), *map(str, self.retained_drops))
 
 
 def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> VersionDiff:
@@ -72,7 +72,7 @@ def between(before: Catalog, after: Catalog, *, same_server: bool | None = None)
         before, after = comparable(before, after)
     elif not same_server:
         before, after = without_ids(before), without_ids(after)
-    return VersionDiff(diff(before, after), tuple(_let_go(before, after)))
+    return VersionDiff(diff(before, after), tuple(_retained_drops(before, after)))
 
 
 def next_label(label: Label | None, before: Catalog, after: Catalog) -> Label:
@@ -106,13 +106,15 @@ def without_ids(catalog: Catalog) -> Catalog:
     )
 
 
-def _let_go(before: Catalog, after: Catalog) -> Iterator[LetGo]:
+def _retained_drops(before: Catalog, after: Catalog) -> Iterator[RetainedDrop]:
     for table in before.tables:
         if table.retained and after.get(table.ref) is None:
-            yield LetGo(table.ref, "")
+            yield RetainedDrop(table.ref, "")
     pairs = pair(before, after)
     for old, new in (*pairs.same, *pairs.replaced):
-        yield from (LetGo(new.ref, c.name) for c in old.columns if c.retained and not _is_retained(c, new.columns))
+        yield from (
+            RetainedDrop(new.ref, c.name) for c in old.columns if c.retained and not _is_retained(c, new.columns)
+        )
 
 
 def _is_retained(column: Column, columns: Iterable[Column]) -> bool:

@@ -32,21 +32,21 @@ def with_extra(
     accepted: Catalog,
     overflow: Mapping[Ref, Collection[str]],
     source: Mapping[Ref, Table],
-    let_go: Mapping[Ref, Collection[str]] | None = None,
+    dropped: Mapping[Ref, Collection[str]] | None = None,
 ) -> Catalog:
     """`accepted` with the names of its tables' extra columns: those that are `overflow` now, and those that the source
     has dropped before anybody decided (`source`: its tables by accepted name; one that is not in it stays as it is),
-    unless a person has `let_go` of them."""
-    free = let_go or {}
+    unless a person has `dropped` them."""
+    free = dropped or {}
     return Catalog.of(
         _with_extra(t, overflow.get(t.ref, ()), source.get(t.ref), free.get(t.ref, ())) for t in accepted.tables
     )
 
 
-def _with_extra(table: Table, overflow: Collection[str], source: Table | None, let_go: Collection[str]) -> Table:
+def _with_extra(table: Table, overflow: Collection[str], source: Table | None, dropped: Collection[str]) -> Table:
     if source is None or table.retained or (table.extra is None and not overflow):
         return table
-    retained = set(gone(table, source)) - set(let_go)
+    retained = set(gone(table, source)) - set(dropped)
     return replace(table, extra=tuple(sorted({*overflow, *retained})))
 
 

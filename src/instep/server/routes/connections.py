@@ -41,9 +41,9 @@ def sync(
 
 def _alone(the: ServerContext, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
     """The refusal of who is the first to let go of columns, where that takes two people."""
-    from instep.sync.two_people import let_go_of
+    from instep.sync.two_people import drop_retained_act
 
-    act = let_go_of(name, the.store.accepted.catalog(name), tables) if the.project.model.four_eyes else None
+    act = drop_retained_act(name, the.store.accepted.catalog(name), tables) if the.project.model.four_eyes else None
     return wait_for_second(the, writes, act, "connection.sync") if act else None
 
 

@@ -68,7 +68,7 @@ class Memory(Protocol):
         self,
         state: Mapping[str, Any] | None,
         pending: Sequence[tuple[tuple[str, str], str, int, str]],
-        let_go: Sequence[int],
+        released: Sequence[int],
         run: str,
         fence: int,
     ) -> None:

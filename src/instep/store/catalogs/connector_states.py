@@ -174,7 +174,7 @@ class ConnectorStates:
                 for row in transaction.execute(query)
             ]
 
-    def let_go(self, numbers: Sequence[int]) -> None:
+    def release(self, numbers: Sequence[int]) -> None:
         if numbers:
             with self._db.write() as transaction:
                 transaction.execute(connector_pending.delete().where(connector_pending.c.number.in_(numbers)))
@@ -209,7 +209,7 @@ class OneConnector:
         self,
         state: Mapping[str, Any] | None,
         entries: Sequence[tuple[Ref, str, int, str]],
-        let_go: Sequence[int],
+        released: Sequence[int],
         run: str,
         fence: int,
     ) -> None:
@@ -218,7 +218,7 @@ class OneConnector:
             if state is not None:
                 self.states.save(self.connection, state, run=run, fence=fence)
             self.states.hold(self.connection, entries)
-            self.states.let_go(let_go)
+            self.states.release(released)
 
 
 def _text(connection: str, state: Mapping[str, Any]) -> str:

@@ -170,7 +170,7 @@ class Rollouts:
             self._set(transaction, row.id, status="ready", why="", **_FREE)
             return _rollout(_one(transaction, row.id))
 
-    def let_go(self, rollout: Rollout) -> None:
+    def unclaim(self, rollout: Rollout) -> None:
         """End this process's part for now: another one goes on where it is."""
         with self._db.write() as transaction:
             self._check(transaction, rollout)

@@ -27,7 +27,7 @@ from instep.store.catalogs.clones import Copy
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
-from instep.sync.two_people import DELETION, Fate, leaving, two_people
+from instep.sync.two_people import DELETION, TableAction, leaving, two_people
 
 Ref = tuple[str, str]
 
@@ -67,7 +67,7 @@ def belongings(context: SyncContext) -> Belongings:
     )
 
 
-def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False) -> DeletedConnection:
+def leave(context: SyncContext, table_action: TableAction, *, named: str, abandon: bool = False) -> DeletedConnection:
     """End a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
     Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
@@ -78,11 +78,11 @@ def leave(context: SyncContext, fate: Fate, *, named: str, abandon: bool = False
             f"connection {context.name} is deleted only by its name, which was not given",
             hint=f"name it: {context.name}",
         )
-    with two_people(context, DELETION, leaving(fate, abandon=abandon)):
-        return _leave(context, fate, abandon=abandon)
+    with two_people(context, DELETION, leaving(table_action, abandon=abandon)):
+        return _leave(context, table_action, abandon=abandon)
 
 
-def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnection:
+def _leave(context: SyncContext, table_action: TableAction, *, abandon: bool) -> DeletedConnection:
     left, found = DeletedConnection(context.name), belongings(context)
     with claimed(context, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {found.log}"):
@@ -91,17 +91,17 @@ def _leave(context: SyncContext, fate: Fate, *, abandon: bool) -> DeletedConnect
             left.behind.append(f"slot {context.log.slot}: connection {other} reads it")
         crashpoint("leave.log.after")
         with _or_left(left, abandon, "tables"), context.destination_open():
-            _clear(context, run, found, fate, left)
+            _clear(context, run, found, table_action, left)
         crashpoint("leave.tables.after")
     crashpoint("leave.records.before")
     with context.store.transaction():
         left.records = context.store.connections.forget(context.name)
-        done = len(left.dropped) if fate == "drop" else len(left.kept)
+        done = len(left.dropped) if table_action == "drop" else len(left.kept)
         deleted = ConnectionDeleted(
             context.name,
             context.who,
             done,
-            _fate(fate, left),
+            _action_text(table_action, left),
             left.log,
             tuple(left.behind),
             context.source.kind,
@@ -123,10 +123,10 @@ def _or_left(left: DeletedConnection, abandon: bool, what: str) -> Iterator[None
         left.behind.append(f"{what}: {error.message}")
 
 
-def _fate(fate: Fate, left: DeletedConnection) -> str:
+def _action_text(table_action: TableAction, left: DeletedConnection) -> str:
     if any(text.startswith("tables: ") for text in left.behind):
         return "left"
-    return "dropped" if fate == "drop" else "kept"
+    return "dropped" if table_action == "drop" else "kept"
 
 
 def _drop_log(context: SyncContext) -> str:
@@ -148,13 +148,15 @@ def log_of(context: SyncContext) -> ChangeLog | None:
     return context.source.log(context.log)
 
 
-def _clear(context: SyncContext, run: Run, found: Belongings, fate: Fate, left: DeletedConnection) -> None:
+def _clear(
+    context: SyncContext, run: Run, found: Belongings, table_action: TableAction, left: DeletedConnection
+) -> None:
     """Take away what runs have left beside the tables, and if asked for the tables with their views and copies."""
     runs = {r.id: r.fence for r in context.store.runs.history(context.name, limit=10_000) if r.id != run.id}
     for table in context.destination.schema.inspect(found.tables).tables:
         context.destination.write.claim(table.ref, run.fence)
         context.destination.lifecycle.remove_uncommitted_files(table.ref, runs)
-        if fate == "keep":
+        if table_action == "keep":
             left.kept.append(table.ref)
             continue
         with _or_left(left, bool(context.shard), f"table {'.'.join(table.ref)}"):  # other shards may have rows in it
@@ -167,7 +169,7 @@ def _clear(context: SyncContext, run: Run, found: Belongings, fate: Fate, left: 
             context.destination.schema.execute(table.ref, gone, None, Commit(run.id, run.fence))
             left.dropped.append(table.ref)
             crashpoint("leave.table.after")
-    if fate == "drop":
+    if table_action == "drop":
         _purge(context, run, found.copies, left)
 
 
@@ -214,7 +216,7 @@ def forget_sent(context: SyncContext, name: str) -> Table:
             left = SeenTables({ref: found for ref, found in seen.items() if ref != table.ref})
             states.keep_shape(context.name, left.to_dict())
             states.save(context.name, {})
-            states.let_go(
+            states.release(
                 [operation.number for operation in states.pending(context.name) if operation.table == table.ref]
             )
     return table

@@ -161,9 +161,9 @@ class _Edits:
     def _id(self, decision: Decision) -> str:
         return self._found.reviews[key(decision.change)].id
 
-    def _table(self, decision: Decision, ref: Ref, fate: tuple[Kind, str]) -> None:
+    def _table(self, decision: Decision, ref: Ref, effect: tuple[Kind, str]) -> None:
         path = ".".join(self._tables[ref].ref)
-        self._whole[ref].append(ModelEdit(self._id(decision), fate[0], f"{path} {fate[1]}"))
+        self._whole[ref].append(ModelEdit(self._id(decision), effect[0], f"{path} {effect[1]}"))
 
     def _column(self, decision: Decision, ref: Ref, name: str, kind: Kind, what: str) -> None:
         """`name`: as accepted."""

@@ -34,10 +34,10 @@ def overflow_columns(context: SyncContext, detection: DetectionResult) -> dict[R
 def record_extra(context: SyncContext, after: Catalog, detection: DetectionResult) -> Catalog:
     """Return the accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
-    return with_extra(after, overflow_columns(context, detection), source, _let_go(detection))
+    return with_extra(after, overflow_columns(context, detection), source, _dropped(detection))
 
 
-def _let_go(detection: DetectionResult) -> dict[Ref, set[str]]:
+def _dropped(detection: DetectionResult) -> dict[Ref, set[str]]:
     """Return names of columns that a person does not want, by accepted table."""
     places, found = TableRenames.of(detection.decisions), defaultdict[Ref, set[str]](set)
     for decision in detection.decisions:

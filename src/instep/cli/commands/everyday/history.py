@@ -238,7 +238,7 @@ def diff(
         "breaking": found.breaking,
         "summary": list(found.lines),
         "changes": [change_to_dict(c) for c in found.changes],
-        "let_go": [asdict(g) for g in found.let_go],
+        "retained_drops": [asdict(g) for g in found.retained_drops],
     }
     emit(data, lambda out: _show_diff(out, first, last, found.lines))
     if exit_code and found.lines:

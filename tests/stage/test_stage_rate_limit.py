@@ -15,7 +15,7 @@ from stage_world import MemoryReader, batch, column, spec_of
 
 from instep.stage.local import extract_locally
 from instep.stage.spec import Chunk, ReadSession, SourceLimits, limits_of
-from instep.stage.task import Pace, task_count
+from instep.stage.task import RateLimit, task_count
 
 COUNTS = [
     ("no limit", SourceLimits(), 8, 4, 8),
@@ -37,22 +37,22 @@ def test_task_count(limits: SourceLimits, wanted: int, at_once: int, expected: i
 @given(st.lists(st.integers(1, 10_000), max_size=30), st.floats(1, 10_000), st.lists(st.floats(0, 5), max_size=30))
 def test_no_more_rows_than_the_rate_allows(batches: list[int], rate: float, pauses: list[float]) -> None:
     now = 100.0
-    pace, total = Pace(rate, lambda: now), 0
+    rate_limit, total = RateLimit(rate, lambda: now), 0
     for at, rows in enumerate(batches):
         now += pauses[at] if at < len(pauses) else 0
         total += rows
-        for wait in pace.waits(rows):
+        for wait in rate_limit.waits(rows):
             assert 0 < wait <= 0.5
             now += wait + 1e-9
         assert total <= rate * (now - 100.0) + 1.001
-    assert list(Pace(0).waits(10**9)) == []
+    assert list(RateLimit(0).waits(10**9)) == []
 
 
 def test_threads_share_one_pace() -> None:
     """Each waits until its own rows are due, and one that is left alone has all of them."""
     now = 100.0
-    pace = Pace(10, lambda: now)
-    first, second = pace.waits(20), pace.waits(5)
+    rate_limit = RateLimit(10, lambda: now)
+    first, second = rate_limit.waits(20), rate_limit.waits(5)
     assert next(first) == 0.5
     assert next(second) == 0.5
     now = 102.0
