@@ -107,30 +107,28 @@ _FROM_DELTA: Mapping[str, str] = {
 }
 
 
-def iceberg_primitive(kind: DataType) -> str:
-    """Return the Iceberg name of a type that is neither an array nor a struct, as table metadata spells it."""
+def _primitive(kind: DataType, names: Mapping[str, str], decimal: str) -> str:
+    """Return the name of a type that is neither an array nor a struct; `decimal` is the form of decimals."""
     assert not isinstance(kind, Array | Struct), kind
     if isinstance(kind, Decimal):
-        return f"decimal({kind.precision}, {kind.scale})"
-    if isinstance(kind, String | Binary):
-        return _ICEBERG[type(kind).__name__.lower()]
-    return _ICEBERG[str(kind)]
+        return decimal.format(kind.precision, kind.scale)
+    return names[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
+
+
+def iceberg_primitive(kind: DataType) -> str:
+    return _primitive(kind, _ICEBERG, "decimal({}, {})")
 
 
 def duckdb_primitive(kind: DataType) -> str:
-    """Return the DuckDB name of a type that is neither an array nor a struct."""
-    assert not isinstance(kind, Array | Struct), kind
-    if isinstance(kind, Decimal):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    return _DUCKDB[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
+    return _primitive(kind, _DUCKDB, "DECIMAL({},{})")
 
 
 def delta_primitive(kind: DataType) -> str:
-    """Return the name of a type that is neither an array nor a struct, as a Delta schema spells it."""
-    assert not isinstance(kind, Array | Struct), kind
-    if isinstance(kind, Decimal):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _DELTA[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
+    return _primitive(kind, _DELTA, "decimal({},{})")
+
+
+def postgres_primitive(kind: DataType) -> str:
+    return _primitive(kind, _POSTGRES, "numeric({},{})")
 
 
 def from_delta_primitive(name: str) -> str | None:
@@ -139,14 +137,6 @@ def from_delta_primitive(name: str) -> str | None:
     if name.startswith(("decimal(", "varchar(", "char(")):
         return name.replace(" ", "").replace("varchar", "string").replace("char", "string")
     return _FROM_DELTA.get(name)
-
-
-def postgres_primitive(kind: DataType) -> str:
-    """Return the PostgreSQL name of a type that is neither an array nor a struct."""
-    assert not isinstance(kind, Array | Struct), kind
-    if isinstance(kind, Decimal):
-        return f"numeric({kind.precision},{kind.scale})"
-    return _POSTGRES[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
 
 
 def from_iceberg_primitive(name: str) -> str | None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from instep.schema.catalog.types import Array, Binary, Boolean, DataType, Float, Int, Json, String, Struct
 from instep.stage.casts.cast import Cast, cast, original
+from instep.stage.casts.parse import members_once, refuse
 from instep.stage.casts.text import plain, to_text
 from instep.stage.spec import StageColumn
 
@@ -89,7 +90,7 @@ def _float(text: str) -> str:
 def _document(text: str) -> str:
     """Return the document itself, if it is an object or an array that a reader gives back as it was."""
     try:
-        exact = json.loads(text, parse_constant=_refuse, parse_float=Decimal, object_pairs_hook=_members_once)
+        exact = json.loads(text, parse_constant=refuse, parse_float=Decimal, object_pairs_hook=members_once)
         same = isinstance(exact, dict | list) and _same(exact, json.loads(text))
         return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")) if same else _quoted(text)
     except (ValueError, RecursionError):
@@ -98,17 +99,6 @@ def _document(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(word)
-
-
-def _members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
 
 
 def _same(exact: Any, read: Any) -> bool:

@@ -45,6 +45,16 @@ def telling(progress: Progress, path: str, step: str) -> Callable[[Mapping[str, 
     return tell
 
 
+def reading(progress: Progress, paths: Mapping[str, str]) -> Callable[[Mapping[str, tuple[int, int]]], None]:
+    """Return a listener that shows what tasks have read of each spec, under the path of its table."""
+
+    def on_progress(rows: Mapping[str, tuple[int, int]]) -> None:
+        for spec, (count, size) in rows.items():
+            progress.table(paths[spec], rows=count, bytes=size, step="reading")
+
+    return on_progress
+
+
 @dataclass(frozen=True)
 class SyncReport:
     """The end of a run: what became of each table, notes for people, the run's status and what read the rows."""

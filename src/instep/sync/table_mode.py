@@ -40,6 +40,26 @@ def choose(table: Table, settings: TableSettings) -> TableMode:
     return replace(made, why=f"{made.why}; every version is kept")
 
 
+def mode_of(table: Table, settings: TableSettings) -> TableMode | None:
+    """Return the way to sync a table; None for settings that it cannot follow: its load fails with the reason."""
+    try:
+        return choose(table, settings)
+    except ProjectError:
+        return None
+
+
+def mode_name(table: Table, settings: TableSettings) -> str:
+    """Return the mode of a table, "" for settings that it cannot follow."""
+    found = mode_of(table, settings)
+    return found.mode if found else ""
+
+
+def is_partial(table: Table, settings: TableSettings) -> bool:
+    """Return whether a sync reads some of the table's rows only."""
+    found = mode_of(table, settings)
+    return found is not None and found.partial
+
+
 def _choice(table: Table, settings: TableSettings) -> TableMode:
     cursor = _cursor(table, settings)
     mode = settings.mode

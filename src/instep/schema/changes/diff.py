@@ -125,10 +125,10 @@ def _without_ids(table: Table) -> Table:
 
 
 def _is_another(before: Table, after: Table) -> bool:
-    return before.kind != after.kind or _differ(before.id, after.id)
+    return before.kind != after.kind or differ(before.id, after.id)
 
 
-def _differ(before: str | None, after: str | None) -> bool:
+def differ(before: str | None, after: str | None) -> bool:
     """Return whether two ids under one name prove two things; without an id on one side names decide."""
     return before is not None and after is not None and before != after and not after.startswith(WEAK)
 
@@ -137,7 +137,7 @@ def pair_columns(before: Table, after: Table) -> ColumnPairs:
     """Return columns by id, then by name where one side has no id; retained columns take no part."""
     pairs, lost, new = _by_id(before.live, after.live)
     named = {c.name: c for c in new}
-    again = [(c, named[c.name]) for c in lost if c.name in named and not _differ(c.id, named[c.name].id)]
+    again = [(c, named[c.name]) for c in lost if c.name in named and not differ(c.id, named[c.name].id)]
     taken = {a.name for a, _ in again}
     return ColumnPairs(
         tuple(pairs + again),

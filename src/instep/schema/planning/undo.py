@@ -28,7 +28,7 @@ from instep.schema.changes.describe import (
     TableRenamed,
     describe,
 )
-from instep.schema.changes.diff import WEAK
+from instep.schema.changes.diff import differ
 from instep.schema.changes.kinds import Ref
 from instep.schema.planning.accept import accept, settle
 from instep.schema.planning.naming import Naming, assign
@@ -201,18 +201,14 @@ def today(table: Table | None, now: Catalog) -> Table | None:
     if table.id is not None and (found := next((t for t in now.tables if t.id == table.id), None)):
         return found
     found = now.get(table.ref)
-    return None if found is None or _differ(table.id, found.id) else found
+    return None if found is None or differ(table.id, found.id) else found
 
 
 def _column_today(column: Column, table: Table) -> Column | None:
     if column.id is not None and (found := next((c for c in table.columns if c.id == column.id), None)):
         return found
     found = table.by_name.get(column.name)
-    return None if found is None or _differ(column.id, found.id) else found
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and one != other and not other.startswith(WEAK)
+    return None if found is None or differ(column.id, found.id) else found
 
 
 def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:

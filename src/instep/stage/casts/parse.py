@@ -180,7 +180,7 @@ class _Digits(str):
 def _nested(text: str, target: pa.DataType) -> Any:
     try:
         value = json.loads(
-            text, parse_int=_Digits, parse_float=_Digits, parse_constant=_refuse, object_pairs_hook=_fields
+            text, parse_int=_Digits, parse_float=_Digits, parse_constant=refuse, object_pairs_hook=members_once
         )
         if value is None:
             raise ValueError
@@ -216,14 +216,16 @@ def _element(value: Any, target: pa.DataType) -> Any:
     raise ValueError(f"not {target}")
 
 
-def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def members_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object; ValueError for a name that occurs twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name occurs twice")
     return found
 
 
-def _refuse(word: str) -> None:
+def refuse(word: str) -> None:
+    """Raise ValueError for NaN and the infinities, which are no JSON."""
     raise ValueError(word)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from instep.errors import ProjectError
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.promotion import fitting
 from instep.schema.changes.describe import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
@@ -14,7 +13,7 @@ from instep.schema.policy.policy import Decision
 from instep.sync.context import SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import mode_of
 
 WHY = "the order of its columns has changed, and without column ids names may have been swapped"
 
@@ -23,10 +22,8 @@ def may_be_swapped(context: SyncContext, change: Change, table: Table | None) ->
     """`table` is the accepted one that the change leads to."""
     if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
         return False
-    try:
-        return choose(table, context.settings(table)).cursor is not None
-    except ProjectError:
-        return False
+    mode = mode_of(table, context.settings(table))
+    return mode is not None and mode.cursor is not None
 
 
 def swap_notes(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> Iterator[str]:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, Ref
-from instep.errors import Blocked, Conflict, InstepError, ProjectError
+from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Run, TableRun
 from instep.operations.queries.work import FillEstimate
 from instep.schema.catalog.catalog import Catalog, Table
@@ -48,7 +48,7 @@ from instep.sync.loading.plan_loads import holds_of, on_invalid_value_of
 from instep.sync.loading.results import RunOutcome, RunScope
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import stage_columns
-from instep.sync.progress import Progress
+from instep.sync.progress import Progress, reading
 from instep.sync.schema_changes.apply import backfill_of
 from instep.sync.schema_changes.backfill_plan import (
     PendingBackfill,
@@ -61,7 +61,7 @@ from instep.sync.schema_changes.backfill_plan import (
 )
 from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.schema_changes.selected import selected_reads
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import choose, mode_name
 
 MODE = "column"
 
@@ -229,12 +229,7 @@ class Filling:
         for work in works.values():
             names = (*work.pending.table.key, *(c.name for c in work.pending.columns))
             chunks += snapshot.chunks(work.load.read, work.load.spec, CursorRange(), columns=names)
-        paths = {w.load.spec: w.pending.table.path for w in works.values()}
-
-        def on_progress(rows: Mapping[str, tuple[int, int]]) -> None:
-            for spec, (count, size) in rows.items():
-                self.progress.table(paths[spec], rows=count, bytes=size, step="reading")
-
+        on_progress = reading(self.progress, {w.load.spec: w.pending.table.path for w in works.values()})
         specs = [w.spec for w in works.values()]
         results: dict[str, list[ChunkResult]] = defaultdict(list)
         self.engine.ready(chunks, self.progress.step)
@@ -395,14 +390,9 @@ def _sized(context: SyncContext, found: PlanPreview, one: _Table) -> Iterator[Re
     columns = () if one.whole else tuple(one.columns)
     made = estimate_new(one.table, columns, rows, size)
     made = replace(made, files=state.files, of=state.files, rewritten=state.bytes)
-    yield RequestedBackfill(one.table.ref, MODE if columns else _mode(context, one.table), made, tuple(one.changes))
-
-
-def _mode(context: SyncContext, table: Table) -> str:
-    try:
-        return choose(table, context.settings(table)).mode
-    except ProjectError:
-        return ""
+    yield RequestedBackfill(
+        one.table.ref, MODE if columns else mode_name(one.table, context.settings(one.table)), made, tuple(one.changes)
+    )
 
 
 __all__ = ["Filling", "whole_tables"]

@@ -18,14 +18,13 @@ from instep.crash import crashpoint
 from instep.destinations.base import LoadState
 from instep.errors import Blocked, InstepError, ProjectError
 from instep.model import Run
-from instep.project.sections.tables import TableSettings
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.log import ChangeLog, FindsPlace, FollowedTable, LogRead, Logs, LogState, LogUnreadable
 from instep.sync.context import Ref, SyncContext
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.table_load import Load
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import mode_name
 
 HOLD = 1 << 30
 """Bytes of log that the server keeps for tables that fail; with more they are read as a whole when they recover."""
@@ -114,7 +113,7 @@ class Following:
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
         """Reads the log for those of these tables that follow it and are not stopped."""
-        mine = [r for r in reads if _is_followed(r, self.context.settings(r.table))]
+        mine = [r for r in reads if mode_name(r.table, self.context.settings(r.table)) == "cdc"]
         for read in mine:
             if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
                 self.note(f"{read.table.path} is not syncing: when it continues, the whole table may have to be read")
@@ -371,10 +370,3 @@ def _log(cursor: str) -> dict[str, Any] | None:
     """Return what a cursor says of the log, None if it is none of a log."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")
-
-
-def _is_followed(read: TableRead, settings: TableSettings) -> bool:
-    try:
-        return choose(read.table, settings).mode == "cdc"
-    except ProjectError:
-        return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ from instep.sync.loading.engine import Engine
 from instep.sync.loading.load_table import Staged, TableResult, clear, commit, failed, placed, settled, specs_of, verify
 from instep.sync.loading.table_load import Load
 from instep.sync.loading.task_specs import chunks_of
-from instep.sync.progress import Progress
+from instep.sync.progress import Progress, reading
 
 LOOKS = 8
 """How often at most the source's schema is looked at again while rows are read."""
@@ -63,7 +63,7 @@ class Loading:
                     snapshot.reader,
                     specs,
                     chunks,
-                    self._rows_callback(),
+                    reading(self.progress, {s: load.table.path for load in self.loads for s in load.specs}),
                     lambda fresh: self._hear(fresh, snapshot, pool),
                 )
                 self._wait()
@@ -106,15 +106,6 @@ class Loading:
         for chunk in chunks:
             self._planned[chunk.table].add(chunk.number)
         return chunks
-
-    def _rows_callback(self) -> Callable[[Mapping[str, tuple[int, int]]], None]:
-        paths = {spec: load.table.path for load in self.loads for spec in load.specs}
-
-        def on_progress(rows: Mapping[str, tuple[int, int]]) -> None:
-            for spec, (count, size) in rows.items():
-                self.progress.table(paths[spec], rows=count, bytes=size, step="reading")
-
-        return on_progress
 
     def _keep(self, results: Iterable[ChunkResult]) -> None:
         for result in results:

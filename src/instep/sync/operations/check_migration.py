@@ -14,7 +14,7 @@ from instep.lineage.migration.statements import At, Migration, MigrationStep, Un
 from instep.lineage.model import Model
 from instep.model import Review
 from instep.operations.queries.work import FillEstimate
-from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.catalog import Catalog
 from instep.schema.changes import edits
 from instep.schema.changes.describe import (
     Change,
@@ -43,7 +43,7 @@ from instep.sync.schema_changes.apply import backfill_of
 from instep.sync.schema_changes.backfill_plan import estimate_new, why_whole
 from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.schema_changes.overflow_columns import record_extra
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import mode_name
 
 
 @dataclass(frozen=True)
@@ -245,14 +245,7 @@ def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: 
         return None
     whole = wanted[0] == "table" or bool(why_whole(context, table, wanted[1]))
     size = estimate_new(table, () if whole else (wanted[1],), stats.rows, stats.bytes)
-    return ReadAgain(ref, _mode(context, table) if whole else MODE, size)
-
-
-def _mode(context: SyncContext, table: Table) -> str:
-    try:
-        return choose(table, context.settings(table)).mode
-    except ProjectError:
-        return ""
+    return ReadAgain(ref, mode_name(table, context.settings(table)) if whole else MODE, size)
 
 
 def _with_doubts(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from instep.destinations.base import FillSize
-from instep.errors import InstepError, ProjectError
+from instep.errors import InstepError
 from instep.operations.queries.work import EstimateBackfill, EstimatedBackfill, FillEstimate
 from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Catalog, Column, Table
@@ -22,7 +22,7 @@ from instep.store.catalogs.backfills import Backfill
 from instep.suggest import did_you_mean
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import mode_name
 
 COLUMNS = 25
 """Columns of one table that are filled together: the numbers of their backfills stand in a folder's name."""
@@ -57,11 +57,7 @@ def why_whole(context: SyncContext, table: Table, column: str) -> str:
         return "the column is part of its key"
     if table.history:
         return "it keeps its history, and only current versions are to get values"
-    try:
-        mode = choose(table, context.settings(table)).mode
-    except ProjectError:
-        return ""
-    return "its rows are only appended" if mode == "append" else ""
+    return "its rows are only appended" if mode_name(table, context.settings(table)) == "append" else ""
 
 
 def whole_tables(context: SyncContext) -> dict[Ref, str]:

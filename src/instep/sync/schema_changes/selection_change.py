@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from instep.errors import Blocked, ProjectError
+from instep.errors import Blocked
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.changes.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
 from instep.schema.planning.projection import (
@@ -34,7 +34,7 @@ from instep.sync.detection.swapped import comes_back, swap_notes
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.schema_changes.backfill_plan import blocker_of, why_whole
 from instep.sync.schema_changes.selected import selected_reads
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import is_partial, mode_name, mode_of
 
 _LATER = "rows that the source has deleted and older snapshots of the destination"
 
@@ -55,10 +55,8 @@ def remember_loaded(context: SyncContext, reads: Sequence[TableRead], whole: Col
 
 
 def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
-    try:
-        deletes = choose(read.table, context.settings(read.table)).deletes
-    except ProjectError:
-        deletes = context.settings(read.table).deletes
+    settings = context.settings(read.table)
+    deletes = (mode_of(read.table, settings) or settings).deletes
     hashed = any(one.hashed for one in read.columns)
     return LoadedRules(
         read.where, read.table.path, deletes, read.table.history, _digest(context.salt) if hashed else ""
@@ -80,7 +78,7 @@ def _reruled(context: SyncContext, reads: Sequence[TableRead]) -> Iterator[tuple
             continue
         if old.salt and now.salt and old.salt != now.salt:
             yield ref, "the salt of its hashes is another one"
-        elif old.deletes == "ignore" != now.deletes and _follows_log(context, read.table):
+        elif old.deletes == "ignore" != now.deletes and mode_name(read.table, context.settings(read.table)) == "cdc":
             yield ref, "rows that the source has deleted are not ignored any more"
 
 
@@ -104,13 +102,6 @@ def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset
     before = context.store.loaded.filters(context.name)
     history = {r.table.ref for r in reads if r.table.history}
     return frozenset(ref for ref in history if ref in before and before[ref].history is False)
-
-
-def _follows_log(context: SyncContext, table: Table) -> bool:
-    try:
-        return choose(table, context.settings(table)).mode == "cdc"
-    except ProjectError:
-        return False
 
 
 def want_again(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
@@ -277,11 +268,8 @@ def _refusal(one: ReselectedColumn) -> Blocked:
 
 def _has_cursor(context: SyncContext, one: ReselectedColumn) -> bool:
     """Return whether a sync reads some of the rows only. A stream sends what it sends."""
-    try:
-        choice = choose(one.table, context.settings(one.table))
-    except ProjectError:
-        return False
-    return choice.partial and (one.what != "retyped" or choice.mode != "stream")
+    choice = mode_of(one.table, context.settings(one.table))
+    return choice is not None and choice.partial and (one.what != "retyped" or choice.mode != "stream")
 
 
 def partial_columns(context: SyncContext, detection: DetectionResult, accepted: Catalog) -> tuple[str, ...]:
@@ -305,7 +293,7 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
                 found.append(f"{path}: {why}, so a sync reads the whole table for it")
             elif why := blocker_of(context, table):
                 found.append(f"{path}: rows loaded before are not filled at once: {why}")
-        elif _partial(context, table):
+        elif is_partial(table, context.settings(table)):
             option = _option(context, table, change.after.name)
             found.append(
                 f"{path}: rows that do not change keep NULL in it until `instep backfill {table.path}{option}`"
@@ -315,10 +303,3 @@ def partial_columns(context: SyncContext, detection: DetectionResult, accepted: 
 
 def _option(context: SyncContext, table: Table, column: str) -> str:
     return "" if why_whole(context, table, column) else f" --column {column}"
-
-
-def _partial(context: SyncContext, table: Table) -> bool:
-    try:
-        return choose(table, context.settings(table)).partial
-    except ProjectError:
-        return False

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from instep.destinations.facets import Destination, LayoutsFacet
-from instep.errors import ProjectError, SchemaError
+from instep.errors import SchemaError
 from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Catalog, Table
@@ -22,7 +22,7 @@ from instep.schema.planning.step import SetLayout, Step, step
 from instep.schema.policy.policy import Decision, is_retyped_key
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.table_mode import choose, why_no_history
+from instep.sync.table_mode import is_partial, why_no_history
 
 _LATER = "the next load of the whole table partitions its files so: run `instep sync --full`"
 
@@ -197,15 +197,7 @@ def rekeyed(context: SyncContext, decisions: Sequence[Decision]) -> dict[Ref, st
     accepted = context.store.accepted.catalog(context.name)
     tables = ((accepted.get(ref), key) for ref, key in keys.items())
     mixed = (t for t, key in tables if t is not None and t.history and (key is None or set(t.key) != set(key)))
-    return {t.ref: _why(t) for t in mixed if _comes_in_part(context, t)}
-
-
-def _comes_in_part(context: SyncContext, table: Table) -> bool:
-    """Settings that the table cannot follow fail it later, with the reason."""
-    try:
-        return choose(table, context.settings(table)).partial
-    except ProjectError:
-        return False
+    return {t.ref: _why(t) for t in mixed if is_partial(t, context.settings(t))}
 
 
 def _why(table: Table) -> str:

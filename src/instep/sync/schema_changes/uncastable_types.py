@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from instep.errors import ProjectError
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.promotion import widens
 from instep.schema.changes.describe import ColumnNarrowed, ColumnRetyped, ColumnWidened, TableReplaced
@@ -20,7 +19,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
 from instep.sync.detection.refused import for_review
 from instep.sync.detection.table_renames import TableRenames
-from instep.sync.table_mode import choose
+from instep.sync.table_mode import mode_name
 
 Unfit = tuple[Ref, Column, str]
 """Destination table, the column as the plan would leave it, and why that cannot be."""
@@ -70,10 +69,7 @@ def _is_read_whole(context: SyncContext, table: Table) -> bool:
         return False
     if any(c.retained for c in table.columns):
         return False
-    try:
-        return choose(table, context.settings(table)).mode == "full_refresh"
-    except ProjectError:  # its own load tells: the other tables go on
-        return False
+    return mode_name(table, context.settings(table)) == "full_refresh"
 
 
 def hold_columns(
