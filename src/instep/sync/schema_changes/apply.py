@@ -52,7 +52,7 @@ from instep.sync.schema_changes.owned_tables import check_unmoved, own, shared_o
 from instep.sync.schema_changes.selected import chosen
 from instep.sync.schema_changes.table_layout import goes_on, unkept, with_history, with_layouts
 from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
-from instep.sync.two_people import dropping, let_go_of, stale_tables, two_people
+from instep.sync.two_people import drop_retained_act, dropping, stale_tables, two_people
 
 NONE: Mapping[Ref, str] = {}
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
@@ -367,7 +367,7 @@ def let_go(context: SyncContext, run: Run, only: Set[str]) -> None:
     """Drop the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
     them, and a person has consented; under four_eyes two people. The destination keeps them for undoing."""
     before = context.store.accepted.catalog(context.name)
-    stale, act = stale_tables(before, only), let_go_of(context.name, before, only)
+    stale, act = stale_tables(before, only), drop_retained_act(context.name, before, only)
     if act is None:
         return
     after = Catalog.of([*(t for t in before.tables if t not in stale), *(replace(t, columns=t.live) for t in stale)])
