@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,10 +62,7 @@ def approve(
             mapped = [_map_proposal(backend, r) for r in renames]
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
-        previews = {name: backend.preview_answer(name, group, "approved") for name, group in by_connection(found)}
-        _ask(found, previews, "Approve")
-        done = _answer(backend, found, "approved", hashed=hashed)
-    _finish(done, previews, "")
+        _answer(backend, found, "approved", "Approve", hashed=hashed)
 
 
 def reject(
@@ -78,11 +74,7 @@ def reject(
 ) -> None:
     """Reject changes; you are not asked again while they stay the same."""
     with open_backend() as backend:
-        found = _chosen(backend, ids, match, kind, table, connection)
-        previews = {name: backend.preview_answer(name, group, "rejected") for name, group in by_connection(found)}
-        _ask(found, previews, "Reject")
-        done = _answer(backend, found, "rejected")
-    _finish(done, previews, "")
+        _answer(backend, _chosen(backend, ids, match, kind, table, connection), "rejected", "Reject")
 
 
 def ignore(
@@ -93,14 +85,9 @@ def ignore(
     connection: OnlyConnection = None,
 ) -> None:
     """Reject and mute: no further notices unless the change itself changes."""
+    note = "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
     with open_backend() as backend:
-        found = _chosen(backend, ids, match, kind, table, connection)
-        previews = {name: backend.preview_answer(name, group, "ignored") for name, group in by_connection(found)}
-        _ask(found, previews, "Ignore")
-        done = _answer(backend, found, "ignored")
-    _finish(
-        done, previews, "muted until the change itself changes; run `instep changes approve ID` to accept it after all"
-    )
+        _answer(backend, _chosen(backend, ids, match, kind, table, connection), "ignored", "Ignore", note)
 
 
 def snooze(
@@ -124,10 +111,8 @@ def snooze(
     end = until(length, date, datetime.now(UTC))
     with open_backend() as backend:
         found = _chosen(backend, ids, match, kind, table, connection)
-        previews = {name: backend.preview_answer(name, group, None) for name, group in by_connection(found)}
-        _ask(found, previews, "Snooze")
-        done = snooze_changes(backend, found, end)
-    _finish(done, previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+        previews = _ask(backend, found, None, "Snooze")
+        _show(snooze_changes(backend, found, end), previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
 def map_columns(
@@ -204,14 +189,18 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
     return others, [] if others else renames
 
 
-def _answer(backend: Backend, found: list[Review], answer: Answer, *, hashed: bool = False) -> list[Review]:
+def _answer(
+    backend: Backend, found: list[Review], answer: Answer, word: str, note: str = "", *, hashed: bool = False
+) -> None:
     from instep.backends.calls import answer_changes
 
-    return answer_changes(backend, found, answer, hashed=hashed)
+    previews = _ask(backend, found, answer, word)
+    _show(answer_changes(backend, found, answer, hashed=hashed), previews, note)
 
 
-def _ask(found: Sequence[Review], previews: dict[str, AnswerPreview], word: str) -> None:
-    """Show what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
+def _ask(backend: Backend, found: list[Review], answer: Answer | None, word: str) -> dict[str, AnswerPreview]:
+    """Show what the answer leads to and ask, on a terminal; elsewhere the command itself is the answer."""
+    previews = {name: backend.preview_answer(name, group, answer) for name, group in by_connection(found)}
     talk = console(stderr=True)
     for name, preview in previews.items():
         if len(previews) > 1:
@@ -220,13 +209,14 @@ def _ask(found: Sequence[Review], previews: dict[str, AnswerPreview], word: str)
             talk.write(line)
     if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
         raise Blocked("no change was decided", hint="confirm, or pass --yes")
+    return previews
 
 
 def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _finish(done: list[Review], previews: dict[str, AnswerPreview], note: str) -> None:
+def _show(done: list[Review], previews: dict[str, AnswerPreview], note: str) -> None:
     def render(out: Screen) -> None:
         show_changes(out, done)
         if note:
