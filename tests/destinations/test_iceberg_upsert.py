@@ -24,7 +24,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write import upsert as iceberg_delta
 from instep.destinations.iceberg.write.upsert import fits
-from instep.errors import Fenced
+from instep.errors import DestinationError, Fenced
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 WHOLE = Merge(("id",), complete=True)
@@ -265,8 +265,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     lake = lake_at(tmp_path, *BASE)
     file = next(path for path in (tmp_path / "lake").rglob("*.parquet"))
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=file.name):
+    with pytest.raises(DestinationError, match=f"rows of it cannot be read: .*{file.name}") as failed:
         upsert(lake, [{**BASE[0], "name": "new"}], fence=2)
+    assert "instep restore" in failed.value.hint
 
 
 @pytest.mark.parametrize(

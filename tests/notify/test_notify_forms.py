@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from notify_world import HOSTILE, RENAMED, line, many, message
 
 from instep.notify import chat_services, webhook
+from instep.notify.apprise import markdown
 from instep.notify.deliver import counts_of
 from instep.notify.mail import html_of, made, text_of
 from instep.notify.message import LONGEST, Message, as_code, as_html, as_markdown, as_slack, shown, summary
-from instep.notify.other import markdown
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 

@@ -17,8 +17,8 @@ from instep.control.immediate.govern import try_channel
 from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.notify import chat_services
+from instep.notify.apprise import AppriseChannel
 from instep.notify.channel import NotDelivered, PostChannel
-from instep.notify.other import AppriseChannel
 from instep.notify.webhook import WebhookChannel, signature, signing_key
 from instep.project.sections.channels import AppriseChannelSection, PostChannelSection, WebhookChannelSection
 from receivers import web

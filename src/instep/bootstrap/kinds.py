@@ -132,6 +132,6 @@ def channel(section: ChannelSection, guard: EgressGuard) -> Channel:
 
             return WebhookChannel(section, guard)
         case "apprise":
-            from instep.notify.other import AppriseChannel
+            from instep.notify.apprise import AppriseChannel
 
             return AppriseChannel(section, guard)

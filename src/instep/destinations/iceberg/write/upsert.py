@@ -41,7 +41,7 @@ from instep.destinations.iceberg.metadata.files import arrow_schema, data_files,
 from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.shards import totals, within_of
-from instep.errors import Conflict
+from instep.errors import Conflict, DestinationError
 from instep.spark.merge import MergePlan, same, what
 from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile
@@ -263,10 +263,15 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     try:
         delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
     except duckdb.Error as error:
-        cause = next((e for read in (staged, keys, rows) if read for e in read.errors), error)
-        if isinstance(cause, _OUT_OF_REACH):
+        unread = next((e for read in (staged, keys, rows) if read for e in read.errors), None)
+        if isinstance(unread or error, _OUT_OF_REACH):
             return None
-        raise cause from None
+        if unread is None:
+            raise
+        raise DestinationError(
+            f"table {'.'.join(table.name())}: rows of it cannot be read: {unread}",
+            hint="sync again; if a file is gone, `instep restore` puts the table back, `instep sync --full` loads it anew",
+        ) from unread
     return Upsert(table, plan, staged, rows, delta) if delta is not None else None
 
 
