@@ -270,7 +270,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
             raise
         raise DestinationError(
             f"table {'.'.join(table.name())}: rows of it cannot be read: {unread}",
-            hint="sync again; if a file is gone, `instep restore` puts the table back, `instep sync --full` loads it anew",
+            hint="sync again; if a file is gone, run `instep restore`, or load the table anew: `instep sync --full`",
         ) from unread
     return Upsert(table, plan, staged, rows, delta) if delta is not None else None
 
