@@ -123,7 +123,7 @@ def shards(store: Store, tmp_path: Path) -> Project:
     store.accepted.add("alone", tables("main.t"), who="ann", why="w")
     for name in ("eu", "us", "alone"):
         place = project.namespace_of(name)
-        store.connections.put(name, source="db", destination="lake", namespace=place)
+        store.connections.put(name, destination="lake", namespace=place)
         at = f"{place}{OF}{name}" if place == "shop" else place  # shards own their rows of a table
         store.names.hold(name, "lake", {t.ref: (at, t.name) for t in store.accepted.catalog(name).tables})
     return project

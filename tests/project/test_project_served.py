@@ -196,7 +196,6 @@ def test_one_connection_is_read_without_the_others(both: Project, shelf: Shelf) 
     one = both.of("theirs")
     assert set(shelf.asked) == {"theirs", "pg"}
     assert one.connections == ("theirs",)
-    assert one.config_hash("theirs") == both.config_hash("theirs")
 
 
 def test_several_connections_are_read_by_a_statement_for_each_kind(both: Project, shelf: Shelf) -> None:

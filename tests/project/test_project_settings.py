@@ -152,7 +152,7 @@ def test_secrets_are_in_no_text(loads: Loads) -> None:
     project = loads(PROJECT, VARIABLES)
     settings = [project.source("pg"), project.destination("remote")]
     texts = [repr(project), str(project.model), repr(project.environment), repr(settings), str(settings[0])]
-    texts += [project.config_hash("c"), f"{settings[0]}", repr(project.model.sources["pg"])]
+    texts += [project.source_hash("pg"), f"{settings[0]}", repr(project.model.sources["pg"])]
     assert not any(SECRET in text for text in texts)
     assert repr(Settings("x", {"password": SECRET})) == "Settings(x: password)"
     assert project.salt("c") == SECRET.encode()
@@ -308,19 +308,16 @@ def test_table_options(loads: Loads) -> None:
     assert project.table("c", ("billing", "items")) == TableSettings()
 
 
-def test_the_hash_moves_with_what_the_file_says_and_not_with_secrets(loads: Loads) -> None:
-    before = loads(PROJECT, VARIABLES).config_hash("c")
-    assert loads(PROJECT, {"PG_PASSWORD": "other"}).config_hash("c") == before
-    assert loads(PROJECT + "spark: {}\n# note", {}).config_hash("c") == before
-    other = loads(PROJECT, {}).config_hash("d")
-    assert loads(PROJECT.replace("lookback: 5m", "lookback: 6m"), {}).config_hash("d") == other
+def test_the_hash_moves_with_what_the_file_says_of_a_source_and_not_with_secrets(loads: Loads) -> None:
+    before = loads(PROJECT, VARIABLES).source_hash("pg")
+    assert loads(PROJECT, {"PG_PASSWORD": "other"}).source_hash("pg") == before
+    assert loads(PROJECT + "spark: {}\n# note", {}).source_hash("pg") == before
+    assert loads(PROJECT.replace("lookback: 5m", "lookback: 6m"), {}).source_hash("pg") == before
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("lookback: 5m", "lookback: 6m"), ("PG_PASSWORD", "PG_PASS"), ("5433", "5434")]
-)
+@pytest.mark.parametrize(("old", "new"), [("PG_PASSWORD", "PG_PASS"), ("5433", "5434")])
 def test_what_moves_the_hash(loads: Loads, old: str, new: str) -> None:
-    before, after = (loads(text, {}).config_hash("c") for text in (PROJECT, PROJECT.replace(old, new)))
+    before, after = (loads(text, {}).source_hash("pg") for text in (PROJECT, PROJECT.replace(old, new)))
     assert before != after
 
 

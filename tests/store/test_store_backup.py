@@ -170,7 +170,7 @@ def test_a_backup_of_a_former_version_is_brought_to_this_one(
     former.close()
     bring_back(empty, tmp_path / name, utc_now)
     with Store(str(empty.url)) as store:
-        assert [c.name for c in store.connections.all()] == ["c"]
+        assert store.connections.get("c")
     with empty.read() as connection:
         assert migrate.version(connection) == later[1]
         assert connection.execute(text("SELECT source FROM connections")).scalar() == "moved"

@@ -132,7 +132,6 @@ class TestLeases:
             clock.forward(15)
             any_store.jobs.heartbeat(job)
         assert any_store.jobs.claim("w2") is None
-        any_store.jobs.check(job)
 
     def test_the_silent_lose_it_and_can_no_longer_write(self, any_store: Store, clock: Clock) -> None:
         old = claimed(any_store)
@@ -145,7 +144,6 @@ class TestLeases:
         assert (new.id, new.fence, new.attempt) == (old.id, old.fence + 1, 2)
         writes = (
             lambda: any_store.jobs.heartbeat(old),
-            lambda: any_store.jobs.check(old),
             lambda: any_store.jobs.finish(old),
             lambda: any_store.jobs.fail(old, "x", retryable=True),
             lambda: any_store.jobs.give_back(old, "x"),

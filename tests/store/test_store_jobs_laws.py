@@ -70,7 +70,6 @@ class QueueMachine(RuleBasedStateMachine):
 
         def end() -> None:
             with self.store.transaction():
-                self.store.jobs.check(job)
                 self.store.jobs.finish(job)
             self.effects[job.id] = self.effects.get(job.id, 0) + 1
 

@@ -21,7 +21,7 @@ def stores(postgres: Database) -> Iterator[tuple[Store, Store]]:
     """Two processes' stores of one server."""
     with Store(store_url(postgres)) as one, Store(store_url(postgres)) as other:
         for name in ("a", "b"):
-            one.connections.put(name, source="s", destination="d")
+            one.connections.put(name, destination="d")
         yield one, other
 
 

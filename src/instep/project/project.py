@@ -295,19 +295,6 @@ class Project:
         whose = "/".join(filter(None, (installation, self.name, connection)))
         return f"instep_{plain}_{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
 
-    def config_hash(self, connection: str) -> str:
-        """Return a digest of all that the file says of a connection, its source, destination and policy; no secret's
-        value is in it."""
-        section = self.connection(connection)
-        parts = (
-            section,
-            self.model.sources[self.source_of(connection)],
-            self.model.destinations[self.destination_of(connection)],
-            self.model.policies.get(section.policy),
-        )
-        text = json.dumps([_written(part) for part in parts], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
     def source_hash(self, source: str) -> str:
         """Return a digest of what is said of a source; no secret's value is in it."""
         text = json.dumps(_written(self.model.sources[source]), sort_keys=True, default=str)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select
 
 from instep.store.admin.prune import Prune
 from instep.store.catalogs.backfills import Backfills, Watermarks
@@ -16,14 +17,13 @@ from instep.store.catalogs.choices import Choices, Switches
 from instep.store.catalogs.clones import Copies
 from instep.store.catalogs.connections import Connections, DestinationNames
 from instep.store.catalogs.connector_states import ConnectorStates
-from instep.store.catalogs.discoveries import Detections, Discoveries, SourceFiles
+from instep.store.catalogs.discoveries import Discoveries, SourceFiles
 from instep.store.catalogs.loaded import Cursors, LoadedColumns
 from instep.store.catalogs.plans import Plans, Steps
 from instep.store.catalogs.renames import Mappings, OldNames, Undos
 from instep.store.catalogs.reviews import Reviews
 from instep.store.catalogs.schemas import Accepted, Schemas
 from instep.store.engine.database import BUSY_SECONDS, Database
-from instep.store.engine.installation import Installation
 from instep.store.engine.keyring import Keys, at_first_use
 from instep.store.engine.migrate import HEAD, upgrade, version
 from instep.store.history.events import Events
@@ -36,12 +36,38 @@ from instep.store.server.gauges import StoreGauges
 from instep.store.server.pages import Pages
 from instep.store.server.resources import StoredResources
 from instep.store.server.secrets import Secrets
+from instep.store.tables.queue import installation
 from instep.store.work.jobs import Jobs
 from instep.store.work.pauses import Pauses, Troubles
 from instep.store.work.rollouts import Rollouts
 from instep.store.work.runs import LEASE, Runs
 from instep.store.work.schedules import Detectors, Looks, Schedules
 from instep.store.work.workers import Workers
+
+_ID = select(installation.c.id)
+
+
+class Installation:
+    """The store's own random id: projects of one name that have stores of their own are told apart by it."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def known(self) -> str:
+        """Return the id, "" if nobody has asked for it yet."""
+        with self._db.read() as transaction:
+            return str(transaction.execute(_ID).scalar() or "")
+
+    def id(self) -> str:
+        """Return the id; it is made when it is first asked for, and goes with a backup."""
+        if found := self.known():
+            return found
+        with self._db.write() as transaction:
+            if found := str(transaction.execute(_ID).scalar() or ""):  # another process was first
+                return found
+            made = secrets.token_hex(8)
+            transaction.execute(insert(installation).values(id=made))
+            return made
 
 
 def utc_now() -> datetime:
@@ -79,7 +105,6 @@ class Store:
         self.accepted = Accepted(self._db)
         self.schemas = Schemas(self._db)
         self.discoveries = Discoveries(self._db)
-        self.detections = Detections(self._db)
         self.reviews = Reviews(self._db)
         self.plans = Plans(self._db)
         self.steps = Steps(self._db)

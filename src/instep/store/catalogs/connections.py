@@ -26,10 +26,8 @@ class ConnectionRecord:
     before its source was seen, so that what the config does not name is left to the policy."""
 
     name: str
-    source: str
     destination: str
     namespace: str
-    config_hash: str
     fence: int
     created: datetime
     updated: datetime
@@ -46,23 +44,15 @@ class Connections:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def put(
-        self, name: str, *, source: str = "", destination: str, namespace: str = "", config_hash: str = ""
-    ) -> ConnectionRecord:
-        """Record the configuration in use. Raises Blocked if the destination or namespace would move away from
+    def put(self, name: str, *, destination: str, namespace: str = "") -> ConnectionRecord:
+        """Record the place in use. Raises Blocked if the destination or namespace would move away from
         tables that are already loaded."""
         with self._db.write() as transaction:
             now = self._db.now()
             ensure(transaction, name, now)
             _check_unmoved(transaction, name, destination, namespace)
-            values = {
-                "source": source,
-                "destination": destination,
-                "namespace": namespace,
-                "config_hash": config_hash,
-            }
-            changed = [connections.c[field] != value for field, value in values.items()]
-            condition = changed[0] | changed[1] | changed[2] | changed[3]
+            condition = (connections.c.destination != destination) | (connections.c.namespace != namespace)
+            values = {"destination": destination, "namespace": namespace}
             transaction.execute(
                 update(connections).where(connections.c.name == name, condition).values(updated=now, **values)
             )
@@ -86,11 +76,6 @@ class Connections:
             row = transaction.execute(select(connections).where(connections.c.name == name)).mappings().first()
             return ConnectionRecord(**row) if row else None
 
-    def all(self) -> list[ConnectionRecord]:
-        with self._db.read() as transaction:
-            rows = transaction.execute(select(connections).order_by(connections.c.name)).mappings()
-            return [ConnectionRecord(**row) for row in rows]
-
     def forget(self, name: str) -> Mapping[str, int]:
         """Delete all that is recorded of a connection but what is OUTLIVING; answers the rows by table. What waits in
         the queue is cancelled. Its fence goes on, should a connection of this name come again: what an earlier run
@@ -104,8 +89,7 @@ class Connections:
             waiting = (jobs.c.connection == name, jobs.c.status == "queued")
             cancelled = {"status": "cancelled", "ended": self._db.now(), "error": f"connection {name} was deleted"}
             transaction.execute(update(jobs).where(*waiting).values(**cancelled))
-            blank = {"source": "", "destination": "", "namespace": "", "config_hash": "", "updated": self._db.now()}
-            blank |= {"configured": False}
+            blank = {"destination": "", "namespace": "", "updated": self._db.now(), "configured": False}
             transaction.execute(update(connections).where(connections.c.name == name).values(**blank))
         return gone
 

@@ -16,7 +16,7 @@ from instep.schema.catalog.catalog import Catalog, catalog_from_dict, catalog_to
 from instep.store.catalogs.connections import ensure
 from instep.store.catalogs.schemas import Schemas
 from instep.store.engine.database import Database
-from instep.store.tables.catalogs import accepted, detections, discoveries, source_files
+from instep.store.tables.catalogs import accepted, discoveries, source_files
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,6 @@ class CachedDiscovery:
     identity: str = ""
     proves_absence: bool = False
     at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class RecordedDetection:
-    """`counts` is what was found, by name (added, removed, unchanged...)."""
-
-    connection: str
-    run: str
-    at: datetime
-    fingerprint: str
-    counts: Mapping[str, int]
 
 
 class Discoveries:
@@ -102,11 +91,6 @@ class Discoveries:
         with self._db.write(connection) as transaction:
             transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
 
-    def forget(self, connection: str) -> None:
-        """The next detection reads the source's catalog anew."""
-        with self._db.write(connection) as transaction:
-            transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
-
 
 def _discovery(row: Row[Any]) -> CachedDiscovery:
     return CachedDiscovery(
@@ -118,35 +102,6 @@ def _discovery(row: Row[Any]) -> CachedDiscovery:
         proves_absence=row.proves_absence,
         at=row.at,
     )
-
-
-class Detections:
-    def __init__(self, database: Database) -> None:
-        self._db = database
-
-    def add(self, connection: str, run: str, fingerprint: str, counts: Mapping[str, int]) -> bool:
-        """Log one detection; False if this run has logged it before (a replay changes nothing)."""
-        c = detections.c
-        same = (c.connection == connection, c.run == run, c.fingerprint == fingerprint)
-        with self._db.write(connection) as transaction:
-            ensure(transaction, connection, self._db.now())
-            if transaction.execute(select(c.number).where(*same)).first():
-                return False
-            values = {"connection": connection, "run": run, "fingerprint": fingerprint, "counts": dict(counts)}
-            transaction.execute(insert(detections).values(**values, at=self._db.now()))
-            return True
-
-    def latest(self, connection: str) -> RecordedDetection | None:
-        found = self.history(connection, limit=1)
-        return found[0] if found else None
-
-    def history(self, connection: str, limit: int = 50) -> list[RecordedDetection]:
-        """Newest first."""
-        c = detections.c
-        query = select(c.connection, c.run, c.at, c.fingerprint, c.counts).where(c.connection == connection)
-        with self._db.read() as transaction:
-            rows = transaction.execute(query.order_by(c.number.desc()).limit(limit)).mappings()
-            return [RecordedDetection(**row) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,8 @@ connections = Table(
     "connections",
     metadata,
     Column("name", String, primary_key=True),
-    text_column("source"),
     text_column("destination"),
     text_column("namespace"),
-    text_column("config_hash"),
     count_column("fence"),
     Column("created", Utc, nullable=False),
     Column("updated", Utc, nullable=False),
@@ -210,19 +208,6 @@ discoveries = Table(
     Column("catalog", JSON, nullable=False),
     Column("at", Utc, nullable=False),
 )
-
-detections = Table(
-    "detections",
-    metadata,
-    number_column(),
-    connection_column(),
-    Column("run", String, nullable=False),
-    Column("at", Utc, nullable=False),
-    Column("fingerprint", String, nullable=False),
-    Column("counts", JSON, nullable=False),
-    sqlite_autoincrement=True,
-)
-Index("uq_detections_run", detections.c.connection, detections.c.run, detections.c.fingerprint, unique=True)
 
 mappings = Table(
     "mappings",

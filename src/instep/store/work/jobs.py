@@ -139,13 +139,6 @@ class Jobs:
             self._change(transaction, job, lease_until=self._db.now() + self.lease)
             return self._get(transaction, job.id)
 
-    def check(self, job: Job) -> None:
-        """Raise Fenced once the job belongs to somebody else. Inside `store.transaction()` nothing can come between
-        this and what is written next."""
-        with self._db.read() as transaction:
-            if transaction.execute(select(jobs.c.id).where(*_leased(job))).first() is None:
-                raise _fenced(job)
-
     def note_run(self, job: Job, run: str) -> None:
         """Record the run that the job has created; Fenced as above."""
         with self._db.write(common=True) as transaction:
