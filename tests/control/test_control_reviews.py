@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from control_world import ITEM, ORDER, events, found, recorded
 
-from instep.control.reviews import answer, find, snooze, until
+from instep.control.reviews import ChangeFilter, answer, choose, snooze, until
 from instep.errors import Conflict, InstepError
+from instep.model import Review
 from instep.store.store import Store
 from open_changes import waiting
+
+
+def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:
+    """The changes with these ids, and the open ones whose kind or table.column fits a pattern."""
+    return choose(store, ChangeFilter(tuple(ids), connection, tuple(patterns)))
+
 
 ACTIONS = [("review", True), ("pause_table", True), ("pause_connection", True), ("apply", False), ("ignore", False)]
 

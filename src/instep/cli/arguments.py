@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from inspect import cleandoc
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,7 +59,6 @@ AllowDestructive = Annotated[
     typer.Option("--allow-destructive", metavar="PATTERN", help="Objects that may lose data; repeatable."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file, replacing it.")]
 Lanes = Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs that run at the same time.")]
 Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs get to end at a stop.")]
 

@@ -57,11 +57,6 @@ def waits(review: Review, now: datetime) -> bool:
     return review.action not in ("apply", "ignore") and not asleep
 
 
-def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:
-    """Return the changes with these ids, and the open ones whose kind or table.column fits a pattern."""
-    return choose(store, ChangeFilter(tuple(ids), connection, tuple(patterns)))
-
-
 def choose(store: Store, change_filter: ChangeFilter, scope: Collection[str] | None = None) -> list[Review]:
     """Return the changes that are meant; InstepError if there are none. A connection alone means none. `scope`:
     patterns find changes of these connections only, None for all."""

@@ -150,8 +150,6 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
 RUNS = 100
 SHORTEST = 0.01
 """Seconds: what is over sooner says nothing about a rate."""
-COLUMN = "column"
-"""The mode of runs that filled columns; the others are those of `model.Mode`."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Text = Annotated[str, Field(max_length=1000)]
-NameList = Annotated[list[Name], Field(max_length=100)]
 
 
 class ResponseModel(BaseModel):

@@ -6,17 +6,14 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import Query
 from pydantic import Field, create_model
 
 from instep.server.models import QueryParameters
 from instep.server.problems import ApiProblem
 
 T = TypeVar("T")
-Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items per page.")]
-Cursor = Annotated[str | None, Query(max_length=500, description="`next_cursor` of the previous page.")]
 
 
 class PageParameters(QueryParameters):

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from instep.lineage.assess import ModelVerdict
     from instep.lineage.model import Model
 
-Columns = Mapping[str, Column]
-
 
 @dataclass(frozen=True)
 class ChangeImpact:

@@ -191,7 +191,6 @@ def dump(config: MySqlSourceSection, start: Spot, gtids: str = "") -> Iterator[B
 
 
 DENIED = (1227, 1045, 1142)
-_NO_LOG = 1381
 _PARSE = 1064
 _VARIABLES = (
     "log_bin",
