@@ -139,6 +139,11 @@ class Database:
     config: PostgresSourceSection
     reader: PostgresSourceSection
 
+    @property
+    def login(self) -> dict[str, Any]:
+        """The owner's, as sections of a project file have it."""
+        return {name: getattr(self.config, name) for name in ("host", "port", "database", "user", "password")}
+
     def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(conninfo(self.config), autocommit=True) as connection:
             cursor = connection.execute(sql.encode(), parameters or None)

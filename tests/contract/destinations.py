@@ -79,9 +79,7 @@ def memory(folder: Path) -> Destination:
 
 def postgres(folder: Path, database: Database) -> Destination:
     """An empty database."""
-    at = database.config
-    config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder))
-    return PostgresDestination(config)
+    return PostgresDestination(PostgresServerConfig.resolved(name="lake", **database.login, staging=str(folder)))
 
 
 def delta_in_s3(bucket: Bucket) -> Destination:

@@ -42,10 +42,7 @@ def database(shared: Database) -> Database:
 
 def config_of(database: Database, folder: Path, **more: Any) -> PostgresServerConfig:
     """The database as a destination; its files are staged below `folder`."""
-    at = database.config
-    return PostgresServerConfig(
-        "lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder / "staging"), **more
-    )
+    return PostgresServerConfig.resolved(name="lake", **{**database.login, "staging": str(folder / "staging"), **more})
 
 
 class Warehouse:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from instep.destinations.base import Commit, LoadOutcome
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.staging import PostgresStaging
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, StageError
+from instep.project.sections.reach import Tls
 from instep.sources.postgres.connect import conninfo
 from instep.stage.spec import StagedFile
 from lake import REF, stage
@@ -40,7 +40,7 @@ def proxy(postgres: Database) -> Iterator[Proxy]:
 
 
 def through(shop: Warehouse, proxy: Proxy) -> PostgresDestination:
-    return PostgresDestination(replace(shop.to.config, port=proxy.port))
+    return PostgresDestination(shop.to.config.model_copy(update={"port": proxy.port}))
 
 
 def append(to: PostgresDestination, file: StagedFile, commit: Commit) -> LoadOutcome:
@@ -116,13 +116,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("database", {"database": "nothing"}, "database"),
     ("host", {"host": "no.such.invalid"}, "host"),
     ("port", {"port": 1}, "listens"),
-    ("tls", {"sslmode": "require"}, "tls.mode"),
+    ("tls", {"tls": Tls(mode="require")}, "tls.mode"),
 ]
 
 
 @pytest.mark.parametrize(("change", "hint"), [c[1:] for c in WRONG], ids=[c[0] for c in WRONG])
 def test_who_cannot_log_in_is_told_why(postgres: Database, tmp_path: Path, change: dict[str, Any], hint: str) -> None:
-    to = PostgresDestination(replace(config_of(postgres, tmp_path), **change))
+    to = PostgresDestination(config_of(postgres, tmp_path).model_copy(update=change))
     with pytest.raises(ConnectError) as caught:
         to.schema.tables()
     assert caught.value.hint
@@ -133,7 +133,9 @@ def test_who_cannot_log_in_is_told_why(postgres: Database, tmp_path: Path, chang
 
 def test_a_role_without_rights_is_told_which(postgres: Database, tmp_path: Path) -> None:
     at = postgres.reader
-    to = PostgresDestination(replace(config_of(postgres, tmp_path), user=at.user, password=at.password))
+    to = PostgresDestination(
+        config_of(postgres, tmp_path).model_copy(update={"user": at.user, "password": at.password})
+    )
     checks = to.lifecycle.test()
     assert [c.ok for c in checks] == [True, False]
     assert "permission denied" in checks[-1].detail

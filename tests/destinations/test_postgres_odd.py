@@ -46,7 +46,9 @@ from instep.stage.field_metadata import VALID_JSON, WITHOUT_NUL
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 from postgres_server import Database
 
-CONFIG = PostgresServerConfig("lake", "db.example", "shop", "loader", password="s3cret")
+CONFIG = PostgresServerConfig.resolved(
+    name="lake", host="db.example", database="shop", user="loader", password="s3cret"
+)
 
 
 TYPES: list[tuple[str, str]] = [

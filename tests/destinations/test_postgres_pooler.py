@@ -26,7 +26,7 @@ NAME = ORDERS.columns[1]
 def test_a_pooler_makes_no_difference(postgres: Database, tmp_path: Path) -> None:
     shop = Warehouse(postgres, tmp_path)
     with pooled(postgres, default_pool_size="3", min_pool_size="0") as way:
-        shop.to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port))
+        shop.to = PostgresDestination(config_of(postgres, tmp_path, port=way.port))
         shop.append({"id": 1, "name": "1"}, {"id": 2, "name": "2"})
         shop.merge({"id": 2, "name": "22"}, {"id": 3, "name": "3"})
         other = replace(ORDERS, columns=(ORDERS.columns[0], column("name", "int32"), *ORDERS.columns[2:]))
@@ -46,11 +46,11 @@ def test_a_pooler_makes_no_difference(postgres: Database, tmp_path: Path) -> Non
 
 
 TLS: list[tuple[str, str, dict[str, str], str]] = [
-    ("checked", "good", {"sslmode": "verify-full", "sslrootcert": "ca.pem"}, ""),
-    ("of another host", "other", {"sslmode": "verify-full", "sslrootcert": "ca.pem"}, "does not match host"),
-    ("expired", "expired", {"sslmode": "verify-ca", "sslrootcert": "ca.pem"}, "certificate verify failed"),
-    ("of a stranger", "good", {"sslmode": "verify-ca", "sslrootcert": "stranger.pem"}, "certificate verify failed"),
-    ("of an authority that nobody knows", "good", {"sslmode": "verify-full"}, "certificate verify failed"),
+    ("checked", "good", {"mode": "verify-full", "ca": "ca.pem"}, ""),
+    ("of another host", "other", {"mode": "verify-full", "ca": "ca.pem"}, "does not match host"),
+    ("expired", "expired", {"mode": "verify-ca", "ca": "ca.pem"}, "certificate verify failed"),
+    ("of a stranger", "good", {"mode": "verify-ca", "ca": "stranger.pem"}, "certificate verify failed"),
+    ("of an authority that nobody knows", "good", {"mode": "verify-full"}, "certificate verify failed"),
 ]
 
 
@@ -65,10 +65,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_certificates_are_checked(
     postgres: Database, tmp_path: Path, certificates: Path, shown: str, how: dict[str, str], told: str
 ) -> None:
-    own: dict[str, Any] = {k: str(certificates / v) if k == "sslrootcert" else v for k, v in how.items()}
+    own: dict[str, Any] = {k: str(certificates / v) if k == "ca" else v for k, v in how.items()}
     files = {"client_tls_cert_file": f"{shown}.pem", "client_tls_key_file": f"{shown}.key"}
     with pooled(postgres, certificates, client_tls_sslmode="require", **files) as way:
-        to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port, **own))
+        to = PostgresDestination(config_of(postgres, tmp_path, port=way.port, tls=own))
         if told:
             with pytest.raises(ConnectError, match=told) as caught:
                 to.schema.tables()
@@ -84,7 +84,7 @@ def test_a_pooler_that_asks_for_the_password_itself_is_told_it_over_tls(
     files = {"client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key"}
     with pooled(postgres, certificates, auth_type="plain", client_tls_sslmode="allow", **files) as way:
         shop = Warehouse(postgres, tmp_path)
-        shop.to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port))
+        shop.to = PostgresDestination(config_of(postgres, tmp_path, port=way.port))
         shop.append({"id": 1, "name": "1"})
         assert shop.rows("id") == [(1,)]
 
@@ -95,11 +95,12 @@ def test_a_client_s_certificate_is_shown(postgres: Database, tmp_path: Path, cer
         "client_tls_ca_file": "ca.pem",
     }  # fmt: skip
     with pooled(postgres, certificates, **settings) as way:
-        bare = replace(config_of(postgres, tmp_path), port=way.port, sslmode="require")
+        bare = config_of(postgres, tmp_path, port=way.port, tls={"mode": "require"})
         with pytest.raises(ConnectError):
             PostgresDestination(bare).schema.tables()
         key = certificates.joinpath("client.key").read_text()
-        sure = replace(bare, sslcert=str(certificates / "client.pem"), sslkey=key)
+        tls = {"mode": "require", "cert": str(certificates / "client.pem"), "key": key}
+        sure = config_of(postgres, tmp_path, port=way.port, tls=tls)
         to = PostgresDestination(sure)
         assert to.schema.tables() == []
         assert [c.ok for c in to.lifecycle.test()] == [True] * 6

@@ -158,7 +158,7 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     [(place,)] = shop.sql("SELECT place FROM _instep.dropped")
     shop.sql(f'CREATE VIEW shop.late AS SELECT FROM shop."{place}"')
     time.sleep(0.01)
-    late = PostgresDestination(replace(shop.to.config, undo_days=0))
+    late = PostgresDestination(shop.to.config.model_copy(update={"undo_days": 0}))
     with pytest.raises(Fenced):
         late.lifecycle.purge_expired([REF], shop.fence - 1)
     assert late.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name"]

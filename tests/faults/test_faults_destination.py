@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def proxy(postgres: Database) -> Iterator[Proxy]:
 def through(near: Any, proxy: Proxy) -> PostgresDestination:
     """It waits for a short time only where silence is the fault."""
     short = {"connect_timeout": 3, "read_timeout": 2} if proxy.fault.how == "silence" else {}
-    return PostgresDestination(replace(near.config, port=proxy.port, **short))
+    return PostgresDestination(near.config.model_copy(update={"port": proxy.port, **short}))
 
 
 def attempt(far: PostgresDestination, near: Destination, run: str) -> str:

@@ -150,14 +150,14 @@ def test_a_login_that_would_compute_for_an_hour(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tls", "words"), [("prefer", "cleartext password"), ("require", "SSL")])
 def test_a_destination_is_told_no_password_in_clear(tmp_path: Path, tls: str, words: str) -> None:
     with hostile(asks(3)) as server:
-        config = DestinationConfig(
+        config = DestinationConfig.resolved(
             name="lake",
             host="127.0.0.1",
             database="lake",
             user=SUPERUSER,
             port=server.port,
             password=PASSWORD,
-            sslmode=tls,
+            tls={"mode": tls},
             staging=str(tmp_path),
             connect_timeout=WAIT,
         )

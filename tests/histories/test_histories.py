@@ -10,7 +10,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,9 +77,9 @@ def open_destination(warehouse: Database) -> Callable[[Path, int], Any]:
                 return DuckDbDestination(DuckDbConfig("lake", str(folder / "lake.duckdb")))
             case 2:
                 return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
-        at = emptied(warehouse).config
-        config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password)
-        return PostgresDestination(replace(config, staging=str(folder / "staging")))
+        login = emptied(warehouse).login
+        config = PostgresServerConfig.resolved(name="lake", **login, staging=str(folder / "staging"))
+        return PostgresDestination(config)
 
     return make
 

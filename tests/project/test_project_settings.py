@@ -330,14 +330,10 @@ REPEATED = {
     ("ModifierSection", "Modifiers"): PURE,
     ("ProtectSection", "Protect"): PURE,
     ("RuleSection", "Rule"): PURE,
-    ("DatabaseSection", "PostgresServerConfig"): FLAT,
-    ("PostgresDestinationSection", "PostgresServerConfig"): FLAT,
     ("DestinationSection", "DeltaConfig"): FLAT,
     ("DestinationSection", "DuckDbConfig"): FLAT,
     ("DestinationSection", "IcebergConfig"): FLAT,
-    ("DestinationSection", "PostgresServerConfig"): FLAT,
     ("Spark", "SparkSettings"): "of one session: with what its destination and its source's driver add",
-    ("EmailChannelSection", "PostgresServerConfig"): "a mail server is no database",
 }
 
 

@@ -42,9 +42,9 @@ def world(make_world: MakeWorld, warehouse: Database) -> World:
 
 def placed(world: World, warehouse: Database) -> World:
     """The world with a database in the place of its lake."""
-    at = warehouse.config
-    config = PostgresServerConfig("warehouse", at.host, at.database, at.user, at.port, at.password)
-    destination: Any = PostgresDestination(replace(config, staging=str(world.folder / "staging")))
+    staging = str(world.folder / "staging")
+    config = PostgresServerConfig.resolved(name="warehouse", **warehouse.login, staging=staging)
+    destination: Any = PostgresDestination(config)
     world.destination, world.engine = destination, "local"
     return world
 

@@ -29,10 +29,8 @@ def duckdb(folder: Path, bucket: Bucket, request: pytest.FixtureRequest) -> Dest
 
 def postgres(folder: Path, bucket: Bucket, request: pytest.FixtureRequest) -> Destination:
     database: Database = request.getfixturevalue("postgres")
-    at, place = database.config, f"{bucket.uri}/a staging"
-    config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=place,
-                            properties=bucket.io)  # fmt: skip
-    return PostgresDestination(config)
+    staging = {"staging": f"{bucket.uri}/a staging", "properties": bucket.io}
+    return PostgresDestination(PostgresServerConfig.resolved(name="lake", **database.login, **staging))
 
 
 @pytest.mark.slow

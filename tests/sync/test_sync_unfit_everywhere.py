@@ -35,10 +35,8 @@ def on(make_world: MakeWorld, request: pytest.FixtureRequest) -> Iterator[Callab
                 at = make_database(server, name := f"unfit_{abs(hash(request.node.nodeid)) % 10**9}")
                 whole = replace(at, config=at.config.model_copy(update={"database": "postgres"}))
                 stack.callback(whole.execute, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-                config = PostgresServerConfig(
-                    "warehouse", at.config.host, name, at.config.user, at.config.port, at.config.password
-                )
-                made = PostgresDestination(replace(config, staging=str(world.folder / "staging")))
+                staging = str(world.folder / "staging")
+                made = PostgresDestination(PostgresServerConfig.resolved(name="warehouse", **at.login, staging=staging))
             world.destination = made
             return world
 

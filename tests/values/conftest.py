@@ -54,6 +54,5 @@ def _destination(kind: str, folder: Path, landing: Database) -> Any:
     from instep.destinations.postgres.server import PostgresServerConfig
 
     landing.execute("DROP SCHEMA IF EXISTS shop, _instep CASCADE")
-    at = landing.config
-    config = PostgresServerConfig("lake", at.host, at.database, at.user, at.port, at.password)
-    return PostgresDestination(replace(config, staging=str(folder / "staging")))
+    staging = str(folder / "staging")
+    return PostgresDestination(PostgresServerConfig.resolved(name="lake", **landing.login, staging=staging))

@@ -105,9 +105,9 @@ def destination(name: str, project: Project) -> Destination:
             return IcebergDestination(IcebergConfig(name=name, **settings))
         case "postgres":
             from instep.destinations.postgres.destination import PostgresDestination
-            from instep.destinations.postgres.server import PostgresServerConfig as PostgresDestinationConfig
+            from instep.destinations.postgres.server import PostgresServerConfig
 
-            return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
+            return PostgresDestination(PostgresServerConfig.resolved(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
 
 

@@ -16,9 +16,9 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -38,6 +38,9 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
+from instep.project.sections.models import PostgresDestinationSection
+from instep.project.sections.reach import VERIFY
+from instep.project.sections.values import as_text
 from instep.schema.planning.guard import LayoutGuard
 from instep.stage.timeouts import (
     ENDLESS,
@@ -118,59 +121,33 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class PostgresServerConfig:
-    """Settings of the connection: server and login. `sslkey` is the text of the client's private key. `staging` is a
-    folder, or a place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One
-    who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the
-    longest silence of the server. `undo_days`: how long what was dropped is kept."""
+class PostgresServerConfig(PostgresDestinationSection):
+    """A destination's server under the `name` that the project file has for it, which its staged files are below."""
 
+    type: Literal["postgres"] = "postgres"
     name: str
-    host: str
-    database: str
-    user: str
-    port: int = 5432
-    password: str = field(default="", repr=False)
-    sslmode: str = "prefer"
-    sslrootcert: str = ""
-    sslcert: str = ""
-    sslkey: str = field(default="", repr=False)
-    staging: str = ".instep/staging"
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    prefix: str = "_instep_"
-    connect_timeout: int = 10
-    read_timeout: float = 4 * 3600
-    lock_timeout: float = 10
-    statement_timeout: float = 0
-    quarantine_days: int = 30
-    undo_days: float = 7
-
-    @property
-    def place(self) -> str:
-        """`user@host:port/database`, for messages."""
-        return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
 
 @contextmanager
 def conninfo(config: PostgresServerConfig) -> Iterator[str]:
     """libpq keywords, the password among them: stays inside the process, is never logged. The client's key is in a
     file in memory as long as this lasts."""
-    checked = config.sslmode.startswith("verify") and not config.sslrootcert
+    checked = config.tls.chosen in VERIFY and not config.tls.ca
     with os.fdopen(os.memfd_create("instep"), "wb", buffering=0) as key:
         os.fchmod(key.fileno(), 0o600)
-        key.write(config.sslkey.encode())
+        key.write(config.tls.key.encode())
         given: dict[str, Any] = {
             "host": config.host,
             "port": config.port,
             "dbname": config.database,
             "user": config.user,
             "password": config.password,
-            "sslmode": config.sslmode,
-            "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.sslrootcert,
-            "sslcert": config.sslcert,
-            "sslkey": f"/proc/self/fd/{key.fileno()}" if config.sslkey else "",
+            "sslmode": config.tls.chosen,
+            "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.tls.ca,
+            "sslcert": config.tls.cert,
+            "sslkey": f"/proc/self/fd/{key.fileno()}" if config.tls.key else "",
             "connect_timeout": config.connect_timeout,
-            "require_auth": proof_of_password(config.sslmode, config.host),
+            "require_auth": proof_of_password(config.tls.chosen, config.host),
         }
         options = {k: v for k, v in given.items() if v not in ("", 0, None)}
         yield make_conninfo("", **options, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
@@ -193,7 +170,7 @@ class PostgresServer(SqlDatabase):
     @cached_property
     def area(self) -> StagingArea:
         """Return the folder or bucket to which tasks write; ConnectError if that is neither a folder nor in S3."""
-        made = StagingArea.of(self.config.staging, self.config.properties)
+        made = StagingArea.of(self.config.staging, as_text(self.config.properties))
         return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def translated(self) -> AbstractContextManager[None]:

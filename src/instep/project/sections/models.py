@@ -147,10 +147,10 @@ class PostgresDestinationSection(DestinationSection):
     lock_timeout: Seconds = 10
     statement_timeout: Seconds = 0
 
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        tls: Tls = out.pop("tls")
-        return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
+    @property
+    def place(self) -> str:
+        """`user@host:port/database`, for messages."""
+        return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
 
 class DeltaDestinationSection(DestinationSection):
