@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize
+from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize, Workers
 from instep.destinations.facets import Destination
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
@@ -213,6 +213,43 @@ def test_steps(
     destination.schema.execute(REF, steps, after, Commit("run-2", 1))
     load(destination, [{"id": 2}], fence=1)
     assert len(rows_of(destination)) == 1
+
+
+@with_spark
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_a_rewrite_in_parts_leaves_the_rows_that_one_of_the_whole_does(
+    destination: Destination, engine: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some rows are deleted, some values are NULL, and a column waits for an undo."""
+    before = [column("b", "string"), column("c", "decimal(10,2)"), column("at", "timestamptz")]
+    after = [column("b", "int64"), column("c", "string"), column("at", "string")]
+    reference = DESTINATIONS["memory"](tmp_path / "reference")
+    for to in (destination, reference):
+        create(to, table(ID, A, *before))
+        for start in (0, 10, 20):
+            rows = [{"id": start + n, "a": n, "b": str(n) if n else None, "c": n, "at": n} for n in range(4)]
+            to.write.append(REF, [stage(to, REF, rows)], Commit("run-1", 1, "c"))
+        kept = [stage(to, REF, [{"id": 1, "b": "7"}, {"id": 12, "c": 9}]), stage(to, REF, [{"id": 20}])]
+        to.write.merge(lambda: spark, REF, kept, Merge(("id",)), Commit("run-1", 1, "c"))
+        to.schema.execute(REF, _steps(ColumnRemoved(REF, A, 1)), table(ID, *before), Commit("run-2", 1))
+    for module in ("iceberg.evolve.rewrite_column", "delta.rewrite"):
+        monkeypatch.setattr(f"instep.destinations.{module}.PART_ROWS", 1)
+    seen, sessions = list[int](), list[Any]()
+
+    def session() -> Any:
+        sessions.append(spark)
+        return spark if engine == "spark" else None
+
+    steps = _steps(*(RewriteColumn(REF, b, a) for b, a in zip(before, after, strict=True)))
+    workers = Workers(session, lambda rows, size: seen.append(rows))
+    for to in (destination, reference):
+        to.schema.execute(REF, steps, table(ID, *after), Commit("run-3", 1), workers)
+    assert rows_of(destination) == rows_of(reference)
+    assert (state := destination.schema.state(REF)) is not None
+    assert (state.cursor, state.rows) == ("c", 12)
+    in_parts = destination.kind in ("iceberg", "delta")
+    assert bool(seen) == in_parts
+    assert bool(sessions) == (in_parts and destination.config.upsert_rows == 0)  # type: ignore[attr-defined]
 
 
 def test_not_null_is_relaxed_in_place(destination: Destination) -> None:

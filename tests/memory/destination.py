@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from instep.crash import crashpoint
 from instep.destinations.base import (
+    HERE,
     CastSample,
     Commit,
     Fill,
@@ -31,6 +32,7 @@ from instep.destinations.base import (
     StagingTarget,
     TableSize,
     UndropReport,
+    Workers,
 )
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.rows import tried
@@ -182,7 +184,9 @@ class MemoryDestination:
 
     # schema
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+    ) -> None:
         held = self.held.get(ref)
         if held is not None and after is not None and (held.pending or held.table) == after:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from instep.destinations.base import (
+    HERE,
     CastSample,
     Commit,
     Fill,
@@ -33,6 +34,7 @@ from instep.destinations.base import (
     TableSize,
     UndropReport,
     Upkeep,
+    Workers,
 )
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import SharedTable
@@ -126,9 +128,11 @@ class SchemaFacet(Protocol):
         """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
         ...
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+    ) -> None:
         """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
-        drop."""
+        drop. `workers` rewrite a large table's files; those that were rewritten by a run that was killed count."""
         ...
 
     def render_ddl(self, steps: Sequence[Step]) -> Sequence[str]:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from instep.destinations.base import HERE, Workers
 from instep.destinations.facets import Destination
 from instep.errors import InstepError
 from instep.model import LogNames, Run
@@ -35,6 +36,10 @@ Ref = tuple[str, str]
 
 def _no_source() -> Source:
     raise LookupError("no source was named")
+
+
+def _here(path: str) -> Workers:
+    return HERE
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class SyncContext:
     four_eyes: bool = False  # who approves a destructive change is not who carries it out
     tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scope: Scope = field(default_factory=Scope)
+    workers: Callable[[str], Workers] = _here  # who does large work on the files of the table with this path
 
     @property
     def project_selection(self) -> Selection:

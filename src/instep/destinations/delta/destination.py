@@ -243,7 +243,7 @@ class DeltaDestination:
         """`shard`: the only one of shared tables that it loads and reads."""
         self.config, self.quarantine_days = config, config.quarantine_days
         self.warehouse = warehouse_of(config, (shard_column(config.prefix), shard) if shard else None)
-        self.schema = DeltaSchema(self.warehouse, config.prefix)
+        self.schema = DeltaSchema(self.warehouse, config.prefix, config.upsert_rows)
         self.write = DeltaWrite(self.warehouse, config.prefix, config.upsert_rows)
         self.lifecycle = DeltaLifecycle(self)
         self.maintenance = DeltaMaintenance(self.warehouse, config.prefix)

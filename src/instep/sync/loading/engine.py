@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
+from instep.destinations.base import Workers
 from instep.model import EngineUse
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from instep.stage.fold import Fold, Scan
     from instep.stage.key_hashes import KeyTotals
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
+    from instep.sync.progress import Progress
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
 Done = Callable[["list[ChunkResult]"], None]
@@ -209,6 +211,18 @@ class DriverReads(OnSpark):
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
         return Inline().count_keys(scan, hashes)
+
+
+def workers(engine: Engine, progress: Progress) -> Callable[[str], Workers]:
+    """Return who does large work on the files of a table, by its path."""
+
+    def of(path: str) -> Workers:
+        def on_progress(rows: int, size: int) -> None:
+            progress.table(path, rows=rows, bytes=size, step="rewriting")
+
+        return Workers(lambda: engine.spark(progress.step), on_progress)
+
+    return of
 
 
 def _silent(step: str) -> None:

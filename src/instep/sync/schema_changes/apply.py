@@ -176,10 +176,16 @@ def apply_plan(
                 commit = Commit(run.id, run.fence, changes=changes)
                 with _named(group):
                     context.destination.write.claim(group.ref, run.fence)
-                    context.destination.schema.execute(group.ref, group.steps, group.after, commit)
+                    execute_steps(context, group, commit)
                 crashpoint("apply.table.after")
         confirm(context, made)
         return _accept(context, made, reviews, detection, record)
+
+
+def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
+    """Carry out the steps of one table at the destination."""
+    workers = context.workers(".".join(group.ref))
+    context.destination.schema.execute(group.ref, group.steps, group.after, commit, workers)
 
 
 class TableStuck(IllegalChange):
