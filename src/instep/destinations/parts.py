@@ -56,6 +56,12 @@ def grouped(sizes: Sequence[tuple[int, int]], rows: int, size: int, wide: int = 
     return [*found, range(start, len(sizes))] if sizes else []
 
 
+def rewrite_groups(sizes: Sequence[tuple[int, int]], limit: int) -> list[range]:
+    """Return the parts of a rewrite, by (rows, bytes) of its files; a part has no more rows than `limit`, the setting,
+    if it is more than one file."""
+    return grouped(sizes, min(PART_ROWS, max(limit, 1)), PART_BYTES)
+
+
 def run_tasks(
     session: SparkSession | None,
     work: Callable[..., Any],

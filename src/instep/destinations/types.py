@@ -228,7 +228,7 @@ _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 def casts_exactly(before: DataType, after: DataType) -> bool:
     """Return whether CAST of a database makes of each value what a cast of ours does, and none can fail."""
     match before, after:
-        case (Boolean() | Int() | Uuid()), String():
+        case ((Boolean() | Int() | Uuid()), String()):
             return True
         case Decimal(precision, scale), String():
             return precision > scale  # DuckDB writes 0.5 as .5 otherwise

@@ -19,12 +19,10 @@ from instep.destinations.delta.files import Writing, action, as_type, io_of, row
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
 from instep.destinations.delta.table_state import DeltaTableState, named, portion
 from instep.destinations.parts import (
-    PART_BYTES,
-    PART_ROWS,
     RewriteArea,
     digest,
-    grouped,
     is_large,
+    rewrite_groups,
     run_tasks,
     write_parts,
 )
@@ -189,7 +187,7 @@ def again(
         return
     numbers.sort(key=lambda n: str(state.files[n].get("partitionValues")))  # a part meets few partitions
     sizes = [(state.counted(state.files[n]), int(state.files[n]["size"])) for n in numbers]
-    groups = [tuple(numbers[i] for i in group) for group in grouped(sizes, PART_ROWS, PART_BYTES)]
+    groups = [tuple(numbers[i] for i in group) for group in rewrite_groups(sizes, how.upsert_rows)]
     common = digest(state.snapshot.metadata["id"], layout, state.by, casts, moves)
     place = (state.folder / state.area / f"rewrite-{common}").as_uri() if len(groups) > 1 else ""
     parts = [

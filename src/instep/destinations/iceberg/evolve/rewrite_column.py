@@ -32,12 +32,10 @@ from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.schema import IcebergField, data_type
 from instep.destinations.iceberg.metadata.shards import PLACE, TOTALS, own_name, shards_of
 from instep.destinations.parts import (
-    PART_BYTES,
-    PART_ROWS,
     RewriteArea,
     digest,
-    grouped,
     is_large,
+    rewrite_groups,
     run_tasks,
     write_parts,
 )
@@ -92,7 +90,7 @@ def _written(
     next run."""
     target, by = arrow_schema(change.metadata.schema()), partitioning(change.metadata)
     sizes = [(t.file.record_count, t.file.file_size_in_bytes) for t in tasks]
-    groups = grouped(sizes, PART_ROWS, PART_BYTES)
+    groups = rewrite_groups(sizes, lake.config.upsert_rows)
     data, new_files, several = _data(table, change, commit), NewFiles(lake.io()), len(groups) > 1
     common = digest(table.metadata.table_uuid, target.to_string(show_schema_metadata=True), by, casts)
     folder = f"{data}/rewrite-{common}" if several else f"{data}/{commit.run}-rewrite-{commit.fence}"
