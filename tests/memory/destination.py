@@ -107,6 +107,9 @@ class MemoryDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return Promoted()
 
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        return False
+
     def scan(self, ref: Ref, names: Sequence[str]) -> None: ...
 
     # what is there

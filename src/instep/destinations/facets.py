@@ -188,6 +188,11 @@ class WriteFacet(Protocol):
         """`spark` is called by a merge that only Spark can do; without it, or a session, that raises SparkNeeded."""
         ...
 
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the table's rows and those of the files are more than the setting lets this process work on,
+        from metadata alone. False where a server does the work."""
+        ...
+
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         """Return what filling these columns touches, from metadata alone."""
         ...

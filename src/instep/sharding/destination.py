@@ -127,6 +127,10 @@ class ShardWrite:
         """Return the shard's rows; without its name in them unless that is asked for."""
         return self.part.read(ref, names or [n for n in self.part.target(ref).schema.names if n != self.column])
 
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the shard's rows and those of the files are for tasks."""
+        return self.part.is_large(ref, files)
+
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
         """Return columns of the shard's rows, for tasks to read."""
         return self.part.scan(ref, names)

@@ -18,6 +18,7 @@ from instep.destinations.sql.records import Record, rows_key
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.errors import DestinationError
 from instep.schema.catalog.types import DataType
+from instep.stage.spec import StagedFile
 
 _KEYS = "_instep_asked"
 
@@ -61,6 +62,10 @@ class SqlRows(SqlFacet):
     def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
         """Return the rows as they are now."""
         return self._read(ref, names)
+
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return False: the database does the work."""
+        return False
 
     def scan(self, ref: Ref, names: Sequence[str]) -> None:
         """Return nothing: its rows come over connections of this process."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.stage.fold import Fold, Scan
-    from instep.stage.key_hashes import KeyTotals
+    from instep.stage.key_hashes import Hashes, KeyTotals, Side
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
     from instep.sync.progress import Progress
 
@@ -74,6 +74,10 @@ class Engine(Protocol):
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
         """Count the rows of a scan by what `hashes` makes of their keys: batches of HASHED."""
+        ...
+
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        """Return the hashes of the keys whose rows one of two sides has alone; None if they are more than `most`."""
         ...
 
 
@@ -147,6 +151,11 @@ class OnSpark:
 
         return count_keys_on_spark(self.spark(_silent), scan, hashes)
 
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        from instep.spark.fold import differing_on_spark
+
+        return differing_on_spark(self.spark(_silent), left, right, most)
+
 
 @dataclass(frozen=True)
 class Inline:
@@ -187,6 +196,11 @@ class Inline:
 
         return key_totals(self.fold(scan, hashes))
 
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        from instep.stage.key_hashes import differing
+
+        return differing(self.fold(*left), self.fold(*right), most)
+
 
 @dataclass
 class DriverReads(OnSpark):
@@ -211,6 +225,9 @@ class DriverReads(OnSpark):
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
         return Inline().count_keys(scan, hashes)
+
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        return Inline().differing(left, right, most)
 
 
 def workers(engine: Engine, progress: Progress) -> Callable[[str], Workers]:

@@ -289,7 +289,7 @@ def _publish(
         outcome = merged(staged.files, merge, commit)
         version = "" if removed else outcome.version
         return replace(outcome, deleted=outcome.deleted + removed, version=version)
-    return merge_versions(context, load, staged.files, merge, _spec(staged), commit, merged)
+    return merge_versions(context, load, staged.files, merge, _spec(staged), commit, merged, engine)
 
 
 def _spec(staged: Staged) -> StageSpec:

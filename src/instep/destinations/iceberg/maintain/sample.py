@@ -22,12 +22,14 @@ from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
 from instep.destinations.iceberg.metadata.records import current_fields, read_table
 from instep.destinations.iceberg.metadata.schema import data_type
+from instep.destinations.iceberg.metadata.shards import totals
 from instep.destinations.iceberg.write.load import load_ours, load_readable
+from instep.destinations.parts import is_large
 from instep.destinations.rows import first_rows as first_rows_of
 from instep.destinations.rows import invalid_values_in, tried
 from instep.schema.catalog.types import DataType
 from instep.stage.fold import Scan
-from instep.stage.spec import Chunk
+from instep.stage.spec import Chunk, StagedFile
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
@@ -87,6 +89,13 @@ class IcebergSamples(LakeFacet):
         """Return the rows as they are now."""
         table = load_readable(self.lake, ref)
         return (table.scan(selected_fields=tuple(names)) if names else table.scan()).to_arrow_batch_reader()
+
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the table and the files are for tasks."""
+        there = totals(load_ours(self.lake, ref)[1])
+        rows, size = there.get("records", 0), there.get("files-size", 0)
+        limit = self.lake.config.upsert_rows
+        return is_large(rows + sum(f.rows for f in files), size + sum(f.bytes for f in files), limit)
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
         """Return columns of the rows for tasks to read; None where rows are deleted otherwise than by position."""
