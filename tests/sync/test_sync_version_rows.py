@@ -126,3 +126,23 @@ def test_no_more_rows_than_a_load_needs_leave_the_tasks(
     found.clear()
     world.sync()
     assert sum(found) <= 4, "the rows at the cursor's boundary"
+
+
+def test_a_database_looks_up_the_keys_that_came(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world("sqlite")
+    destination: Any = DESTINATIONS["duckdb"](world.folder)
+    world.destination, world.settings = destination, {"t": SETTINGS["cursor"]}
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, u INTEGER)", "INSERT INTO t VALUES (1, 'a', 1)")
+    world.sync()
+    world.run("INSERT INTO t VALUES (2, 'b', 2)", "UPDATE t SET a = 'c', u = 3 WHERE id = 1")
+    columns, read = set[str](), type(destination.write).read
+
+    def noted(self: Any, ref: Any, names: Sequence[str] = ()) -> Any:
+        columns.update(names)
+        return read(self, ref, names)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(destination.write), "read", noted)
+        assert [t.status for t in world.sync().tables] == ["done"]
+    assert columns == {f"_instep_{name}" for name in ("valid_from", "valid_to", "synced")}, "no values are read"
+    assert versions(world) == [(1, "a", 1, 1, 2), (1, "c", 3, 2, None), (2, "b", 2, 2, None)]

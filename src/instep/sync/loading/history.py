@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from instep.sync.loading.engine import Engine
 
 
+FEW = 100_000
+"""Keys whose versions a database looks up; for more it hands over all of its current ones."""
 MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], LoadOutcome]
 
 
@@ -86,11 +88,12 @@ def merge_versions(
 ) -> LoadOutcome:
     """Merge staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
     rows themselves would be. Tasks of the `engine` read a large table."""
-    large, write = None, context.destination.write
-    if write.is_large(load.ref, [*files, *how.keys, *how.requested]):
+    large, write, coming = None, context.destination.write, [*files, *how.keys, *how.requested]
+    in_files = write.scan(load.ref, []) is not None
+    if in_files and write.is_large(load.ref, coming):
         large = LargeVersions(engine, partial(write.scan, load.ref), spec, how.key)
-        large = large if large.scan([]) is not None else None
-    return _Versions(context, load, tuple(files), how, spec, commit, merge, large).all()
+    few = not (in_files or how.complete or how.keys) and sum(f.rows for f in coming) <= FEW
+    return _Versions(context, load, tuple(files), how, spec, commit, merge, large, few).all()
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ class _Versions:
     commit: Commit
     merge: MergeBy
     large: LargeVersions | None
+    few: bool
+    """True if a database is to look versions up by the keys that came."""
 
     @property
     def ref(self) -> Ref:
@@ -215,7 +220,8 @@ class _Versions:
             own = ", ".join(f"c{at} AS {plan.column(k)}" for at, k in enumerate(self.how.key))
             db.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {own}, true AS here FROM bare").fetchall()
         # with bare keys of the source also those that a delete has ended, for they may be back
-        found = self.rows("ended or current" if self.how.keys else "current", touched)
+        which: Which = "ended or current" if self.how.keys else "current"
+        found = self.looked_up(db, plan) if self.few else self.rows(which, touched)
         current = self.columns.current
         versions = (with_column(b, "open", pc.fill_null(b.column(current), False)) for b in found)
         db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
@@ -224,6 +230,19 @@ class _Versions:
         [(returned,)] = db.execute("SELECT count(*) FROM met WHERE what = 'returned'").fetchall()
         if returned:
             self.return_only_gone(db, plan, touched)
+
+    def looked_up(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> Iterator[pa.RecordBatch]:
+        """Yield the current versions of the keys that came, found by the destination."""
+        write, key = self.context.destination.write, ", ".join(plan.key)
+        known = f" UNION SELECT {key} FROM known" if self.how.requested else ""
+        found = db.sql(f"SELECT DISTINCT {key} FROM staged{known}").to_arrow_table().combine_chunks()
+        if not len(found) or self.context.destination.schema.state(self.ref) is None:
+            return
+        kinds = [self.spec.schema.field(k).type for k in self.how.key]
+        columns = [as_stored(c.combine_chunks(), kind) for c, kind in zip(found.columns, kinds, strict=True)]
+        rows = write.lookup_rows(self.ref, pa.table(columns, names=list(self.how.key))).rows
+        for batch in self.columns.plain(rows.select(self.spec.schema.names).to_batches()):
+            yield batch.filter(self.columns.mask(batch, "current"))
 
     def staged(
         self,
