@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from into_world import into_postgres
 from test_sync_row_sums import KEYS, VALUES, Batches, Row, plain, tables
 from version_checks import versions
 
@@ -128,9 +129,17 @@ def test_no_more_rows_than_a_load_needs_leave_the_tasks(
     assert sum(found) <= 4, "the rows at the cursor's boundary"
 
 
-def test_a_database_looks_up_the_keys_that_came(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["duckdb", "postgres"])
+def test_a_database_looks_up_the_keys_that_came(
+    make_world: MakeWorld, kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = make_world("sqlite")
-    destination: Any = DESTINATIONS["duckdb"](world.folder)
+    postgres = kind == "postgres"
+    destination: Any = (
+        into_postgres(world.folder, request.getfixturevalue("postgres"))
+        if postgres
+        else DESTINATIONS["duckdb"](world.folder)
+    )
     world.destination, world.settings = destination, {"t": SETTINGS["cursor"]}
     world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT, u INTEGER)", "INSERT INTO t VALUES (1, 'a', 1)")
     world.sync()
@@ -143,6 +152,6 @@ def test_a_database_looks_up_the_keys_that_came(make_world: MakeWorld, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(type(destination.write), "read", noted)
-        assert [t.status for t in world.sync().tables] == ["done"]
+        assert [t.error for t in world.sync().tables] == [""]
     assert columns == {f"_instep_{name}" for name in ("valid_from", "valid_to", "synced")}, "no values are read"
     assert versions(world) == [(1, "a", 1, 1, 2), (1, "c", 3, 2, None), (2, "b", 2, 2, None)]

@@ -231,18 +231,18 @@ class _Versions:
         if returned:
             self.return_only_gone(db, plan, touched)
 
-    def looked_up(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> Iterator[pa.RecordBatch]:
-        """Yield the current versions of the keys that came, found by the destination."""
+    def looked_up(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> list[pa.RecordBatch]:
+        """Return the current versions of the keys that came, found by the destination."""
         write, key = self.context.destination.write, ", ".join(plan.key)
         known = f" UNION SELECT {key} FROM known" if self.how.requested else ""
         found = db.sql(f"SELECT DISTINCT {key} FROM staged{known}").to_arrow_table().combine_chunks()
         if not len(found) or self.context.destination.schema.state(self.ref) is None:
-            return
+            return []
         kinds = [self.spec.schema.field(k).type for k in self.how.key]
         columns = [as_stored(c.combine_chunks(), kind) for c, kind in zip(found.columns, kinds, strict=True)]
         rows = write.lookup_rows(self.ref, pa.table(columns, names=list(self.how.key))).rows
-        for batch in self.columns.plain(rows.select(self.spec.schema.names).to_batches()):
-            yield batch.filter(self.columns.mask(batch, "current"))
+        plain = self.columns.plain(rows.select(self.spec.schema.names).to_batches())
+        return [batch.filter(self.columns.mask(batch, "current")) for batch in plain]
 
     def staged(
         self,
