@@ -266,7 +266,6 @@ class App:
     def sync_context(self, connection: str) -> SyncContext:
         """Everything that one connection's run needs."""
         self.traced()
-        from instep.destinations.base import Workers
         from instep.schema.planning.naming import Naming
         from instep.sync.context import SyncContext
         from instep.sync.schema_changes.owned_tables import of_shard
@@ -315,7 +314,7 @@ class App:
             tables_named=project.tables_named(connection),
             four_eyes=project.model.four_eyes,
             scope=self._scope(project, connection, start),
-            workers=lambda path: Workers(lambda: self.engine(connection).spark(lambda step: None)),
+            engine=cache(partial(self.engine, connection)),
         )
         shard = project.connection(connection).shard
         return of_shard(context, shard) if shard else context

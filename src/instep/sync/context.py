@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import HERE, Workers
+from instep.destinations.base import Workers
 from instep.destinations.facets import Destination
 from instep.errors import InstepError
 from instep.model import LogNames, Run
@@ -26,6 +26,8 @@ from instep.schema.selection.selection import Selection, is_on
 from instep.sources.base import Discovery, Source
 from instep.store.store import Store
 from instep.suggest import did_you_mean
+from instep.sync.loading.engine import Engine, Inline
+from instep.sync.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from instep.spark.settings import SparkSettings
@@ -36,10 +38,6 @@ Ref = tuple[str, str]
 
 def _no_source() -> Source:
     raise LookupError("no source was named")
-
-
-def _here(path: str) -> Workers:
-    return HERE
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,15 @@ class SyncContext:
     four_eyes: bool = False  # who approves a destructive change is not who carries it out
     tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scope: Scope = field(default_factory=Scope)
-    workers: Callable[[str], Workers] = _here  # who does large work on the files of the table with this path
+    engine: Callable[[], Engine] = Inline  # does large work on the files of tables
+    progress: Progress = field(default_factory=Silent)  # hears of it
+
+    def workers(self, path: str, operation: str) -> Workers:
+        """Return who does large work on the files of a table."""
+        return Workers(
+            lambda: self.engine().for_large(self.progress.step, f"{path}: {operation}"),
+            lambda rows, size: self.progress.table(path, rows=rows, bytes=size, step=operation),
+        )
 
     @property
     def project_selection(self) -> Selection:

@@ -34,7 +34,7 @@ from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
 from instep.sync.loading.connector_stream import Streaming, sent_again
-from instep.sync.loading.engine import Engine, OnSpark, workers
+from instep.sync.loading.engine import Engine, OnSpark
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.load_tables import Loading
 from instep.sync.loading.plan_loads import LoadPass, rows_of
@@ -78,7 +78,7 @@ def sync(
         remove_abandoned()
         if not context.store.cursors.proven(context.name):  # else there may be nothing to read
             engine.begin()
-        context, outcome = replace(context, run=run, workers=workers(engine, progress)), RunOutcome()
+        context, outcome = replace(context, run=run, engine=lambda: engine, progress=progress), RunOutcome()
         streams = isinstance(context.source, Streams)
         anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from instep.destinations.base import Workers
 from instep.model import EngineUse
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from instep.stage.fold import Fold, Scan
     from instep.stage.key_hashes import Hashes, KeyTotals, Side
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
-    from instep.sync.progress import Progress
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
 Done = Callable[["list[ChunkResult]"], None]
@@ -25,7 +23,26 @@ Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
 
 
-_LOCAL = EngineUse("local")
+MOST_NAMED = 20
+"""Large operations that a run names."""
+
+
+@dataclass
+class LargeOperations:
+    """What was too large for one process, as `table: operation`; told by several threads."""
+
+    names: list[str] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def add(self, what: str) -> None:
+        with self.lock:
+            if what not in self.names:
+                self.names.append(what)
+
+    def __str__(self) -> str:
+        with self.lock:
+            more = len(self.names) - MOST_NAMED
+            return "; ".join([*self.names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 class Engine(Protocol):
@@ -53,8 +70,8 @@ class Engine(Protocol):
         """A session for what only Spark can do; None where there is none to be had."""
         ...
 
-    def for_merge(self, say: Say) -> SparkSession | None:
-        """As `spark`, for one merge, which `use` counts."""
+    def for_large(self, say: Say, what: str) -> SparkSession | None:
+        """As `spark`, for an operation on a large table, which `use` names."""
         ...
 
     def extract(
@@ -87,13 +104,13 @@ class OnSpark:
 
     start: Start
     where: str = ""
-    merged: int = field(default=0, init=False)
+    large: LargeOperations = field(default_factory=LargeOperations, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def use(self) -> EngineUse:
-        return EngineUse("spark", self.where, self._page(), self.merged)
+        return EngineUse("spark", self.where, self._page(), str(self.large))
 
     def _page(self) -> str:
         if self._session is None or not self._session.done() or self._session.exception() is not None:
@@ -124,9 +141,8 @@ class OnSpark:
             say("starting Spark")
         return session.result()
 
-    def for_merge(self, say: Say) -> SparkSession:
-        with self._lock:
-            self.merged += 1
+    def for_large(self, say: Say, what: str) -> SparkSession:
+        self.large.add(what)
         return self.spark(say)
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
@@ -163,7 +179,11 @@ class Inline:
 
     threads: int = 0
     session: None = None
-    use: EngineUse = _LOCAL
+    large: LargeOperations = field(default_factory=LargeOperations, compare=False)
+
+    @property
+    def use(self) -> EngineUse:
+        return EngineUse("local", large=str(self.large))
 
     def begin(self) -> None:
         pass
@@ -174,8 +194,8 @@ class Inline:
     def spark(self, say: Say) -> None:
         return None
 
-    def for_merge(self, say: Say) -> None:
-        return None
+    def for_large(self, say: Say, what: str) -> None:
+        self.large.add(what)
 
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
@@ -228,18 +248,6 @@ class DriverReads(OnSpark):
 
     def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
         return Inline().differing(left, right, most)
-
-
-def workers(engine: Engine, progress: Progress) -> Callable[[str], Workers]:
-    """Return who does large work on the files of a table, by its path."""
-
-    def of(path: str) -> Workers:
-        def on_progress(rows: int, size: int) -> None:
-            progress.table(path, rows=rows, bytes=size, step="rewriting")
-
-        return Workers(lambda: engine.spark(progress.step), on_progress)
-
-    return of
 
 
 def _silent(step: str) -> None:

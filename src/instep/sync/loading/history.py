@@ -92,6 +92,7 @@ def merge_versions(
     in_files = write.scan(load.ref, []) is not None
     if in_files and write.is_large(load.ref, coming):
         large = LargeVersions(engine, partial(write.scan, load.ref), spec, how.key)
+        engine.for_large(lambda step: None, f"{load.table.path}: history")
     few = not (in_files or how.complete or how.keys) and sum(f.rows for f in coming) <= FEW
     return _Versions(context, load, tuple(files), how, spec, commit, merge, large, few).all()
 

@@ -6,7 +6,7 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
@@ -30,6 +30,7 @@ from instep.schema.planning.guard import Guards, offences, spared
 from instep.schema.planning.naming import assign, destination_ref, with_custom_names
 from instep.schema.planning.overflow import was_extra
 from instep.schema.planning.plan import Plan, StepGroup, check_base, desired, plan
+from instep.schema.planning.step import RewriteColumn, Step
 from instep.schema.policy.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.selection.selection import column_is_on
 from instep.sources.stream import Streams
@@ -178,14 +179,21 @@ def apply_plan(
                     context.destination.write.claim(group.ref, run.fence)
                     execute_steps(context, group, commit)
                 crashpoint("apply.table.after")
+        note_large(context, run, made.steps)
         confirm(context, made)
         return _accept(context, made, reviews, detection, record)
 
 
 def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
     """Carry out the steps of one table at the destination."""
-    workers = context.workers(".".join(group.ref))
+    workers = context.workers(".".join(group.ref), "rewrite")
     context.destination.schema.execute(group.ref, group.steps, group.after, commit, workers)
+
+
+def note_large(context: SyncContext, run: Run, steps: Iterable[Step]) -> None:
+    """Record which engine has rewritten large tables."""
+    if any(isinstance(s.change, RewriteColumn) for s in steps) and (use := context.engine().use).large:
+        context.store.runs.describe(run, engine=asdict(use))
 
 
 class TableStuck(IllegalChange):
