@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError
@@ -196,13 +196,14 @@ class ApplyReport:
 class ApplyPlan(DirectWork):
     """The work of the operation `apply`."""
 
-    makes_run = True
+    makes_run = rewrites = True
 
     def run(self, context: SyncContext, request: ApplyRequest) -> ApplyReport:
         """Apply the plan that is given, or that a job has made."""
         from instep.schema.planning.plan import plan_from_dict
         from instep.sync.schema_changes.evolve import evolve
 
+        context = replace(context, progress=self.progress or context.progress)
         made = request.document or _made_plan(self.app, context.name, request.plan)
         version = evolve(context, plan_from_dict(made["plan"]), tuple(request.allow), id=str(made.get("id", "")))
         return ApplyReport(version, context.store.plans.history(context.name, 1)[0].id)

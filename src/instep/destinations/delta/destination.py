@@ -37,7 +37,7 @@ from instep.stage.files.place import StorageFolder
 class DeltaConfig:
     """`warehouse`: the folder of the tables, or a place in S3, reached by `properties` (which may hold credentials).
     `undo_days`: how long what was dropped is kept. `upsert_rows`: upserts of more rows, those of the table included,
-    are done by tasks of Spark."""
+    and rewrites of columns of larger tables are done by tasks of Spark."""
 
     name: str
     warehouse: str

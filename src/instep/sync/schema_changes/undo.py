@@ -463,6 +463,8 @@ __all__ = ["UndoPlan", "apply_undo", "find", "prepare", "resume_undos"]
 class UndoChanges(Work):
     """The work of the operation `undo`."""
 
+    rewrites = True
+
     def prepare(self, context: SyncContext, request: UndoRequest) -> Preview:
         """Find out what the undo does, with the errors of `prepare`."""
         made = prepare(context, find(context, request.what))
@@ -470,6 +472,7 @@ class UndoChanges(Work):
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Take the changes back; return the accepted version."""
+        context = replace(context, progress=self.progress or context.progress)
         return {"version": apply_undo(context, preview.prepared, allow)}
 
     def already(self, context: SyncContext, request: UndoRequest) -> Mapping[str, Any] | None:
