@@ -480,6 +480,17 @@ def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destina
     assert rows_of(destination) == [(1, 5, "k"), (2, 1, "l"), (3, 5, None)]
 
 
+def test_rows_are_read_where_a_column_is_true(destination: Destination) -> None:
+    marked = column("marked", "boolean")
+    create(destination, table(ID, A, marked))
+    load(destination, [{"id": n, "a": 10 * n, "marked": (None, True, False)[n % 3]} for n in range(6)])
+    for names in (["id", "a"], ["marked", "id"], ["a"]):
+        found = destination.write.read(REF, names, "marked").read_all()
+        assert {*found.column_names} == {*names}
+        assert sorted(found.column(names[-1]).to_pylist()) in ([1, 4], [10, 40])
+    assert sorted(destination.write.read(REF, only="marked").read_all().column("id").to_pylist()) == [1, 4]
+
+
 def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:
     """Also before there is a table; and no table is seen in it."""
     room = destination.lifecycle.shared_storage()

@@ -142,9 +142,9 @@ class MemoryDestination:
         sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
 
-    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, columns: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         held = self._get(ref)
-        return held.arrow(held.rows, columns).to_reader()
+        return held.arrow([row for row in held.rows if not only or row.get(held.ids[only])], columns).to_reader()
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         found = {ref: held for ref in refs if (held := self.held.get(ref)) is not None}

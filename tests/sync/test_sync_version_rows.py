@@ -22,7 +22,7 @@ from instep.stage.key_hashes import Hashes, Side
 from instep.stage.spec import Chunk
 from instep.sync.loading.engine import Engine, Inline, OnSpark
 from instep.sync.loading.row_matching import numbered
-from instep.sync.loading.version_rows import HashRows, LargeVersions, VersionColumns
+from instep.sync.loading.version_rows import ChooseRows, HashRows, LargeVersions, VersionColumns
 from lake import spark, with_spark  # noqa: F401
 from sync_world import MakeWorld
 
@@ -83,6 +83,22 @@ def test_spark_finds_the_same(spark: Any) -> None:
     check(engine, "whole numbers", rows, other)
     check(engine, "whole numbers", rows, rows)
     check(engine, "whole numbers", rows, [])
+
+
+def test_the_rows_that_are_chosen_are_those_of_the_keys() -> None:
+    """As many as DuckDB returns in another order."""
+    kinds, count = [pa.int64(), pa.string()], 400_000
+    keys = pa.array(range(count), pa.int64())
+    batch = pa.record_batch([keys, keys.cast(pa.string())], ["c0", "c1"])
+    chosen = hashes(Inline(threads=2), kinds[0], list(range(0, count, 1_000)))
+    columns = VersionColumns(pa.schema([("c0", kinds[0]), ("c1", kinds[1])]), (0,))
+    found = [
+        row
+        for stream in ChooseRows(columns, hashes=chosen.tobytes())(iter([batch]))
+        for row in pa.ipc.open_stream(stream).read_all().to_pylist()
+    ]
+    assert [row["c0"] for row in found] == list(range(0, count, 1_000))
+    assert all(row["c1"] == str(row["c0"]) for row in found)
 
 
 SETTINGS = {

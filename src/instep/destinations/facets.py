@@ -233,8 +233,9 @@ class WriteFacet(Protocol):
         Fenced if a later run has claimed it."""
         ...
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """Return the table's rows as Arrow; soft-deleted rows included."""
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
+        """Return the table's rows as Arrow; soft-deleted rows included. `only`: a boolean column that is true in the
+        rows that are wanted."""
         ...
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:

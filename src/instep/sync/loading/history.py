@@ -190,7 +190,8 @@ class _Versions:
             yield from self.large.versions(which, hashes)
             return
         names, columns = self.spec.schema.names, self.columns
-        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names))
+        only = self.system.current if which == "current" else ""
+        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names, only))
         for batch in columns.plain(batches):
             filtered = batch.filter(columns.mask(batch, which))
             if len(filtered):
@@ -266,9 +267,8 @@ class _Versions:
         if self.large is not None:
             current = self.large.keys(touched)
         else:
-            names = [*self.how.key, self.system.current]
-            read = (b.select(names) for b in self.context.destination.write.read(self.ref, names))
-            current = (b.filter(pc.fill_null(b.column(len(some)), False)) for b in read)
+            read = self.context.destination.write.read(self.ref, self.how.key, self.system.current)
+            current = (b.select(list(self.how.key)) for b in read)
         rows = (
             pa.RecordBatch.from_arrays(
                 [as_plain(c, f.type) for c, f in zip(b.columns, some, strict=False)], schema=some

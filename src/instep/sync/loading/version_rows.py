@@ -27,6 +27,8 @@ from instep.sync.loading.row_matching import as_plain, moments, numbered, staged
 from instep.sync.loading.row_sums import as_stream, hashable
 
 if TYPE_CHECKING:
+    import duckdb
+
     from instep.sync.loading.engine import Engine
 
 MOST = 2_000_000
@@ -127,26 +129,25 @@ class ChooseRows:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
         """Yield one stream for each slice of rows. Raises StageError where another DuckDB hashes."""
         check_version(self.version)
-        hashes = None if self.hashes is None else np.frombuffer(self.hashes, np.int64)
-        key = hashed_key(self.columns.named(self.columns.key))
         with in_duckdb(MEMORY) as db:
+            if self.hashes is not None:
+                db.register("chosen", pa.table({"a": np.frombuffer(self.hashes, np.int64)}))
             for rows in slices(self.columns.plain(batches)):
                 wanted = rows if self.which == "all" else rows.filter(self.columns.mask(rows, self.which))
-                if hashes is not None and len(wanted):
-                    db.register("coming", wanted.select(sorted({*self.columns.named(self.columns.key)})))
-                    own = db.sql(f"SELECT {key} AS a FROM coming").to_arrow_table().column("a").to_numpy()
-                    db.unregister("coming")
-                    wanted = wanted.filter(pa.array(_is_among(own, hashes)))
+                if self.hashes is not None and len(wanted):
+                    wanted = wanted.take(self._among(db, wanted))
                 if len(wanted):
                     yield as_stream(wanted)
 
-
-def _is_among(values: Hashes, hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """`hashes` are sorted."""
-    if not len(hashes):
-        return np.zeros(len(values), np.bool_)
-    found: npt.NDArray[np.bool_] = hashes[np.minimum(np.searchsorted(hashes, values), len(hashes) - 1)] == values
-    return found
+    def _among(self, db: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Array:
+        """Return the places of the rows that are chosen; DuckDB returns rows in any order."""
+        names = self.columns.named(self.columns.key)
+        keys = rows.select(names).append_column("place", pa.array(range(len(rows)), pa.int64()))
+        db.register("coming", keys)
+        sql = f"SELECT place FROM coming WHERE {hashed_key(names)} IN (SELECT a FROM chosen)"
+        found = np.sort(db.execute(sql).fetchnumpy()["place"])
+        db.unregister("coming")
+        return pa.array(found, pa.int64())
 
 
 @dataclass(frozen=True)

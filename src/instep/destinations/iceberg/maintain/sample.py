@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFileContent
@@ -85,10 +87,10 @@ class IcebergSamples(LakeFacet):
         """Return at most so many rows, all columns of them."""
         return first_of(load_readable(self.lake, ref), limit)
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         """Return the rows as they are now."""
-        table = load_readable(self.lake, ref)
-        return (table.scan(selected_fields=tuple(names)) if names else table.scan()).to_arrow_batch_reader()
+        wanted = EqualTo(term=Reference(only), value=literal(True)) if only else AlwaysTrue()
+        return load_readable(self.lake, ref).scan(wanted, tuple(names) or ("*",)).to_arrow_batch_reader()
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return whether the table and the files are for tasks."""
