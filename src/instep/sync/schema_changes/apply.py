@@ -6,9 +6,10 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
@@ -30,7 +31,6 @@ from instep.schema.planning.guard import Guards, offences, spared
 from instep.schema.planning.naming import assign, destination_ref, with_custom_names
 from instep.schema.planning.overflow import was_extra
 from instep.schema.planning.plan import Plan, StepGroup, check_base, desired, plan
-from instep.schema.planning.step import RewriteColumn, Step
 from instep.schema.policy.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.selection.selection import column_is_on
 from instep.sources.stream import Streams
@@ -54,6 +54,9 @@ from instep.sync.schema_changes.selected import chosen
 from instep.sync.schema_changes.table_layout import goes_on, unkept, with_history, with_layouts
 from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
 from instep.sync.two_people import dropping, let_go_of, stale_tables, two_people
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NONE: Mapping[Ref, str] = {}
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
@@ -179,21 +182,22 @@ def apply_plan(
                     context.destination.write.claim(group.ref, run.fence)
                     execute_steps(context, group, commit)
                 crashpoint("apply.table.after")
-        note_large(context, run, made.steps)
         confirm(context, made)
         return _accept(context, made, reviews, detection, record)
 
 
 def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
-    """Carry out the steps of one table at the destination."""
-    workers = context.workers(".".join(group.ref), "rewrite")
-    context.destination.schema.execute(group.ref, group.steps, group.after, commit, workers)
+    """Carry out the steps of one table at the destination, and record which engine has rewritten a large one."""
+    workers, large = context.workers(".".join(group.ref), "rewrite"), list[bool]()
 
+    def session() -> SparkSession | None:
+        large.append(True)
+        return workers.session()
 
-def note_large(context: SyncContext, run: Run, steps: Iterable[Step]) -> None:
-    """Record which engine has rewritten large tables."""
-    if any(isinstance(s.change, RewriteColumn) for s in steps) and (use := context.engine().use).large:
-        context.store.runs.describe(run, engine=asdict(use))
+    own = replace(workers, session=session)
+    context.destination.schema.execute(group.ref, group.steps, group.after, commit, own)
+    if large and context.run is not None:
+        context.store.runs.describe(context.run, engine=asdict(context.engine().use))
 
 
 class TableStuck(IllegalChange):

@@ -45,7 +45,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import recall, record
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
-from instep.sync.schema_changes.apply import execute_steps, follow, note_large
+from instep.sync.schema_changes.apply import execute_steps, follow
 from instep.sync.two_people import two_people
 
 
@@ -395,7 +395,6 @@ def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> 
                 commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
                 execute_steps(context, group, commit)
                 crashpoint("undo.table")
-        note_large(context, run, made.plan.steps)
         for at, column in _undropped_columns(context, made.undoing):
             context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence))
         crashpoint("undo.committed")
