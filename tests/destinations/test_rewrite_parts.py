@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
 """A column of a large table is rewritten in parts: a run that ends in between leaves those that are finished."""
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from instep.stage.files.partitioned import writer_for
 from instep.stage.files.place import StorageFolder
 from instep.stage.partition import Partition
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
-from lake import ID, REF, column, create, rows_of, stage, table
+from lake import ID, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+"""PySpark leaves the sockets of its calls to the garbage collector."""
 A, B = column("a", "int32"), column("b", "string")
 TEXT, NUMBER = column("a", "string"), column("b", "int32")
 BEFORE, AFTER = table(ID, A, B), table(ID, TEXT, B)
@@ -143,6 +146,34 @@ def test_values_that_do_not_fit_leave_no_file_of_the_run(lake: Destination, tmp_
         lake.schema.execute(REF, change, table(ID, A, NUMBER), Commit("first", 2))
     assert sorted(tmp_path.rglob("*.parquet")) == before
     assert files(tmp_path) == []
+
+
+@with_spark
+def test_spark_goes_on_with_what_another_engine_has_left(lake: Destination, tmp_path: Path, spark: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        retype(lake, "first", 2, stopped(9))
+    large(lake)
+    retype(lake, "second", 3, Workers(lambda: spark))
+    assert rows_of(lake) == EXPECTED
+    assert writers(tmp_path) == {"first": 3, "second": 2}
+
+
+@with_spark
+def test_values_that_do_not_fit_are_told_by_spark_as_here(lake: Destination, tmp_path: Path, spark: Any) -> None:
+    lake.write.append(REF, [stage(lake, REF, [{"id": 77, "a": 1, "b": "x"}])], Commit("load", 1, "d"))
+    large(lake)
+    change = [step(REF, RewriteColumn(REF, B, NUMBER))]
+    with pytest.raises(IllegalChange, match="column 'b': values do not fit int32"):
+        lake.schema.execute(REF, change, table(ID, A, NUMBER), Commit("first", 2), Workers(lambda: spark))
+    assert files(tmp_path) == []
+    assert len(rows_of(lake)) == 16
+
+
+def large(lake: Any) -> None:
+    """Whatever there is from now on is for tasks of Spark."""
+    if lake.kind == "iceberg":
+        object.__setattr__(lake.lake.config, "upsert_rows", 0)
+    lake.schema.upsert_rows = 0
 
 
 def test_a_partitioned_table_keeps_its_partitions(lake: Destination, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from instep.stage.spec import Chunk
 from instep.sync.loading.engine import Engine, Inline, OnSpark
 from instep.sync.loading.row_matching import numbered
 from instep.sync.loading.version_rows import ChooseRows, HashRows, LargeVersions, VersionColumns
-from lake import spark, with_spark  # noqa: F401
+from lake import SPARK, spark, with_spark  # noqa: F401
 from sync_world import MakeWorld
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pyspark's, of finished jobs
@@ -109,12 +109,13 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("how", SETTINGS)
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", pytest.param("iceberg by Spark", marks=SPARK)])
 def test_no_more_rows_than_a_load_needs_leave_the_tasks(
     make_world: MakeWorld, kind: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a hundred keys with two versions each one changes, one goes, one is new."""
     world = make_world("sqlite")
+    world.engine = "spark" if "Spark" in kind else "local"
     destination: Any = DESTINATIONS[kind](world.folder)
     world.destination = destination
     monkeypatch.setattr(type(destination.write), "is_large", lambda self, ref, files=(): True)
