@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from instep.destinations.base import HERE, Commit, Ref, Workers
+from instep.destinations.base import HERE, Commit, FileWorkers, Ref
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination, DeltaSchema
 from instep.destinations.delta.shape import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
@@ -36,7 +36,7 @@ class PartitioningSchema(DeltaSchema):
     """Each table is made with partitions by its key, or else by its first column that can be."""
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         if isinstance(made := steps[0].change, TableAdded):
             named = [c for c in made.after.columns if c.name in (made.after.key or (c.name,))]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize, Workers
+from instep.destinations.base import Commit, FileWorkers, LoadOutcome, Merge, TableSize
 from instep.destinations.facets import Destination
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
@@ -240,7 +240,7 @@ def test_a_rewrite_in_parts_leaves_the_rows_that_one_of_the_whole_does(
         return spark if engine == "spark" else None
 
     steps = _steps(*(RewriteColumn(REF, b, a) for b, a in zip(before, after, strict=True)))
-    workers = Workers(session, lambda rows, size: seen.append(rows))
+    workers = FileWorkers(session, lambda rows, size: seen.append(rows))
     for to in (destination, reference):
         to.schema.execute(REF, steps, table(ID, *after), Commit("run-3", 1), workers)
     assert rows_of(destination) == rows_of(reference)

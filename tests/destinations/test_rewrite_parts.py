@@ -7,11 +7,12 @@ import json
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from instep.destinations.base import HERE, Commit, Merge, Workers
+from instep.destinations.base import HERE, Commit, FileWorkers, Merge
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
@@ -47,21 +48,21 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return made
 
 
-def retype(lake: Destination, run: str, fence: int, workers: Workers = HERE) -> None:
+def retype(lake: Destination, run: str, fence: int, workers: FileWorkers = HERE) -> None:
     lake.schema.execute(REF, [step(REF, RewriteColumn(REF, A, TEXT))], AFTER, Commit(run, fence), workers)
 
 
 EXPECTED = [(10 + 10 * n + i, str(i), str(n)) for n in range(5) for i in range(3)]
 
 
-def stopped(rows: int, error: type[BaseException] = KeyboardInterrupt) -> Workers:
-    """Workers that end once so many rows are written."""
+def stopped(rows: int, error: type[BaseException] = KeyboardInterrupt) -> FileWorkers:
+    """FileWorkers that end once so many rows are written."""
 
     def on_progress(count: int, size: int) -> None:
         if count > rows:
             raise error
 
-    return Workers(on_progress=on_progress)
+    return FileWorkers(on_progress=on_progress)
 
 
 def files(folder: Path) -> list[Path]:
@@ -80,7 +81,7 @@ def test_the_next_run_goes_on(lake: Destination, tmp_path: Path) -> None:
     assert len([p for p in files(tmp_path) if p.suffix == ".json"]) == 3
     seen = list[tuple[int, int]]()
     lake.lifecycle.remove_uncommitted_files(REF, {"first": 2})
-    retype(lake, "second", 3, Workers(on_progress=lambda rows, size: seen.append((rows, size))))
+    retype(lake, "second", 3, FileWorkers(on_progress=lambda rows, size: seen.append((rows, size))))
     assert rows_of(lake) == EXPECTED
     assert writers(tmp_path) == {"first": 3, "second": 2}
     assert [p for p in files(tmp_path) if p.suffix != ".parquet"] == []
@@ -131,7 +132,7 @@ def test_a_run_that_is_late_deletes_nothing_of_the_next(lake: Destination) -> No
             with pytest.raises(KeyboardInterrupt):
                 retype(lake, "later", 5, stopped(14))
 
-    late = Workers(on_progress=overtake)
+    late = FileWorkers(on_progress=overtake)
     with pytest.raises((Fenced, Conflict)):
         retype(lake, "late", 4, late)
     retype(lake, "later", 5)
@@ -153,7 +154,7 @@ def test_spark_goes_on_with_what_another_engine_has_left(lake: Destination, tmp_
     with pytest.raises(KeyboardInterrupt):
         retype(lake, "first", 2, stopped(9))
     large(lake)
-    retype(lake, "second", 3, Workers(lambda: spark))
+    retype(lake, "second", 3, FileWorkers(lambda: spark))
     assert rows_of(lake) == EXPECTED
     assert writers(tmp_path) == {"first": 3, "second": 2}
 
@@ -164,7 +165,7 @@ def test_values_that_do_not_fit_are_told_by_spark_as_here(lake: Destination, tmp
     large(lake)
     change = [step(REF, RewriteColumn(REF, B, NUMBER))]
     with pytest.raises(IllegalChange, match="column 'b': values do not fit int32"):
-        lake.schema.execute(REF, change, table(ID, A, NUMBER), Commit("first", 2), Workers(lambda: spark))
+        lake.schema.execute(REF, change, table(ID, A, NUMBER), Commit("first", 2), FileWorkers(lambda: spark))
     assert files(tmp_path) == []
     assert len(rows_of(lake)) == 16
 

@@ -19,6 +19,7 @@ from instep.destinations.base import (
     HERE,
     CastSample,
     Commit,
+    FileWorkers,
     Fill,
     Filled,
     FillSize,
@@ -32,7 +33,6 @@ from instep.destinations.base import (
     StagingTarget,
     TableSize,
     UndropReport,
-    Workers,
 )
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.rows import tried
@@ -188,7 +188,7 @@ class MemoryDestination:
     # schema
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         held = self.held.get(ref)
         if held is not None and after is not None and (held.pending or held.table) == after:

@@ -295,7 +295,7 @@ def _silent(rows: int, size: int) -> None:
 
 
 @dataclass(frozen=True)
-class Workers:
+class FileWorkers:
     """Who does large work on the files of a table: tasks of the `session`, which is asked for when there is much to do,
     or this process where there is none. `on_progress` hears rows and bytes written so far."""
 
@@ -303,7 +303,7 @@ class Workers:
     on_progress: Callable[[int, int], None] = field(default=_silent, repr=False)
 
 
-HERE = Workers()
+HERE = FileWorkers()
 """This process, and nobody hears of it."""
 
 

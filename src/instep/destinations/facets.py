@@ -15,6 +15,7 @@ from instep.destinations.base import (
     HERE,
     CastSample,
     Commit,
+    FileWorkers,
     Fill,
     Filled,
     FillSize,
@@ -34,7 +35,6 @@ from instep.destinations.base import (
     TableSize,
     UndropReport,
     Upkeep,
-    Workers,
 )
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import SharedTable
@@ -129,7 +129,7 @@ class SchemaFacet(Protocol):
         ...
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
         drop. `workers` rewrite a large table's files; those that were rewritten by a run that was killed count."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Workers
+from instep.destinations.base import FileWorkers
 from instep.errors import Conflict, IllegalChange
 from instep.stage.files.place import StorageFolder, children, clear_errors, delete_files
 from instep.stage.partition import Partition
@@ -182,7 +182,7 @@ def write_parts(
     area: RewriteArea,
     parts: Mapping[str, Any],
     write: Callable[[Any, int, Report | None], Sequence[StagedFile]],
-    workers: Workers,
+    workers: FileWorkers,
     *,
     large: bool,
 ) -> list[StagedFile]:

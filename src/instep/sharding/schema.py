@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from instep.destinations.base import HERE, Commit, LoadState, PartChange, Ref, TableSize, Workers
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, PartChange, Ref, TableSize
 from instep.destinations.facets import Destination, LayoutsFacet, SchemaFacet, SharingFacet
 from instep.destinations.shared import TRIES, SharedTable, alone, wait
 from instep.errors import Conflict, DestinationError, IllegalChange
@@ -148,7 +148,7 @@ class ShardSchema:
         return list(out)
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         """Planned again as long as other shards change the table meanwhile."""
         for left in reversed(range(TRIES)):

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Workers
+from instep.destinations.base import FileWorkers
 from instep.destinations.facets import Destination
 from instep.errors import InstepError
 from instep.model import LogNames, Run
@@ -93,9 +93,9 @@ class SyncContext:
     engine: Callable[[], Engine] = Inline  # does large work on the files of tables
     progress: Progress = field(default_factory=Silent)  # hears of it
 
-    def workers(self, path: str, operation: str) -> Workers:
+    def workers(self, path: str, operation: str) -> FileWorkers:
         """Return who does large work on the files of a table."""
-        return Workers(
+        return FileWorkers(
             lambda: self.engine().for_large(self.progress.step, f"{path}: {operation}"),
             lambda rows, size: self.progress.table(path, rows=rows, bytes=size, step=operation),
         )

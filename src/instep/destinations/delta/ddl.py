@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from instep.crash import crashpoint
-from instep.destinations.base import HERE, Commit, Ref, Workers
+from instep.destinations.base import HERE, Commit, FileWorkers, Ref
 from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.rewrite import Rewriting, ValueCast, again
 from instep.destinations.delta.shape import (
@@ -324,7 +324,7 @@ class DeltaDdl(DeltaFacet):
         self.upsert_rows = upsert_rows
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         """All steps of one table; what is done already (a run before this one crashed) is not done again. Those of a
         shard are tried again as long as others only load their rows meanwhile."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from instep.destinations.base import Commit, PartChange, Workers
+from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import Writing, action, as_type, io_of, rows_in, write, write_files
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
@@ -150,7 +150,7 @@ def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
 class Rewriting:
     """Who rewrites the files of a table; one of more rows than `upsert_rows` is for tasks of Spark."""
 
-    workers: Workers
+    workers: FileWorkers
     upsert_rows: int
 
 
@@ -191,7 +191,9 @@ def again(
     common = digest(state.snapshot.metadata["id"], layout, state.by, casts, moves)
     place = (state.folder / state.area / f"rewrite-{common}").as_uri() if len(groups) > 1 else ""
     parts = [
-        _Part(portion(state, group), tuple(layout), casts, moves, frozenset(own), Writing(commit.run, n, place=place))
+        _DeltaRewritePart(
+            portion(state, group), tuple(layout), casts, moves, frozenset(own), Writing(commit.run, n, place=place)
+        )
         for n, group in enumerate(groups)
     ]
     large = is_large(sum(r for r, _ in sizes), sum(s for _, s in sizes), how.upsert_rows)
@@ -210,7 +212,7 @@ def again(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _DeltaRewritePart:
     """Files that are written again, those in `state`; `own`: the paths of those whose values are moved."""
 
     state: DeltaTableState
@@ -233,7 +235,7 @@ class _Part:
                 yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
 
 
-def _write(part: _Part, attempt: int, report: Report | None) -> tuple[StagedFile, ...]:
+def _write(part: _DeltaRewritePart, attempt: int, report: Report | None) -> tuple[StagedFile, ...]:
     writing = replace(part.writing, attempt=attempt)
     return write_files(part.state, part.layout, writing, part.rows(), part.state.by, report)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import HERE, Commit, LoadState, Ref, SparkTable, TableSize, UndropReport, Workers
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, Ref, SparkTable, TableSize, UndropReport
 from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve.views import IcebergViews, in_step
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake, LakeFacet
@@ -120,7 +120,7 @@ class IcebergSchema(LakeFacet):
         return {ref: table_size(m) for ref, m in self.lake.metadata(refs).items() if is_ours(m)}
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         """Carry out all steps of one table; its views follow."""
 

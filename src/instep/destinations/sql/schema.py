@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from instep.destinations.base import HERE, Commit, LoadState, Ref, TableSize, Workers
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, Ref, TableSize
 from instep.destinations.shared import is_shared
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.ddl import SqlText
@@ -74,7 +74,7 @@ class SqlSchema(SqlFacet):
         return SqlText(self.database.dialect.sql_type).statements(steps)
 
     def execute(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers = HERE
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
         """All steps of one table, done by the database; what is done already (a run before this one crashed) is not
         done again."""

@@ -41,15 +41,11 @@ class Replayed:
     table: str
     replayed: int = 0
     superseded: int = 0
+    held: int = 0
     reasons: Mapping[tuple[str, str], int] = field(default_factory=dict)
     updated: int = 0
     inserted: int = 0
     error: str = ""
-
-    @property
-    def held(self) -> int:
-        """How many are left."""
-        return sum(self.reasons.values())
 
     def document(self) -> dict[str, Any]:
         """JSON-ready: how many, and what is left by column and reason; no value and no key."""
@@ -65,6 +61,7 @@ class Replayed:
             self,
             replayed=self.replayed + len(batch.replayed),
             superseded=self.superseded + len(batch.superseded),
+            held=self.held + len(batch.stays),
             reasons=Counter(self.reasons) + left,
             updated=self.updated + len(batch.rows),
             inserted=self.inserted + len(batch.inserted),
@@ -147,7 +144,8 @@ class _TableReplay:
             if len(self.found.files) > self.read:
                 self.found.put_together(run.id, number + 1)
         except InstepError as error:
-            return replace(done, reasons=self.found.reasons(), error=str(error))
+            reasons = self.found.reasons()
+            return replace(done, held=sum(reasons.values()), reasons=reasons, error=str(error))
         return done
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Commit, Ref, Workers
+from instep.destinations.base import Commit, FileWorkers, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.deferred_create import bear, location_of_unborn, wait_for_rows
 from instep.destinations.iceberg.commit.fence import AssertFence, AssertShape, check_fence
@@ -77,7 +77,9 @@ if TYPE_CHECKING:
     from instep.destinations.iceberg.metadata.records import Metadata
 
 
-def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers) -> None:
+def execute(
+    lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers
+) -> None:
     """All steps of one table; what is done already (a run before this one crashed) is not done again."""
     if commit.part is None:
         return _execute(lake, ref, steps, after, commit, workers)
@@ -85,7 +87,7 @@ def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, co
 
 
 def _execute(
-    lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: Workers
+    lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers
 ) -> None:
     metadata = lake.metadata([ref]).get(ref)
     if commit.part and commit.part.seen != (shape_of(metadata["properties"]) if metadata else 0):
@@ -172,7 +174,7 @@ def _load(lake: Lake, ref: Ref) -> tuple[IcebergTable, Metadata]:
     return table, json.loads(table.metadata.model_dump_json())
 
 
-def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit, workers: Workers) -> None:
+def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit, workers: FileWorkers) -> None:
     table, metadata = _load(lake, ref)
     read_table(ref, metadata)
     if read_pending(ref, metadata):
@@ -197,7 +199,7 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     return None
 
 
-def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit, workers: Workers) -> None:
+def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit, workers: FileWorkers) -> None:
     """A shard's change that leaves the columns of the whole table as they are."""
     table, metadata = _load(lake, ref)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])

@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.base import Commit, PartChange, Workers
+from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.iceberg.backfill.fill_task import live_rows
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
@@ -50,7 +50,7 @@ from instep.stage.task import ChunkProgress, Report
 
 @contextmanager
 def rewritten(
-    lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit, workers: Workers
+    lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit, workers: FileWorkers
 ) -> Iterator[None]:
     """Adds the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away again
     if the commit is refused."""
@@ -84,7 +84,7 @@ def _written(
     tasks: Sequence[FileScanTask],
     casts: _Casts,
     commit: Commit,
-    workers: Workers,
+    workers: FileWorkers,
 ) -> Iterator[list[StagedFile]]:
     """Yield the new files, which the block commits. Those of one part leave if it does not; several parts stay for the
     next run."""
@@ -97,7 +97,10 @@ def _written(
     name = ".".join(table.name())
     spec = StageSpec(name, (), SystemColumns(), target, folder, "", commit.run, 0, io=lake.io(), partition=by)
     olds = [old_file(n, t) for n, t in enumerate(tasks)]
-    parts = [_Part(n, light(table.metadata), spec, tuple(olds[i] for i in g), casts) for n, g in enumerate(groups)]
+    parts = [
+        _IcebergRewritePart(n, light(table.metadata), spec, tuple(olds[i] for i in g), casts)
+        for n, g in enumerate(groups)
+    ]
     large = is_large(sum(r for r, _ in sizes), sum(s for _, s in sizes), lake.config.upsert_rows)
     if not several:
         session = workers.session() if large else None
@@ -200,7 +203,7 @@ def _total(files: Sequence[DataFile]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _IcebergRewritePart:
     """Some data files whose rows are written anew, as `spec` says. `table` has no snapshots."""
 
     number: int
@@ -210,7 +213,7 @@ class _Part:
     casts: _Casts
 
 
-def _write(part: _Part, attempt: int, report: Report | None) -> tuple[StagedFile, ...]:
+def _write(part: _IcebergRewritePart, attempt: int, report: Report | None) -> tuple[StagedFile, ...]:
     """Stream the rows of a part through the casts; IllegalChange for a value that does not fit."""
     writer, rows = writer_for(part.spec, part.number, attempt), 0
     io, before = load_file_io(dict(part.spec.io), part.spec.location), schema_to_pyarrow(part.table.schema())
