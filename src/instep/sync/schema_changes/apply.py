@@ -196,8 +196,8 @@ def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> Non
 
     own = replace(workers, session=session)
     context.destination.schema.execute(group.ref, group.steps, group.after, commit, own)
-    if large and context.run is not None:
-        context.store.runs.describe(context.run, engine=asdict(context.engine().use))
+    if large and context.run is not None and (engine := context.engine()) is not None:
+        context.store.runs.describe(context.run, engine=asdict(engine.use))
 
 
 class TableStuck(IllegalChange):

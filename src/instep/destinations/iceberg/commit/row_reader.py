@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, Table, TableProperties
@@ -152,6 +153,17 @@ def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileCont
     )
     file.spec_id = place[0]
     return file
+
+
+def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
+    scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
+    deletes = {file_at(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
+    task = FileScanTask(file_at(old.path, old.place), deletes)
+    gone = _read_all_delete_files(io, [task])
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
+        if batch.num_rows:
+            yield batch
 
 
 def check_count(name: str, rows: int, tasks: Sequence[FileScanTask]) -> None:

@@ -19,10 +19,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, FileWorkers, PartChange
-from instep.destinations.iceberg.backfill.fill_task import live_rows
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
-from instep.destinations.iceberg.commit.row_reader import Old, check_count, light, old_file
+from instep.destinations.iceberg.commit.row_reader import Old, check_count, light, live_rows, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, planned, shard_of
 from instep.destinations.iceberg.evolve.schema_update import Rewrite
 from instep.destinations.iceberg.metadata.catalog import Lake

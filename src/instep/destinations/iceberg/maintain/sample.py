@@ -17,8 +17,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
-from instep.destinations.iceberg.backfill.fill_task import live_rows
-from instep.destinations.iceberg.commit.row_reader import Old, light, old_file
+from instep.destinations.iceberg.commit.row_reader import Old, light, live_rows, old_file
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
