@@ -22,7 +22,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.iceberg.commit.row_reader import Old
+from instep.destinations.iceberg.commit.row_reader import Old, live_rows
 from instep.destinations.rows import merged
 from instep.stage.conform import compact_json
 from instep.stage.files.partitioned import writer_for
