@@ -122,28 +122,33 @@ class RewriteArea:
         found = dict[str, tuple[StagedFile, ...]]()
         for name in (n for n in names if n.endswith(".json")):
             files = self._read(name)
-            if files is not None and {f.path.rpartition("/")[2] for f in files} <= names:
+            if files is not None and all(self._name(f) in names for f in files):
                 found[name.rsplit("-", 2)[-2]] = files
         return found
 
+    def _name(self, file: StagedFile) -> str:
+        """Return the name of a file in the folder, "" for one that is elsewhere."""
+        name = file.path.rpartition("/")[2]
+        return name if file.path == self.folder.child(name) else ""
+
     def _read(self, name: str) -> tuple[StagedFile, ...] | None:
-        """Return what a record says; None for one whose writer was killed."""
+        """Return what a record says; None for one whose writer was killed, or was another version's."""
         filesystem, path = self.folder.resolve(name)
         try:
             with filesystem.open_input_stream(path) as stream:
                 records = json.loads(stream.read())
-        except (OSError, ValueError, pa.ArrowInvalid):
+            return tuple(
+                StagedFile(**{**r, "footer": base64.b64decode(r["footer"]), "partition": _partition(r["partition"])})
+                for r in records
+            )
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowInvalid):
             return None
-        return tuple(
-            StagedFile(**{**r, "footer": base64.b64decode(r["footer"]), "partition": _partition(r["partition"])})
-            for r in records
-        )
 
     def check(self, files: Sequence[StagedFile]) -> None:
         """Raise Conflict if files that are about to be committed have gone: those of an earlier run may be orphans to
         others."""
         there = set(children(self.folder.uri, self.folder.io))
-        if any(f.path.rpartition("/")[2] not in there for f in files):
+        if any(self._name(f) not in there for f in files):
             raise Conflict(f"files of an earlier run have gone from {self.folder.uri}", hint="run this again")
 
     def clear(self, landed: Sequence[str] | None = None) -> None:

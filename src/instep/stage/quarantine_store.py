@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from instep.errors import StageError
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.files.place import StorageFolder
 from instep.stage.quarantine import (
@@ -141,10 +142,14 @@ class StoredQuarantine:
         self.files = new
 
 
+def _unreadable(why: str) -> StageError:
+    return StageError(f"the quarantine could not be read: {why}", hint="nothing was changed; run it again")
+
+
 @contextmanager
 def stored_quarantine(
     uri: str, io: Mapping[str, str], ignored: Collection[str], guard: Callable[[QuarantineEntry], QuarantineEntry]
 ) -> Iterator[StoredQuarantine]:
     """Read what the folder `uri` holds; the files of `ignored` runs, which have committed nothing, are left out."""
-    with in_duckdb() as db:
+    with in_duckdb(wrong=_unreadable) as db:
         yield StoredQuarantine(db, StorageFolder(uri, io), ignored, guard)
