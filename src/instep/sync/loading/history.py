@@ -88,7 +88,8 @@ def merge_versions(
 ) -> LoadOutcome:
     """Merge staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
     rows themselves would be. Tasks of the `engine` read a large table."""
-    large, write, coming = None, context.destination.write, [*files, *how.keys, *how.requested]
+    large: LargeVersions | None = None
+    write, coming = context.destination.write, [*files, *how.keys, *how.requested]
     in_files = write.scan(load.ref, []) is not None
     if in_files and write.is_large(load.ref, coming):
         large = LargeVersions(engine, partial(write.scan, load.ref), spec, how.key)
