@@ -80,8 +80,9 @@ class EngineUse:
     """Spark's master or its Connect server."""
     page: str = ""
     """The address of Spark's own page; "" where it has none."""
-    merged: int = 0
-    """How many merges Spark did; the others were done in the process that ran the sync."""
+    large: str = ""
+    """Operations on tables that were too large for one process, each as `table: operation`: tasks of Spark did them, or
+    with `local` that process part by part. All others were done in the process that made the run."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.where})" if self.where else self.name

@@ -200,3 +200,31 @@ def test_a_change_that_rebuilds_a_table_is_timed_as_its_mode(shop: Shop) -> None
     shop.ok("apply", "--yes")
     with shop.store() as store:
         assert [b.scope for b in store.backfills.waiting("shop")] == ["table"]
+
+
+LARGE = [
+    ("{type: delta, warehouse: lake, upsert_rows: 1}", "in parts, one after the other in this process"),
+    ("{type: duckdb, path: lake.duckdb}", "in the database"),
+]
+
+
+@pytest.mark.parametrize(("destination", "by"), LARGE, ids=["parts", "database"])
+def test_the_way_of_large_work_is_in_the_plan_and_with_the_run(shop: Shop, destination: str, by: str) -> None:
+    text = PROJECT.replace("{type: iceberg, warehouse: lake}", destination)
+    shop.write(text=f"{text}engine: local\n")
+    shop.sql("create table sizes (id integer primary key, n int)")
+    for number in range(2):
+        shop.sql(f"insert into sizes values ({2 * number}, 5), ({2 * number + 1}, 7)")  # noqa: S608
+        shop.ok("sync")
+    shop.sql("create table new (id integer primary key, n text); insert into new select * from sizes")
+    shop.sql("drop table sizes; alter table new rename to sizes")
+    line = f"shop.sizes: rewrite of 4 rows {by}"
+    assert line in shop.ok("plan").out
+    [one] = shop.json("plan")["large"]
+    assert one == {"table": "shop.sizes", "operation": "rewrite", "rows": 4, "by": by}
+    shop.ok("apply", "--yes")
+    in_parts = "parts" in by
+    assert ("(shop.sizes: rewrite)" in shop.ok("history", "--runs").out.replace("\n", "")) == in_parts
+    shop.ok("sync")
+    assert ("shop.sizes: merge" in shop.ok("plan", "--all").out) == in_parts
+    assert shop.ok("verify", "--table", "main.sizes")

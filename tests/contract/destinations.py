@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import HERE, Commit, FileWorkers, Ref
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination, DeltaSchema
 from instep.destinations.delta.shape import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
@@ -35,13 +35,15 @@ def delta_by_spark(folder: Path) -> Destination:
 class PartitioningSchema(DeltaSchema):
     """Each table is made with partitions by its key, or else by its first column that can be."""
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
         if isinstance(made := steps[0].change, TableAdded):
             named = [c for c in made.after.columns if c.name in (made.after.key or (c.name,))]
             terms = [PartitionTerm("identity", c.name) for c in named]
             by = [t for t, c in zip(terms, named, strict=True) if not fault(t, c.type)][:1]
             steps = [*steps, step(ref, SetLayout(ref, TableLayout(), TableLayout(partition=tuple(by))))]
-        super().execute(ref, steps, after, commit)
+        super().execute(ref, steps, after, commit, workers)
 
 
 class PartitionedDelta(DeltaDestination):
@@ -49,7 +51,7 @@ class PartitionedDelta(DeltaDestination):
 
     def __init__(self, config: DeltaConfig) -> None:
         super().__init__(config)
-        self.schema = PartitioningSchema(self.warehouse, config.prefix)
+        self.schema = PartitioningSchema(self.warehouse, config.prefix, config.upsert_rows)
 
 
 def delta_in_partitions(folder: Path) -> Destination:

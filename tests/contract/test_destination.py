@@ -16,7 +16,7 @@ import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
 from instep.destinations import facets
-from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize
+from instep.destinations.base import Commit, FileWorkers, LoadOutcome, Merge, TableSize
 from instep.destinations.facets import Destination
 from instep.errors import Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
@@ -243,6 +243,42 @@ def test_steps(
     destination.schema.execute(REF, steps, after, Commit("run-2", 1))
     load(destination, [{"id": 2}], fence=1)
     assert len(rows_of(destination)) == 1
+
+
+@with_spark
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_a_rewrite_in_parts_leaves_the_rows_that_one_of_the_whole_does(
+    destination: Destination, engine: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some rows are deleted, some values are NULL, and a column waits for an undo."""
+    before = [column("b", "string"), column("c", "decimal(10,2)"), column("at", "timestamptz")]
+    after = [column("b", "int64"), column("c", "string"), column("at", "string")]
+    reference = DESTINATIONS["memory"](tmp_path / "reference")
+    for to in (destination, reference):
+        create(to, table(ID, A, *before))
+        for start in (0, 10, 20):
+            rows = [{"id": start + n, "a": n, "b": str(n) if n else None, "c": n, "at": n} for n in range(4)]
+            to.write.append(REF, [stage(to, REF, rows)], Commit("run-1", 1, "c"))
+        kept = [stage(to, REF, [{"id": 1, "b": "7"}, {"id": 12, "c": 9}]), stage(to, REF, [{"id": 20}])]
+        to.write.merge(lambda: spark, REF, kept, Merge(("id",)), Commit("run-1", 1, "c"))
+        to.schema.execute(REF, _steps(ColumnRemoved(REF, A, 1)), table(ID, *before), Commit("run-2", 1))
+    monkeypatch.setattr("instep.destinations.parts.PART_ROWS", 1)
+    seen, sessions = list[int](), list[Any]()
+
+    def session() -> Any:
+        sessions.append(spark)
+        return spark if engine == "spark" else None
+
+    steps = _steps(*(RewriteColumn(REF, b, a) for b, a in zip(before, after, strict=True)))
+    workers = FileWorkers(session, lambda rows, size: seen.append(rows))
+    for to in (destination, reference):
+        to.schema.execute(REF, steps, table(ID, *after), Commit("run-3", 1), workers)
+    assert rows_of(destination) == rows_of(reference)
+    assert (state := destination.schema.state(REF)) is not None
+    assert (state.cursor, state.rows) == ("c", 12)
+    in_parts = destination.kind in ("iceberg", "delta")
+    assert bool(seen) == in_parts
+    assert bool(sessions) == (in_parts and destination.config.upsert_rows == 0)  # type: ignore[attr-defined]
 
 
 def test_not_null_is_relaxed_in_place(destination: Destination) -> None:
@@ -472,6 +508,17 @@ def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destina
     files = [stage(destination, REF, [{"id": 1, "a": 5}, {"id": 3, "a": 5}])]
     destination.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit("run-2", 2))
     assert rows_of(destination) == [(1, 5, "k"), (2, 1, "l"), (3, 5, None)]
+
+
+def test_rows_are_read_where_a_column_is_true(destination: Destination) -> None:
+    marked = column("marked", "boolean")
+    create(destination, table(ID, A, marked))
+    load(destination, [{"id": n, "a": 10 * n, "marked": (None, True, False)[n % 3]} for n in range(6)])
+    for names in (["id", "a"], ["marked", "id"], ["a"]):
+        found = destination.write.read(REF, names, "marked").read_all()
+        assert {*found.column_names} == {*names}
+        assert sorted(found.column(names[-1]).to_pylist()) in ([1, 4], [10, 40])
+    assert sorted(destination.write.read(REF, only="marked").read_all().column("id").to_pylist()) == [1, 4]
 
 
 def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:

@@ -146,8 +146,11 @@ DELTA = (
 )
 """The same into Delta tables: before each version of a log; and around a move of a folder."""
 
-REPLAY = ("replay.commit.before", "replay.commit.after")
+REPLAY = ("replay.commit.before", "replay.commit.after", "replay.batch")
 """A held value is put back into its row."""
+
+REWRITE = ("rewrite.part", "rewrite.part@2", "rewrite.part@3")
+"""A column of a large table is rewritten in parts."""
 
 LOG = ("log.created", "log.saved", "log.released")
 """Tables follow the source's log: tests/log/test_log_lost.py and test_either_lost.py."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from crash_cases import APPLY, BACKFILL, FIRST, REPLAY, SPARK_MERGE, SYNC, TWICE, UNDO
+from crash_cases import APPLY, BACKFILL, FIRST, REPLAY, REWRITE, SPARK_MERGE, SYNC, TWICE, UNDO
 from crash_checks import check_converged, check_interrupted
 from crash_world import BEFORE, CHANGE, UNDOABLE, World, first_load
 
@@ -141,6 +141,30 @@ def test_replay(world: World, point: str) -> None:
     assert world.verified("odd")
     assert world.command("quarantine", "list") == 0
     assert "the quarantine is empty" in world.said
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("point", REWRITE)
+def test_a_rewrite_in_parts(world: World, point: str) -> None:
+    """The next run continues with the parts that are left."""
+    world.edit("warehouse: lake}", "warehouse: lake, upsert_rows: 1}")
+    world.execute("CREATE TABLE odd (id int PRIMARY KEY, a int)")
+    for number in range(3):
+        world.execute(f"INSERT INTO odd VALUES ({2 * number}, 5), ({2 * number + 1}, {number})")  # noqa: S608
+        assert world.sync().status == "done"
+    world.execute("ALTER TABLE odd ALTER a TYPE varchar(9)")
+    assert world.sync().status == "done"
+    assert world.command("changes", "approve", "--match", "column.retyped") == 0, world.said
+    world.killed_at(point, "apply", "--yes")
+    done = int(point.partition("@")[2] or 1)
+    found = list(world.folder.glob("lake/crash/odd-*/data/rewrite-*/*"))
+    assert len([p for p in found if p.suffix == ".json"]) == done
+    assert world.command("apply", "--yes") == 0, world.said
+    left = set(world.folder.glob("lake/crash/odd-*/data/rewrite-*/*"))
+    assert left >= {p for p in found if p.suffix == ".parquet"}, "what was finished is not written again"
+    assert {p.suffix for p in left} == {".parquet"}
+    assert world.sync().status == "done"
+    assert world.verified("odd")
 
 
 def check_undone(world: World) -> None:

@@ -19,7 +19,7 @@ from instep.destinations.base import Commit, Merge
 from instep.destinations.delta import merge_parts
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.merge_task import JoinTask
-from instep.destinations.delta.tasks import grouped
+from instep.destinations.parts import grouped
 from instep.schema.changes.kinds import ColumnRemoved
 from lake import ORDERS, REF, create, rows_of, stage, table
 from memory.destination import MemoryDestination

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from duckdb_world import Warehouse
@@ -245,6 +247,19 @@ CASTS = [
      [{"a": 1, "b": None}, None, {"a": None, "b": None}]),
     ("decimal(10,2)", "float64", [1, None, 2], [1.0, None, 2.0]),
     ("timestamptz", "string", [None, None, None], [None, None, None]),
+    ("boolean", "string", [True, None, False], ["true", None, "false"]),
+    ("int8", "string(3)", [-128, None, 127], ["-128", None, "127"]),
+    ("int64", "decimal(38,2)", [-(2**63), None, 2**63 - 1], [Decimal(-(2**63)), None, Decimal(2**63 - 1)]),
+    ("int64", "decimal(10,2)", [-99_999_999, None, 7], [Decimal(-99_999_999), None, Decimal(7)]),
+    ("int16", "decimal(5,0)", [-(2**15), None, 7], [Decimal(-(2**15)), None, Decimal(7)]),
+    ("decimal(9,2)", "string", [Decimal("-0.50"), None, Decimal("1234567.10")], ["-0.50", None, "1234567.10"]),
+    ("decimal(3,3)", "string", [Decimal("-0.5"), None, Decimal("0")], ["-0.500", None, "0.000"]),
+    ("decimal(38,10)", "string", [Decimal("1e-10"), None, Decimal(10**27)],
+     ["0.0000000001", None, f"{10**27}.0000000000"]),
+    ("decimal(9,2)", "decimal(12,4)", [Decimal("-0.05"), None, Decimal("1234567.1")],
+     [Decimal("-0.05"), None, Decimal("1234567.1")]),
+    ("uuid", "string", [UUID(int=10).bytes, None, UUID(int=2**128 - 1).bytes],
+     [str(UUID(int=10)), None, str(UUID(int=2**128 - 1))]),
 ]  # fmt: skip
 
 
@@ -266,6 +281,15 @@ def test_a_column_is_not_rewritten_beside_one_that_hides_the_place_of_rows(tmp_p
     shop = Warehouse(tmp_path, table(ID, old, rowid))
     with pytest.raises(IllegalChange, match="called rowid"):
         shop.change(table(ID, new, rowid), RewriteColumn(REF, old, new))
+
+
+def test_values_that_the_database_casts_as_we_do_stay_in_it(tmp_path: Path) -> None:
+    """Nothing has to tell rows apart then."""
+    old, new, rowid = column("v", "int32"), column("v", "string"), column("RowId", "int32")
+    shop = Warehouse(tmp_path, table(ID, old, rowid))
+    shop.append({"id": 1, "v": 5}, {"id": 2})
+    shop.change(table(ID, new, rowid), RewriteColumn(REF, old, new))
+    assert shop.rows("id", "v") == [(1, "5"), (2, None)]
 
 
 def test_a_copy_stays_as_it_was_and_is_nobody_elses(shop: Warehouse) -> None:

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 
 from instep.crash import crashpoint
 from instep.destinations.base import (
+    HERE,
     CastSample,
     Commit,
+    FileWorkers,
     Fill,
     Filled,
     FillSize,
@@ -105,6 +107,9 @@ class MemoryDestination:
     def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
         return Promoted()
 
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        return False
+
     def scan(self, ref: Ref, names: Sequence[str]) -> None: ...
 
     # what is there
@@ -137,9 +142,9 @@ class MemoryDestination:
         sample = held.arrow(held.rows, (column, *key)).slice(0, limit)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         held = self._get(ref)
-        return held.arrow(held.rows, names).to_reader()
+        return held.arrow([row for row in held.rows if not only or row.get(held.ids[only])], names).to_reader()
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         found = {ref: held for ref in refs if (held := self.held.get(ref)) is not None}
@@ -182,7 +187,9 @@ class MemoryDestination:
 
     # schema
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
         held = self.held.get(ref)
         if held is not None and after is not None and (held.pending or held.table) == after:
             return

@@ -91,7 +91,9 @@ def test_where_the_driver_reads_a_merge_starts_spark(make_world: MakeWorld, sess
     assert run(world, told, DriverReads(told, "yarn")) == EngineUse("spark", "yarn")
     assert told.starts == 0
     world.run(*MORE)
-    assert sync(world.context, progress=told, engine=DriverReads(told)).engine == EngineUse("spark", merged=1)
+    assert sync(world.context, progress=told, engine=DriverReads(told)).engine == EngineUse(
+        "spark", large="main.t: merge"
+    )
     assert told.starts == 1
     assert world.rows("t", "id", "a") == [(1, "x"), (2, "y"), (3, "z")]
 
@@ -116,7 +118,7 @@ def test_rows_that_this_process_cannot_find_are_looked_for_once_here_and_once_by
     monkeypatch.setattr(merge, "find_upsert", no_memory)
     monkeypatch.setattr(merge, "found_by_spark", counted)
     world.run(*MORE)
-    assert run(world, told, DriverReads(told)) == EngineUse("spark", merged=1)
+    assert run(world, told, DriverReads(told)) == EngineUse("spark", large="main.t: merge")
     assert (looked, told.starts) == (["here", "Spark"], 1)
 
 

@@ -15,7 +15,7 @@ from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import QuarantinedValue
-from instep.sync.quarantine.quarantine import discard, erase, expire, holdings, of_row
+from instep.sync.quarantine.quarantine import Holding, discard, erase, expire, holdings, of_row
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
 from sync_world import MakeWorld, World
@@ -53,11 +53,11 @@ def test_a_value(held: HeldWorld, row: Row, originals: Any, after: Any, counts: 
     looked = held.replay(dry_run=True)
     assert held.rows()[0] != after or not looked.updated
     done = held.replay()
-    assert (len(done.replayed), len(done.superseded), len(done.held)) == counts
-    assert (looked.replayed == (), looked.updated) == (done.replayed == (), done.updated)
+    assert (done.replayed, done.superseded, done.held) == counts
+    assert (looked.replayed == 0, looked.updated) == (done.replayed == 0, done.updated)
     assert held.rows() == [after, (2, "untouched", None, None)]
     again = held.replay()
-    assert (again.replayed, again.superseded, again.updated) == ((), (), 0)
+    assert (again.replayed, again.superseded, again.updated) == (0, 0, 0)
     assert held.rows()[0] == after
 
 
@@ -68,8 +68,8 @@ def test_what_does_not_fit_stays_with_the_newest_reason(make_world: MakeWorld) -
     held.value(2, "7")
     held.hold(QuarantinedValue('{"id":"1"}', "b", "2026-02-30", "older words"))
     done = held.replay()
-    assert [e.original for e in done.replayed] == ["7"]
-    assert {e.column: e.reason for e in done.held} == {"a": "not a number", "b": "not an ISO date and time"}
+    assert done.replayed == 1
+    assert done.reasons == {("a", "not a number"): 1, ("b", "not an ISO date and time"): 1}
     assert [r[:2] for r in held.rows()] == [(1, None), (2, 7)]
     assert held.statuses() == {"many": "held", "7": "replayed", "2026-02-30": "held"}
     assert {e.reason for h in holdings(held.world.context) for e in h.pending} == {
@@ -105,8 +105,114 @@ def test_of_two_refused_rows_of_one_key_the_newer_one_goes_in(held: HeldWorld) -
     held.row({"id": "7", "a": "old"}, day=0)
     held.row({"id": "7", "a": "new"}, day=1)
     done = held.replay()
-    assert (len(done.replayed), len(done.superseded)) == (1, 1)
+    assert (done.replayed, done.superseded) == (1, 1)
     assert held.rows()[1] == (7, "new", None, None)
+
+
+class Killed(Exception):
+    """Stands for a kill at a point: nothing of the process runs after it."""
+
+
+BATCHED = [
+    *((n, "newer", "newer", None) for n in range(10, 20)),
+    (50, "new", "new", None),
+    (99, "newer", None, None),
+]
+"""The rows of `many` after all of its batches."""
+
+
+class TestBatches:
+    @pytest.fixture
+    def many(self, held: HeldWorld, monkeypatch: pytest.MonkeyPatch) -> HeldWorld:
+        """Ten rows with values of both columns, held twice each, one that was refused, one that is newer."""
+        monkeypatch.setattr("instep.sync.quarantine.replay.BATCH", 4)
+        monkeypatch.setattr("instep.stage.quarantine_store.GROUP", 3)
+        held.load(
+            *({"id": n, "_instep_meta": note("a", "b")} for n in range(10, 20)), {"id": 50, "a": "new", "b": "new"}
+        )
+        for n in (*range(10, 20), 50):
+            for day, text in enumerate(("old", "newer")):
+                held.value(n, text, column="a", day=day)
+                held.value(n, text, column="b", day=day)
+        for day, text in enumerate(("old", "newer")):
+            held.row({"id": "99", "a": text}, day=day)
+        return held
+
+    def commits(self, held: HeldWorld, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many rows each commit changes or adds, from now on."""
+        found, write = list[int](), held.world.destination.write
+        update = write.update_rows
+
+        def counted(ref: Any, met: Any, change: Any, commit: Any) -> Any:
+            found.append(len(change.rows) + len(change.inserted))
+            return update(ref, met, change, commit)
+
+        monkeypatch.setattr(type(write), "update_rows", lambda self, *of: counted(*of))
+        return found
+
+    def test_each_is_committed_by_itself(self, many: HeldWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        commits = self.commits(many, monkeypatch)
+        looked, done = many.replay(dry_run=True), many.replay()
+        assert (done.replayed, done.superseded, done.held) == (21, 25, 0)
+        assert looked == done
+        assert many.rows() == BATCHED
+        assert sum(commits) == 11
+        assert len(commits) > 3
+        assert set(many.statuses().values()) <= {"replayed", "superseded"}
+        assert len(list(many.world.folder.glob("lake/shop/*/quarantine/*"))) == 1, "one file for all"
+
+    @pytest.mark.parametrize("point", ["replay.commit.before", "replay.commit.after", "replay.batch"])
+    def test_a_replay_that_is_killed_goes_on(
+        self, many: HeldWorld, point: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commits, reached = self.commits(many, monkeypatch), list[str]()
+
+        def crash(at: str) -> None:
+            reached.append(at)
+            if reached.count(point) == 2 and at == point:
+                raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr("instep.sync.quarantine.replay.crashpoint", crash)
+            with pytest.raises(Killed):
+                replay(many.world.context)
+        before = sum(commits)
+        assert before
+        done = many.replay()
+        assert many.rows() == BATCHED
+        assert sum(commits) == 11, "no row is changed twice"
+        assert done.updated + done.inserted == 11 - before
+        assert set(many.statuses().values()) <= {"replayed", "superseded"}
+
+    def test_a_batch_that_fails_leaves_what_was_committed(
+        self, many: HeldWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        commits, reached = self.commits(many, monkeypatch), list[str]()
+
+        def fail(at: str) -> None:
+            reached.append(at)
+            if reached.count("replay.commit.before") == 3:
+                raise InstepError("no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("instep.sync.quarantine.replay.crashpoint", fail)
+            [done] = replay(many.world.context)
+        assert (done.error, done.updated + done.inserted) == ("no room", sum(commits))
+        assert 0 < done.held < 46
+        assert done.held == sum(status == "held" for h in holdings(many.world.context) for status in _statuses(h))
+        assert many.replay().error == ""
+        assert many.rows() == BATCHED
+
+    def test_what_is_old_goes_without_the_rest_being_read_at_once(self, many: HeldWorld) -> None:
+        store = many.world.store
+        store.runs.record_tables(TableRun(many.run_done()[0], ("main", "t"), "done", invalid_values=3))
+        run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 1, 12, tzinfo=UTC))
+        assert expire(many.world.context, run) == 23
+        assert set(many.statuses()) == {"newer", '{"id":"99","a":"newer"}'}
+
+
+def _statuses(holding: Holding) -> list[str]:
+    return [e.status for e in holding.found.entries]
 
 
 def test_every_type_comes_back_as_it_was(make_world: MakeWorld) -> None:
@@ -122,7 +228,7 @@ def test_every_type_comes_back_as_it_was(make_world: MakeWorld) -> None:
     for name, (_, text) in kinds.items():
         held.value(1, text, column=name)
     done = held.replay()
-    assert (len(done.replayed), done.held) == (len(kinds), ())
+    assert (done.replayed, done.held) == (len(kinds), 0)
     world.run(f"INSERT INTO t VALUES (1, {', '.join(f'$${text}$$' for _, text in kinds.values())})")  # noqa: S608
     assert world.differing() == {}
 
@@ -134,7 +240,7 @@ def test_a_renamed_column_is_found_by_its_id(make_world: MakeWorld) -> None:
     held.value(1, "x")
     world.run("ALTER TABLE t RENAME a TO c", "ALTER TABLE t ADD a text", "ALTER TABLE t RENAME id TO key")
     world.evolve()
-    assert len(held.replay().replayed) == 1
+    assert held.replay().replayed == 1
     assert [r[:3] for r in held.rows()] == [(1, "x", None)]
 
 
@@ -145,8 +251,8 @@ def test_tables_that_rows_cannot_be_found_in(make_world: MakeWorld) -> None:
     held = HeldWorld(world)
     held.load({"a": None, "_instep_meta": NOTED, "_instep_id": "1"})
     held.hold(QuarantinedValue('{"_instep_id":"1"}', "a", "x", "not a number"))
-    [entry] = held.replay().held
-    assert "sync --full" in entry.reason
+    [(_, reason)] = held.replay().reasons
+    assert "sync --full" in reason
 
 
 def test_a_paused_table_is_left_and_a_paused_connection_too(held: HeldWorld) -> None:
@@ -193,7 +299,7 @@ def test_a_file_that_a_task_left_half_written_is_told_and_left(held: HeldWorld) 
     file.with_name("r-0-half.parquet").write_bytes(b"PAR1")
     [holding] = holdings(held.world.context)
     assert (len(holding.pending), holding.found.broken) == (1, ("r-0-half.parquet",))
-    assert len(held.replay().replayed) == 1
+    assert held.replay().replayed == 1
 
 
 class TestDiscard:
@@ -218,7 +324,7 @@ class TestDiscard:
         [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "last"]
         discard(held.world.context, ids=[entry.id])
         done = held.replay()
-        assert (done.updated, len(done.superseded)) == (0, 1)
+        assert (done.updated, done.superseded) == (0, 1)
         assert held.rows() == [(1, None, None, NOTED)]
 
     def test_a_discarded_older_value_does_not_stand_in_the_way_of_a_newer_one(self, held: HeldWorld) -> None:
@@ -310,7 +416,7 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     assert (entry.original, entry.key, entry.column, entry.table) == ("x", '{"id":"2"}', "a", "public.t")
     assert (entry.change, entry.rule) == (review.id, review.rule)
     [done] = replay(world.context)
-    assert ([e.original for e in done.held], done.updated) == (["x"], 0)
+    assert (done.held, done.updated) == (1, 0)
     world.answer("approved")
     world.evolve()
     assert world.rows("t") == [(1, "5"), (2, None), (3, "7")]

@@ -15,21 +15,24 @@ from instep.project.sections.tables import TableSettings
 from postgres_server import Database
 from sync_world import MakeWorld, Rows, World
 
-KINDS = ("delta", "duckdb", "iceberg", "postgres")
+KINDS = ("delta", "duckdb", "iceberg", "postgres", "delta, as if it were large", "iceberg, as if it were large")
 HISTORY = TableSettings(history=True)
 
 
 @pytest.fixture(params=[pytest.param(k, marks=() if k == "duckdb" else pytest.mark.slow) for k in KINDS])
-def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
+def world(request: pytest.FixtureRequest, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
     """From SQLite into each destination."""
     made = make_world("sqlite")
     destination: Any
-    if request.param == "postgres":
+    kind, _, large = request.param.partition(", ")
+    if kind == "postgres":
         database: Database = request.getfixturevalue("postgres")
         destination = into_postgres(made.folder, database)
     else:
-        destination = DESTINATIONS[request.param](made.folder)
+        destination = DESTINATIONS[kind](made.folder)
     made.destination = destination
+    if large:
+        monkeypatch.setattr(type(destination.write), "is_large", lambda self, ref, files=(): True)
     return made
 
 

@@ -70,9 +70,12 @@ class Model:
         return in_order((*v[:3], number[v[3]], number[v[4]]) for v in self.versions)
 
 
-def test_law(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize("kind", ["duckdb", "delta, as if it were large"])
+def test_law(make_world: MakeWorld, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world("sqlite")
-    destination: Any = DESTINATIONS["duckdb"](world.folder)
+    destination: Any = DESTINATIONS[kind.partition(",")[0]](world.folder)
+    if "large" in kind:
+        monkeypatch.setattr(type(destination.write), "is_large", lambda self, ref, files=(): True)
     world.destination = destination
     tables = iter(range(1000))
 

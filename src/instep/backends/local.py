@@ -112,10 +112,11 @@ class LocalOperations:
                 engine.begin()
         work: JobWork = work_of(spec)()
         work.app, work.at_project = self.app, True
-        if not work.moves_rows:
+        if not (work.moves_rows or work.rewrites):
             yield work
             return
-        work.engine = engine or self.app.engine(connection)
+        if work.moves_rows:
+            work.engine = engine or self.app.engine(connection)
         with self.watch() as work.progress:
             yield work
 

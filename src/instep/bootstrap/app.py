@@ -314,6 +314,7 @@ class App:
             tables_named=project.tables_named(connection),
             four_eyes=project.model.four_eyes,
             scope=self._scope(project, connection, start),
+            engine=cache(partial(self.engine, connection)),
         )
         shard = project.connection(connection).shard
         return of_shard(context, shard) if shard else context

@@ -290,6 +290,23 @@ def _always() -> bool:
     return True
 
 
+def _silent(rows: int, size: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class FileWorkers:
+    """Who does large work on the files of a table: tasks of the `session`, which is asked for when there is much to do,
+    or this process where there is none. `on_progress` hears rows and bytes written so far."""
+
+    session: SparkStart = field(default=_no_session, repr=False)
+    on_progress: Callable[[int, int], None] = field(default=_silent, repr=False)
+
+
+HERE = FileWorkers()
+"""This process, and nobody hears of it."""
+
+
 @dataclass(frozen=True)
 class Upkeep:
     """One table's maintenance. `run` names whose it is, commits are made under `fence`. `live`: when the oldest run
@@ -305,7 +322,7 @@ class Upkeep:
     dry_run: bool = False
     moving: bool = False
     session: Callable[[], SparkSession | None] = field(default=_no_session, repr=False)
-    on_progress: Callable[[int, int], None] = field(default=lambda rows, size: None, repr=False)
+    on_progress: Callable[[int, int], None] = field(default=_silent, repr=False)
     go_on: Callable[[], bool] = field(default=_always, repr=False)
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from instep.destinations.base import (
+    HERE,
     CastSample,
     Commit,
+    FileWorkers,
     Fill,
     Filled,
     FillSize,
@@ -126,9 +128,11 @@ class SchemaFacet(Protocol):
         """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
         ...
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
         """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
-        drop."""
+        drop. `workers` rewrite a large table's files; those that were rewritten by a run that was killed count."""
         ...
 
     def render_ddl(self, steps: Sequence[Step]) -> Sequence[str]:
@@ -184,6 +188,11 @@ class WriteFacet(Protocol):
         """`spark` is called by a merge that only Spark can do; without it, or a session, that raises SparkNeeded."""
         ...
 
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the table's rows and those of the files are more than the setting lets this process work on,
+        from metadata alone. False where a server does the work."""
+        ...
+
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         """Return what filling these columns touches, from metadata alone."""
         ...
@@ -224,8 +233,9 @@ class WriteFacet(Protocol):
         Fenced if a later run has claimed it."""
         ...
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """Return the table's rows as Arrow; soft-deleted rows included."""
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
+        """Return the table's rows as Arrow; soft-deleted rows included. `only`: a boolean column that is true in the
+        rows that are wanted."""
         ...
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:

@@ -209,3 +209,24 @@ DELTA_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
 POSTGRES_PROMOTIONS: frozenset[tuple[str, str]] = DUCKDB_PROMOTIONS
 """What PostgreSQL converts by itself without changing a value. It writes the table again, in the same transaction,
 except for a decimal that gets more digits before the point, and where nothing is stored in another way."""
+
+
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+"""Decimal digits of integers, by their bits."""
+
+
+def casts_exactly(before: DataType, after: DataType) -> bool:
+    """Return whether CAST of a database makes of each value what a cast of ours does, and none can fail."""
+    match before, after:
+        case ((Boolean() | Int() | Uuid()), String()):
+            return True
+        case Decimal(precision, scale), String():
+            return precision > scale  # DuckDB writes 0.5 as .5 otherwise
+        case Int(), Int():
+            return after.bits >= before.bits
+        case Int(), Decimal():
+            return after.precision - after.scale >= _DIGITS[before.bits]
+        case Decimal(), Decimal():
+            more = after.scale - before.scale
+            return more >= 0 and after.precision - before.precision >= more
+    return False

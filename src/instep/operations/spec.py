@@ -115,6 +115,8 @@ class JobWork:
 
     moves_rows: ClassVar[bool] = False
     """True if it reads or writes many rows, so that it is given an `engine` and a `progress`."""
+    rewrites: ClassVar[bool] = False
+    """True if it may rewrite large tables, so that it is given a `progress`; the engine is the context's."""
     engine: Any = None
     """The engine that reads and merges rows, as `sync.loading.engine.Engine`."""
     progress: Any = None

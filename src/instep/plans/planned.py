@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError
@@ -50,7 +50,7 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
 
 
 Line = tuple[str, str]
-_SHOWN = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl", "engine")
+_SHOWN = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl", "engine", "large")
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,10 @@ class Planned:
     def text(self, *, ddl: bool = False) -> Iterator[Line]:
         """Yield all of it for people."""
         from instep.plans.costs import cost_lines
+        from instep.plans.paths import large_lines
 
         yield from self.lines
+        yield from large_lines(self.document.get("large", ()))
         if ddl:
             yield from ddl_lines(self.document["ddl"])
         if self.document.get("costs"):
@@ -129,6 +131,7 @@ def planned(
     """
     from instep.plans.costs import costs
     from instep.plans.downstream import downstream_lines
+    from instep.plans.paths import large_work
     from instep.plans.text import plan_lines
     from instep.schema.planning.plan import plan_to_dict, unnamed_drops
 
@@ -140,6 +143,7 @@ def planned(
         "others": found.others,
         "engine": {"name": engine.name, "where": engine.where},
     }
+    document["large"] = large_work(app, connection, found, engine, every=every)
     downstream = downstream_lines(app, connection, found)
     if sample is not None:
         waiting = [r for r in found.reviews.values() if r.id in found.waiting]
@@ -192,13 +196,14 @@ class ApplyReport:
 class ApplyPlan(DirectWork):
     """The work of the operation `apply`."""
 
-    makes_run = True
+    makes_run = rewrites = True
 
     def run(self, context: SyncContext, request: ApplyRequest) -> ApplyReport:
         """Apply the plan that is given, or that a job has made."""
         from instep.schema.planning.plan import plan_from_dict
         from instep.sync.schema_changes.evolve import evolve
 
+        context = replace(context, progress=self.progress or context.progress)
         made = request.document or _made_plan(self.app, context.name, request.plan)
         version = evolve(context, plan_from_dict(made["plan"]), tuple(request.allow), id=str(made.get("id", "")))
         return ApplyReport(version, context.store.plans.history(context.name, 1)[0].id)

@@ -123,9 +123,13 @@ class ShardWrite:
         values = pa.repeat(self.name, len(table)).cast(field.type)
         return table.set_column(at, field, values) if at >= 0 else table.add_column(0, field, values)
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         """Return the shard's rows; without its name in them unless that is asked for."""
-        return self.part.read(ref, names or [n for n in self.part.target(ref).schema.names if n != self.column])
+        return self.part.read(ref, names or [n for n in self.part.target(ref).schema.names if n != self.column], only)
+
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the shard's rows and those of the files are for tasks."""
+        return self.part.is_large(ref, files)
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
         """Return columns of the shard's rows, for tasks to read."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from instep.destinations.base import Commit, LoadState, PartChange, Ref, TableSize
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, PartChange, Ref, TableSize
 from instep.destinations.facets import Destination, LayoutsFacet, SchemaFacet, SharingFacet
 from instep.destinations.shared import TRIES, SharedTable, alone, wait
 from instep.errors import Conflict, DestinationError, IllegalChange
@@ -147,13 +147,15 @@ class ShardSchema:
             out |= dict.fromkeys(text for one in own for text in _remarks(one, others))
         return list(out)
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
         """Planned again as long as other shards change the table meanwhile."""
         for left in reversed(range(TRIES)):
             made = self._plan(ref, steps, after, commit)
             try:
                 if made is not None:
-                    self._all.execute(ref, *made)
+                    self._all.execute(ref, *made, workers)
             except (Conflict, DestinationError):
                 if not left or not self._moved(ref, made):
                     raise

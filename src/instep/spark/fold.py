@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
@@ -18,7 +19,7 @@ from instep.spark.frames import FrameReader, Settle, SparkBatches
 from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.fold import Fold, FoldPart, Scan, fold_parts, run_part
-from instep.stage.key_hashes import KeyTotals
+from instep.stage.key_hashes import Hashes, KeyTotals, Side
 from instep.stage.spec import Chunk
 from instep.stage.task import Counts, Report
 from instep.temporary import temporary
@@ -26,7 +27,7 @@ from instep.temporary import temporary
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_RESULT, _HASHED = "result binary", "a bigint, b bigint, absent boolean"
+_RESULT, _HASHED, _SIDE = "result binary", "a bigint, b bigint, absent boolean", "a bigint, b bigint, c bigint"
 DRIVER_ROWS, DRIVER_BYTES = 8_000_000, 64 << 20
 """So many rows are handed to the driver at once; results of more, or of nobody knows how many, stay on the disks of the
 executors, and the driver takes so many bytes of them at a time."""
@@ -227,3 +228,22 @@ def count_keys_on_spark(spark: SparkSession, scan: Scan, hashes: Fold) -> KeyTot
 
     [row] = _collected(spark, scan.reader, totals)
     return KeyTotals(*(int(value or 0) for value in row))
+
+
+def differing_on_spark(spark: SparkSession, left: Side, right: Side, most: int) -> Hashes | None:
+    """Return the hashes of keys that one of two sides has alone, or with other values; None if they are more than
+    `most`. Equal hashes meet in one task, and the driver gets those that are left over."""
+
+    def frame(side: Side, sign: int) -> DataFrame:
+        slots = cores(spark)
+        task = _FoldParts(tuple(packed(part) for part in fold_parts(*side, TASKS_PER_CORE * slots, slots)))
+        check_size(spark, task.work)
+        numbers = spark.range(0, len(task.work), 1, max(len(task.work), 1))
+        return numbers.mapInArrow(task, _SIDE).selectExpr("*", f"{sign} AS side")
+
+    def found() -> DataFrame:
+        both = frame(left, 1).unionAll(frame(right, -1)).groupBy("a", "b", "c").agg({"side": "sum"})
+        return both.filter("`sum(side)` <> 0").select("a").distinct().limit(most + 1)
+
+    rows = _collected(spark, left[0].reader, found)
+    return np.sort(np.array([row[0] for row in rows], np.int64)) if len(rows) <= most else None

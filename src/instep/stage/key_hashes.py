@@ -7,10 +7,12 @@ Values are equal as DuckDB compares them: a collation of the source that takes `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from instep.errors import StageError
@@ -25,6 +27,11 @@ class KeyTotals:
     rows: int = 0
     duplicates: int = 0
     nulls: int = 0
+
+
+Side = tuple[Scan, Fold]
+"""Rows, and what hashes their keys (a) and their values (b, c)."""
+Hashes = npt.NDArray[np.int64]
 
 
 class KeyCounter(Protocol):
@@ -64,19 +71,19 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _hashes(schema: pa.Schema) -> str:
-    names = ", ".join(schema.names)
-    others = ", ".join(_other_form(f) for f in reversed(list(schema)))
+    others = [other_form(f, f.name) for f in reversed(list(schema))]
     absent = " OR ".join(f"{name} IS NULL" for name in schema.names)
-    return f"SELECT {_signed(names)} AS a, {_signed(others)} AS b, {absent} AS absent FROM coming"
+    return f"SELECT {hashed_key(schema.names)} AS a, {hashed_key(others)} AS b, {absent} AS absent FROM coming"
 
 
-def _signed(names: str) -> str:
-    return f"(hash({names})::HUGEINT - 9223372036854775808)::BIGINT"
+def hashed_key(values: Sequence[str]) -> str:
+    """Return the hash of values in SQL, as a number with a sign."""
+    return f"(hash({', '.join(values)})::HUGEINT - 9223372036854775808)::BIGINT"
 
 
-def _other_form(column: pa.Field) -> str:
+def other_form(column: pa.Field, name: str) -> str:
     """The value so that another hash comes of it; numbers of 64 bits have a hash of their own each."""
-    kind, name = column.type, column.name
+    kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         return str(name)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -104,3 +111,19 @@ def key_totals(hashed: Iterable[pa.RecordBatch]) -> KeyTotals:
             "0) FROM (SELECT absent, count(*) AS n FROM hashed GROUP BY a, b, absent)"
         ).fetchall()
     return KeyTotals(*map(int, found))
+
+
+def differing(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch], most: int) -> Hashes | None:
+    """Return the hashes of keys that one of two sides has alone, or with other values; None if they are more than
+    `most`. DuckDB compares them, and spills to the disk."""
+    with in_duckdb() as db:
+        db.execute("CREATE TEMP TABLE sides (a BIGINT, b BIGINT, c BIGINT, side TINYINT)")
+        for side, batches in ((1, left), (-1, right)):
+            for batch in batches:
+                db.register("coming", pa.Table.from_batches([batch]))
+                db.execute(f"INSERT INTO sides SELECT a, b, c, {side} FROM coming")
+                db.unregister("coming")
+        found = db.execute(
+            "SELECT DISTINCT a FROM (SELECT a FROM sides GROUP BY a, b, c HAVING sum(side) <> 0) LIMIT ?", [most + 1]
+        ).fetchnumpy()["a"]
+    return np.sort(np.asarray(found, np.int64)) if len(found) <= most else None

@@ -141,7 +141,7 @@ def field_id(field: pa.Field) -> int:
     return int((field.metadata or {}).get(b"PARQUET:field_id", b"0"))
 
 
-_SETTLED = "kept-"
+SETTLED = "kept-"
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,9 @@ class TableQuarantine:
 def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ()) -> TableQuarantine:
     """Return what the folder `uri` holds; the files of `ignored` runs, which have committed nothing, are left out."""
     place, rows, files, broken = StorageFolder(uri, io), [], [], []
-    for name in children(uri, io):
-        if not name.endswith(".parquet") or name.startswith(tuple(f"{run}-" for run in ignored)):
-            continue
+    for name in files_in(uri, io, ignored):
         try:
-            rows += [(name, row) for row in _rows(place, name)]
+            rows += [(name, row) for batch in batches_of(place, name) for row in batch]
         except (OSError, pa.ArrowException):
             broken.append(name)
         else:
@@ -196,13 +194,20 @@ def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ())
     return TableQuarantine(merged(rows), tuple(files), tuple(broken))
 
 
-def _rows(place: StorageFolder, name: str) -> Iterator[QuarantineEntry]:
+def files_in(uri: str, io: Mapping[str, str], ignored: Collection[str]) -> list[str]:
+    """Return the names of the files in a folder, without those of runs that have committed nothing."""
+    runs = tuple(f"{run}-" for run in ignored)
+    return [n for n in children(uri, io) if n.endswith(".parquet") and not n.startswith(runs)]
+
+
+def batches_of(place: StorageFolder, name: str) -> Iterator[list[QuarantineEntry]]:
+    """Yield what a file holds; OSError or ArrowException for one whose task died while it wrote."""
     filesystem, path = place.resolve(name)
-    for batch in pq.ParquetFile(filesystem.open_input_file(path)).iter_batches():
-        yield from map(_entry, batch.to_pylist())
+    for batch in pq.ParquetFile(filesystem.open_input_file(path)).iter_batches(_GROUP):
+        yield [entry_of(row) for row in batch.to_pylist()]
 
 
-def _entry(row: Mapping[str, Any]) -> QuarantineEntry:
+def entry_of(row: Mapping[str, Any]) -> QuarantineEntry:
     """Files of the first format have neither ids nor moments: the run's name tells when it was."""
     row = {**row, "place": row.get("place") or ""}
     if "id" not in row:
@@ -223,7 +228,7 @@ def merged(rows: Iterable[tuple[str, QuarantineEntry]]) -> tuple[QuarantineEntry
     was discarded stays so."""
     found: dict[str, list[tuple[tuple[datetime, bool, str], QuarantineEntry]]] = {}
     for file, entry in rows:
-        found.setdefault(entry.id, []).append(((entry.at, file.startswith(_SETTLED), file), entry))
+        found.setdefault(entry.id, []).append(((entry.at, file.startswith(SETTLED), file), entry))
     entries = []
     for same in found.values():
         newest = max(same, key=lambda one: one[0])[1]
@@ -241,11 +246,25 @@ def rewrite(
     the new one except for entries that were to go: those go when it is done again. Raises StageError."""
     place = StorageFolder(uri, io)
     if entries:
-        new = place.create(file_name(f"{_SETTLED}{run}", 0, 0, 0))
-        with clear_errors(new.uri), pq.ParquetWriter(new.sink, SCHEMA, compression="zstd") as writer:
+        write_settled(place, run, 0, [entries])
+    remove_files(place, found.files)
+
+
+def write_settled(place: StorageFolder, run: str, number: int, batches: Iterable[Sequence[QuarantineEntry]]) -> str:
+    """Write entries as they are from now on, whatever older files say of them; return the name of the file. Of one
+    run's files the one with the highest number counts."""
+    name = file_name(f"{SETTLED}{run}", number, 0, 0)
+    new = place.create(name)
+    with clear_errors(new.uri), pq.ParquetWriter(new.sink, SCHEMA, compression="zstd") as writer:
+        for entries in batches:
             writer.write_table(pa.Table.from_pylist([vars(e) for e in entries], schema=SCHEMA))
-        new.finish()
-    for name in found.files:
+    new.finish()
+    return name
+
+
+def remove_files(place: StorageFolder, names: Iterable[str]) -> None:
+    """Delete files whose entries are in another one; StageError for one that cannot be."""
+    for name in names:
         filesystem, path = place.resolve(name)
         with clear_errors(place.child(name)), suppress(FileNotFoundError):
             filesystem.delete_file(path)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from instep.destinations.base import FileWorkers
 from instep.destinations.facets import Destination
 from instep.errors import InstepError
 from instep.model import LogNames, Run
@@ -25,9 +26,13 @@ from instep.schema.selection.selection import Selection, is_on
 from instep.sources.base import Discovery, Source
 from instep.store.store import Store
 from instep.suggest import did_you_mean
+from instep.sync.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from instep.spark.settings import SparkSettings
+    from instep.sync.loading.engine import Engine
 
 
 Ref = tuple[str, str]
@@ -35,6 +40,10 @@ Ref = tuple[str, str]
 
 def _no_source() -> Source:
     raise LookupError("no source was named")
+
+
+def _no_engine() -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,20 @@ class SyncContext:
     four_eyes: bool = False  # who approves a destructive change is not who carries it out
     tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scope: Scope = field(default_factory=Scope)
+    engine: Callable[[], Engine | None] = _no_engine  # does large work on the files of tables; None: this process does
+    progress: Progress = field(default_factory=Silent)  # hears of it
+
+    def workers(self, path: str, operation: str) -> FileWorkers:
+        """Return who does large work on the files of a table."""
+
+        def session() -> SparkSession | None:
+            engine = self.engine()
+            return engine.for_large(self.progress.step, f"{path}: {operation}") if engine else None
+
+        def on_progress(rows: int, size: int) -> None:
+            self.progress.table(path, rows=rows, bytes=size, step=operation)
+
+        return FileWorkers(session, on_progress)
 
     @property
     def project_selection(self) -> Selection:

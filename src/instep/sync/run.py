@@ -78,7 +78,7 @@ def sync(
         remove_abandoned()
         if not context.store.cursors.proven(context.name):  # else there may be nothing to read
             engine.begin()
-        context, outcome = replace(context, run=run), RunOutcome()
+        context, outcome = replace(context, run=run, engine=lambda: engine, progress=progress), RunOutcome()
         streams = isinstance(context.source, Streams)
         anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)

@@ -20,6 +20,7 @@ from instep.destinations.delta.shape import DeltaField, features, fields_of, fro
 from instep.destinations.delta.snapshot import READABLE, Action, DeltaSnapshot
 from instep.destinations.delta.table_state import DOMAIN, HIGHEST, PART, DeltaTableState, named, state_at
 from instep.destinations.delta.warehouse import Warehouse, now_ms
+from instep.destinations.parts import RewriteArea
 from instep.destinations.sql.records import Parked, Record, dump
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS
@@ -79,7 +80,8 @@ def files_stay(warehouse: Warehouse, state: DeltaTableState) -> int:
 class DeltaCommit:
     """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
     `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
-    they become other ones. `blind`: the rows that come do not depend on those that are there."""
+    they become other ones. `blind`: the rows that come do not depend on those that are there. `parts`: where files were
+    rewritten in parts."""
 
     state: DeltaTableState
     record: Record
@@ -90,17 +92,21 @@ class DeltaCommit:
     domains: dict[str, str] = field(default_factory=dict)
     by: Sequence[DeltaField] | None = None
     blind: bool = False
+    parts: RewriteArea | None = None
 
     def land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         """Write it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
         Conflict if anything else has changed it."""
         try:
-            return self._land(operation, commit, warehouse)
+            version = self._land(operation, commit, warehouse)
         except Conflict:
             with suppress(OSError, InstepError):
                 if (newest := self.state.log.snapshot()) is not None:
                     self._remove_added(commit.run, self.state.snapshot, newest)
             raise
+        if self.parts is not None:
+            self.parts.clear([file["path"] for file in self.add])
+        return version
 
     def _remove_added(self, run: str, *snapshots: DeltaSnapshot) -> None:
         """Delete the files that this run has written for a version, except those that the log knows: a store's client

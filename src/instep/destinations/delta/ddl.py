@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import HERE, Commit, FileWorkers, Ref
 from instep.destinations.delta.change import DeltaCommit, begin
-from instep.destinations.delta.rewrite import again
+from instep.destinations.delta.rewrite import Rewriting, ValueCast, again
 from instep.destinations.delta.shape import (
     BEFORE,
     DeltaField,
@@ -59,12 +59,14 @@ CAPABILITIES = Capabilities(
 )
 
 
-def _execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def _execute(
+    warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, how: Rewriting
+) -> None:
     state = find(warehouse, ref)
     if state is not None and after is not None and state.table() == after and _is_laid_out(state, steps):
         if commit.part:
             change = DeltaCommit(state, state.record.after_changes(commit, [s.id for s in steps]))
-            again(change, state.layout, {}, commit)
+            again(change, state.layout, {}, commit, how)
             change.land("CHANGE COLUMNS", commit, warehouse)
         return
     match steps[0].change:
@@ -75,7 +77,7 @@ def _execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table
         case TableReplaced(after=table):
             _replace(warehouse, require(warehouse, ref), after or table, steps, commit)
         case _:
-            _alter(warehouse, ref, steps, after, commit)
+            _alter(warehouse, ref, steps, after, commit, how)
 
 
 def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Commit) -> None:
@@ -147,7 +149,9 @@ def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: 
     DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
 
 
-def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def _alter(
+    warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, how: Rewriting
+) -> None:
     moved = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
     if moved is not None and moved.ref != ref:
         _move(warehouse, ref, moved.ref, commit)
@@ -167,7 +171,7 @@ def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table |
         record = made.after_changes(commit, changes)
         DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
     else:
-        _columns(state, steps, wanted, changes, commit).land("CHANGE COLUMNS", commit, warehouse)
+        _columns(state, steps, wanted, changes, commit, how).land("CHANGE COLUMNS", commit, warehouse)
 
 
 def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
@@ -202,11 +206,16 @@ class _Next:
     """The columns that a table gets. `casts`: for columns that are rewritten, the one whose values they hold."""
 
     fields: tuple[DeltaField, ...]
-    casts: Mapping[str, tuple[DeltaField, ColumnOrigin]]
+    casts: Mapping[str, ValueCast]
 
 
 def _columns(
-    state: DeltaTableState, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit
+    state: DeltaTableState,
+    steps: Sequence[Step],
+    wanted: Table,
+    changes: Sequence[str],
+    commit: Commit,
+    how: Rewriting,
 ) -> DeltaCommit:
     """Return the table with its next columns; its rows stay."""
     now = state.table()
@@ -227,7 +236,8 @@ def _columns(
     record = with_stored(replace(state.record, table=table, parked=parked), new.fields, waits)
     record = replace(record, by=_next_by(state, steps)).after_changes(commit, changes)
     change = DeltaCommit(state, record, new.fields)
-    again(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
+    layout = (*new.fields, *(replace(p.field, nullable=True) for p in waits.values()))
+    again(change, layout, new.casts, commit, how)
     return change
 
 
@@ -244,7 +254,7 @@ def _next_by(state: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] |
 
 def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
     ids, used = count(state.highest + 1), {*state.record.numbers, *(f.physical for f in state.layout)}
-    fields, casts = list[DeltaField](), dict[str, tuple[DeltaField, ColumnOrigin]]()
+    fields, casts = list[DeltaField](), dict[str, ValueCast]()
     for source in evolution.columns:
         column, before = source.column, by_name.get(source.before.name) if source.before else None
         if source.parked is not None:
@@ -254,8 +264,8 @@ def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, De
         elif before is None or source.rewrite is not None:
             made = new_field(column, ids, used)
             used.add(made.physical)
-            if before is not None:
-                casts[made.physical] = (before, source)
+            if before is not None and source.before is not None:
+                casts[made.physical] = ValueCast(column.name, before.physical, source.before.type, column.type)
         else:
             made = _fitting(before, source)
         fields.append(made)
@@ -309,13 +319,20 @@ def _sql_columns(change: SetLayout) -> str:
 class DeltaDdl(DeltaFacet):
     """What changes tables."""
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def __init__(self, warehouse: Warehouse, prefix: str, upsert_rows: int) -> None:
+        super().__init__(warehouse, prefix)
+        self.upsert_rows = upsert_rows
+
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
         """All steps of one table; what is done already (a run before this one crashed) is not done again. Those of a
         shard are tried again as long as others only load their rows meanwhile."""
+        own = Rewriting(workers, self.upsert_rows)
         if commit.part:
-            landed(lambda: _execute(self.warehouse, ref, steps, after, commit))
+            landed(lambda: _execute(self.warehouse, ref, steps, after, commit, own))
         else:
-            _execute(self.warehouse, ref, steps, after, commit)
+            _execute(self.warehouse, ref, steps, after, commit, own)
 
     def undrop_table(self, ref: Ref, table: Table, commit: Commit) -> None:
         """A dropped table comes back under its name with its rows; nothing if it is back already."""

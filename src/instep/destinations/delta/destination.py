@@ -37,7 +37,7 @@ from instep.stage.files.place import StorageFolder
 class DeltaConfig:
     """`warehouse`: the folder of the tables, or a place in S3, reached by `properties` (which may hold credentials).
     `undo_days`: how long what was dropped is kept. `upsert_rows`: upserts of more rows, those of the table included,
-    are done by tasks of Spark."""
+    and rewrites of columns of larger tables are done by tasks of Spark."""
 
     name: str
     warehouse: str
@@ -243,7 +243,7 @@ class DeltaDestination:
         """`shard`: the only one of shared tables that it loads and reads."""
         self.config, self.quarantine_days = config, config.quarantine_days
         self.warehouse = warehouse_of(config, (shard_column(config.prefix), shard) if shard else None)
-        self.schema = DeltaSchema(self.warehouse, config.prefix)
+        self.schema = DeltaSchema(self.warehouse, config.prefix, config.upsert_rows)
         self.write = DeltaWrite(self.warehouse, config.prefix, config.upsert_rows)
         self.lifecycle = DeltaLifecycle(self)
         self.maintenance = DeltaMaintenance(self.warehouse, config.prefix)

@@ -33,6 +33,7 @@ from instep.stage.files.partitioned import writer_for
 from instep.stage.files.place import local
 from instep.stage.files.writer import assert_written
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
+from instep.stage.task import ChunkProgress, Report
 
 BATCH = 1 << 16
 _TEXT = 32
@@ -111,14 +112,17 @@ def rows_of_files(state: DeltaTableState, fields: Sequence[DeltaField]) -> Itera
             start += len(batch)
 
 
-def spec(state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
-    """Return how files of a table are written by ourselves; each holds rows of one partition."""
+def spec(
+    state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = (), place: str = ""
+) -> StageSpec:
+    """Return how files of a table are written by ourselves; each holds rows of one partition. `place`: the folder that
+    they go to, if not that of the table's data."""
     return StageSpec(
         table=".".join(state.ref),
         columns=(),
         system=SystemColumns(),
         schema=file_schema(fields),
-        location=(state.folder / state.area).as_uri(),
+        location=place or (state.folder / state.area).as_uri(),
         quarantine="",
         run=f"{run}-rewrite",
         synced=0,
@@ -129,11 +133,13 @@ def spec(state: DeltaTableState, fields: Sequence[DeltaField], run: str, by: Seq
 
 @dataclass(frozen=True)
 class Writing:
-    """The writer of files: a run, and one of its tasks."""
+    """The writer of files: a run, and one of its tasks. `place`: the folder that they go to, if not that of the table's
+    data."""
 
     run: str
     task: int = 0
     attempt: int = 0
+    place: str = ""
 
 
 def write(
@@ -146,15 +152,34 @@ def write(
     """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
     they become other ones."""
     by = state.by if by is None else by
-    writer = writer_for(spec(state, fields, writing.run, by), writing.task, writing.attempt)
+    return [action(state, fields, file, by) for file in write_files(state, fields, writing, rows, by)]
+
+
+def write_files(
+    state: DeltaTableState,
+    fields: Sequence[DeltaField],
+    writing: Writing,
+    rows: Iterable[pa.RecordBatch],
+    by: Sequence[DeltaField],
+    report: Report | None = None,
+) -> tuple[StagedFile, ...]:
+    """New files with these rows."""
+    made = spec(state, fields, writing.run, by, writing.place)
+    writer, count = writer_for(made, writing.task, writing.attempt), 0
     try:
         for batch in rows:
             writer.write(batch)
-        return [action(state, fields, file, by) for file in writer.close()]
+            count += len(batch)
+            if report is not None:
+                report(ChunkProgress(made.table, count, writer.bytes))
+        files = writer.close()
     except BaseException:
         writer.abort()
         remove_files(state, writer.files)
         raise
+    if report is not None:
+        report(ChunkProgress(made.table, count, sum(f.bytes for f in files), 1))
+    return files
 
 
 def io_of(state: DeltaTableState) -> Mapping[str, str]:

@@ -23,9 +23,19 @@ from instep.destinations.delta.load import again
 from instep.destinations.delta.log import DeltaLog
 from instep.destinations.delta.shape import place
 from instep.destinations.delta.snapshot import Action, DeltaSnapshot, rows_of
-from instep.destinations.delta.table_state import DeltaTableState, find, loaded, missing, named, require, state_at
-from instep.destinations.delta.tasks import PackTask, grouped, pack, portion, run_tasks
+from instep.destinations.delta.table_state import (
+    DeltaTableState,
+    find,
+    loaded,
+    missing,
+    named,
+    portion,
+    require,
+    state_at,
+)
+from instep.destinations.delta.tasks import PackTask, pack
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse, now_ms
+from instep.destinations.parts import grouped, run_tasks
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
 from instep.stage.files.object_store import AnyPath, files_below

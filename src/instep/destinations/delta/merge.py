@@ -105,6 +105,10 @@ class DeltaMerges(DeltaLoads):
         super().__init__(warehouse, prefix)
         self.upsert_rows = upsert_rows
 
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the table and the files are for tasks."""
+        return not fits(require(self.warehouse, ref), files, self.upsert_rows)
+
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:

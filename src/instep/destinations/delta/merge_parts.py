@@ -30,12 +30,13 @@ from instep.destinations.delta.merge_task import (
     rewrite_files,
 )
 from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, outcome, refuse
+from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import in_order
 from instep.destinations.delta.shape import DeltaField
 from instep.destinations.delta.snapshot import Action, rows_of
-from instep.destinations.delta.table_state import named
-from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, grouped, portion, run_tasks, width
-from instep.errors import DestinationError
+from instep.destinations.delta.table_state import portion
+from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
+from instep.destinations.parts import grouped, run_tasks
 from instep.stage.files.place import keep_only
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
@@ -178,11 +179,5 @@ class _PartedChange:
         self._check(touched, found)
 
     def _check(self, touched: set[int], found: dict[str, int]) -> None:
-        """Raise DestinationError before rows could be lost."""
         wanted = sum(self.sizes[n][0] for n in touched) + found.get("inserted", 0) - found.get("removed", 0)
-        rows = sum(map(rows_of, self.change.add))
-        if rows != wanted:
-            raise DestinationError(
-                f"table {named(self.state.ref)}: {rows:,} rows were written where {wanted:,} should be",
-                hint="nothing was committed; check the files with `instep verify`",
-            )
+        check_rows(self.state, sum(map(rows_of, self.change.add)), wanted)

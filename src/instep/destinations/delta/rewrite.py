@@ -13,15 +13,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from instep.destinations.base import Commit, PartChange
+from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.files import Writing, as_type, rows_in, write
+from instep.destinations.delta.files import Writing, action, as_type, io_of, rows_in, write, write_files
 from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
-from instep.destinations.delta.table_state import DeltaTableState
+from instep.destinations.delta.table_state import DeltaTableState, named, portion
+from instep.destinations.parts import (
+    RewriteArea,
+    digest,
+    is_large,
+    rewrite_groups,
+    run_tasks,
+    write_parts,
+)
 from instep.destinations.rows import cast_all
-from instep.destinations.sql.evolve import ColumnOrigin, latest
-from instep.errors import IllegalChange
+from instep.destinations.sql.evolve import latest
+from instep.errors import DestinationError, IllegalChange
+from instep.schema.catalog.types import DataType
 from instep.stage.casts.cast import cast
+from instep.stage.files.place import StorageFolder
+from instep.stage.spec import StagedFile
+from instep.stage.task import Report
 
 Places = npt.NDArray[np.int64]
 
@@ -134,38 +146,107 @@ def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([old, as_type(chunk, old.type)]).take(pa.array(order))
 
 
+@dataclass(frozen=True)
+class Rewriting:
+    """Who rewrites the files of a table; one of more rows than `upsert_rows` is for tasks of Spark."""
+
+    workers: FileWorkers
+    upsert_rows: int
+
+
+@dataclass(frozen=True)
+class ValueCast:
+    """Origin of the values of a column that is rewritten: another one, by its physical name and type."""
+
+    column: str
+    before: str
+    type: DataType
+    to: DataType
+
+    def values(self, columns: Mapping[str, pa.Array], kind: pa.DataType) -> pa.Array:
+        return cast_all(self.column, columns[self.before], self.type, self.to, kind)
+
+
 def again(
     change: DeltaCommit,
     layout: Sequence[DeltaField],
-    casts: Mapping[str, tuple[DeltaField, ColumnOrigin]],
+    casts: Mapping[str, ValueCast],
     commit: Commit,
+    how: Rewriting,
 ) -> None:
-    """Yield files again whose columns (by physical name) get the values of another one in their own type: in `casts`
-    those of the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
+    """Put files into the change whose columns (by physical name) get the values of another one in their own type: in
+    `casts` those of the table, by what the commit moves those of a shard. IllegalChange for a value that does not
+    fit."""
     state, own, moves = change.state, set[str](), dict[str, _ValueMove]()
     if commit.part and commit.part.moves:
         moves = _moves(change, commit.part, {f.physical: f for f in layout})
         within = commit.part.column, commit.part.shard
         own |= set(replace(state, record=replace(state.record, within=within)).paths)
-    schema = file_schema(layout)
-    old = [f for f in layout if f.physical not in casts]
+    numbers = [n for n, path in enumerate(state.paths) if casts or path in own]
+    if not numbers:
+        return
+    numbers.sort(key=lambda n: str(state.files[n].get("partitionValues")))  # a part meets few partitions
+    sizes = [(state.counted(state.files[n]), int(state.files[n]["size"])) for n in numbers]
+    groups = [tuple(numbers[i] for i in group) for group in rewrite_groups(sizes, how.upsert_rows)]
+    common = digest(state.snapshot.metadata["id"], layout, state.by, casts, moves)
+    place = (state.folder / state.area / f"rewrite-{common}").as_uri() if len(groups) > 1 else ""
+    parts = [
+        _DeltaRewritePart(
+            portion(state, group), tuple(layout), casts, moves, frozenset(own), Writing(commit.run, n, place=place)
+        )
+        for n, group in enumerate(groups)
+    ]
+    large = is_large(sum(r for r, _ in sizes), sum(s for _, s in sizes), how.upsert_rows)
+    files: Sequence[StagedFile]
+    if place:
+        change.parts = RewriteArea(StorageFolder(place, io_of(state)), f"{commit.run}-rewrite")
+        known = {digest([(path, path in own) for path in p.state.paths]): p for p in parts}
+        with change.parts.cleared():
+            files = write_parts(change.parts, known, _write, how.workers, large=large)
+    else:
+        session = how.workers.session() if large else None
+        [files] = run_tasks(session, _write, parts, "rewrite", how.workers.on_progress)
+    check_rows(state, sum(f.rows for f in files), sum(rows for rows, _ in sizes))
+    change.remove += [state.paths[n] for n in numbers]
+    change.add += [action(state, layout, file, state.by) for file in files]
 
-    def rows(path: str) -> Iterator[pa.RecordBatch]:
-        for batch in rows_in(state, state.snapshot.files[path], old):
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for physical, (before, source) in casts.items():
-                was, column = source.before, source.column
-                assert was is not None, "a column that is rewritten was there before"
-                kind = schema.field(physical).type
-                columns[physical] = cast_all(column.name, columns[before.physical], was.type, column.type, kind)
-            if path in own:
-                columns |= {name: move.values(columns, len(batch)) for name, move in moves.items()}
-            yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
 
-    touched = state.paths if casts else sorted(own)
-    if touched:
-        change.remove += touched
-        change.add += write(state, layout, Writing(commit.run), (batch for path in touched for batch in rows(path)))
+@dataclass(frozen=True)
+class _DeltaRewritePart:
+    """Files that are written again, those in `state`; `own`: the paths of those whose values are moved."""
+
+    state: DeltaTableState
+    layout: tuple[DeltaField, ...]
+    casts: Mapping[str, ValueCast]
+    moves: Mapping[str, _ValueMove]
+    own: frozenset[str]
+    writing: Writing
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        schema = file_schema(self.layout)
+        there = [f for f in self.layout if f.physical not in self.casts]
+        for path, file in zip(self.state.paths, self.state.files, strict=True):
+            for batch in rows_in(self.state, file, there):
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                made = {name: cast.values(columns, schema.field(name).type) for name, cast in self.casts.items()}
+                columns |= made
+                if path in self.own:
+                    columns |= {name: move.values(columns, len(batch)) for name, move in self.moves.items()}
+                yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
+
+
+def _write(part: _DeltaRewritePart, attempt: int, report: Report | None) -> tuple[StagedFile, ...]:
+    writing = replace(part.writing, attempt=attempt)
+    return write_files(part.state, part.layout, writing, part.rows(), part.state.by, report)
+
+
+def check_rows(state: DeltaTableState, rows: int, wanted: int) -> None:
+    """Raise DestinationError before rows could be lost."""
+    if rows != wanted:
+        raise DestinationError(
+            f"table {named(state.ref)}: {rows:,} rows were written where {wanted:,} should be",
+            hint="nothing was committed; check the files with `instep verify`",
+        )
 
 
 @dataclass(frozen=True)

@@ -238,9 +238,15 @@ class _FoundRows:
 class DeltaRows(DeltaFacet):
     """Rows that are read, and put right one by one."""
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         """Return the rows of the newest version; DestinationError for a column that is not there."""
-        return read_state(readable(self.warehouse, ref), names)
+        state = readable(self.warehouse, ref)
+        if not only:
+            return read_state(state, names)
+        shown = list(names) or [f.name for f in state.fields]
+        rows = read_state(state, list(dict.fromkeys([*shown, only])))
+        found = (batch.filter(batch.column(only)).select(shown) for batch in rows)
+        return pa.RecordBatchReader.from_batches(pa.schema([rows.schema.field(n) for n in shown]), found)
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan:
         """Return columns of the rows of the newest version, for tasks to read."""

@@ -26,7 +26,7 @@ from instep.destinations.delta.shape import (
     first_fields,
     from_json,
 )
-from instep.destinations.delta.snapshot import Action, DeltaSnapshot, FileActions, rows_of
+from instep.destinations.delta.snapshot import ADD, NONE_GONE, Action, DeltaSnapshot, FileActions, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.records import Record, load
 from instep.errors import DestinationError
@@ -297,3 +297,10 @@ def with_stored(record: Record, fields: Sequence[DeltaField], waits: Mapping[str
     stored |= {parked_key(place): parked_text(p.field, p.version) for place, p in waits.items()}
     used = {**record.numbers, **{f.physical: f.id for f in fields}}
     return replace(record, stored=stored, numbers=used)
+
+
+def portion(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
+    """Return the table with these of its files, in their order, and no more of its log than reading them takes."""
+    files = FileActions.listed(({**state.files[n], "stats": None} for n in numbers), ADD)
+    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={})
+    return replace(state, log=DeltaLog(state.folder), snapshot=snapshot, whole=None)

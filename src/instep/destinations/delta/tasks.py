@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from instep.destinations.delta.files import Writing, rows_in, write
-from instep.destinations.delta.log import DeltaLog
-from instep.destinations.delta.snapshot import ADD, NONE_GONE, Action, FileActions
+from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
+from instep.destinations.parts import is_large
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
 
@@ -20,23 +20,11 @@ if TYPE_CHECKING:
 TASK_ROWS, TASK_BYTES = 4_000_000, 1 << 30
 """Limits of what a task reads, if it is more than one file."""
 TASKS_PER_CORE = 2
-HERE_BYTES = 512 << 20
-"""The most bytes that are joined in this process."""
 
 
 def fits(state: DeltaTableState, files: Sequence[StagedFile], rows: int) -> bool:
     """Return whether a table's rows and staged ones may meet in this process: no more than `rows` of both."""
-    weight = state.bytes + sum(f.bytes for f in files)
-    return state.rows + sum(f.rows for f in files) <= rows and weight <= HERE_BYTES
-
-
-def run_tasks(session: SparkSession | None, work: Callable[..., Any], tasks: Sequence[Any], what: str) -> list[Any]:
-    """Return the results in the order of the tasks, which run in Spark, or here without a session."""
-    if session is None:
-        return [work(task, 0, None) for task in tasks]
-    from instep.spark.extract import run_parts
-
-    return run_parts(session, work, tasks, what=what)
+    return not is_large(state.rows + sum(f.rows for f in files), state.bytes + sum(f.bytes for f in files), rows)
 
 
 def width(session: SparkSession | None) -> int:
@@ -46,26 +34,6 @@ def width(session: SparkSession | None) -> int:
     from instep.spark.extract import cores
 
     return TASKS_PER_CORE * cores(session)
-
-
-def portion(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
-    """Return the table with these of its files, in their order, and no more of its log than reading them takes."""
-    files = FileActions.listed(({**state.files[n], "stats": None} for n in numbers), ADD)
-    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={})
-    return replace(state, log=DeltaLog(state.folder), snapshot=snapshot, whole=None)
-
-
-def grouped(sizes: Sequence[tuple[int, int]], rows: int, size: int, wide: int = 1) -> list[range]:
-    """Return runs of neighbours whose (rows, bytes) add up to no more than these, and to no more than a share if there
-    are to be `wide` of them."""
-    rows = min(rows, max(-(-sum(r for r, _ in sizes) // wide), 1)) if wide > 1 else rows
-    found, start, own = list[range](), 0, (0, 0)
-    for at, (count, weight) in enumerate(sizes):
-        if at > start and (own[0] + count > rows or own[1] + weight > size):
-            found.append(range(start, at))
-            start, own = at, (0, 0)
-        own = own[0] + count, own[1] + weight
-    return [*found, range(start, len(sizes))] if sizes else []
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Commit, LoadState, Ref, SparkTable, TableSize, UndropReport
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, Ref, SparkTable, TableSize, UndropReport
 from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve.views import IcebergViews, in_step
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake, LakeFacet
@@ -121,13 +121,15 @@ class IcebergSchema(LakeFacet):
         """Return the sizes by what loads have recorded, and by the summaries of snapshots."""
         return {ref: table_size(m) for ref, m in self.lake.metadata(refs).items() if is_ours(m)}
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
         """Carry out all steps of one table; its views follow."""
 
         from instep.destinations.iceberg.evolve.ddl import execute
 
         with in_step(self.lake, ref, steps, after, commit.fence):
-            execute(self.lake, ref, steps, after, commit)
+            execute(self.lake, ref, steps, after, commit, workers)
 
     def render_ddl(self, steps: Sequence[Step]) -> list[str]:
         """Return the steps as Spark SQL over Iceberg tables."""

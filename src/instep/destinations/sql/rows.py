@@ -18,6 +18,7 @@ from instep.destinations.sql.records import Record, rows_key
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.errors import DestinationError
 from instep.schema.catalog.types import DataType
+from instep.stage.spec import StagedFile
 
 _KEYS = "_instep_asked"
 
@@ -44,11 +45,15 @@ def as_read(dialect: Dialect, batch: pa.RecordBatch, record: Record, schema: pa.
 class SqlRows(SqlFacet):
     """Rows that are read, and put right one by one."""
 
-    def _read(self, ref: Ref, names: Sequence[str] = (), limit: int | None = None) -> pa.RecordBatchReader:
+    def _read(
+        self, ref: Ref, names: Sequence[str] = (), limit: int | None = None, only: str = ""
+    ) -> pa.RecordBatchReader:
         """Return the rows, as they are now, or the first ones."""
 
         def sql(session: SqlSession, record: Record) -> str:
             shown, mine = _shown(session, record, names or record.names), within(record.within, "t")
+            _check_columns(record, [only] if only else [])
+            mine = f"{mine} AND t.{q(only)}" if only else mine
             end = "" if limit is None else f" LIMIT {limit:d}"
             return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {mine}{end}"
 
@@ -58,9 +63,13 @@ class SqlRows(SqlFacet):
         schema = pa.schema([whole.field(n) for n in names or record.names])
         return pa.RecordBatchReader.from_batches(schema, (as_read(dialect, b, record, schema) for b in batches))
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         """Return the rows as they are now."""
-        return self._read(ref, names)
+        return self._read(ref, names, only=only)
+
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return False: the database does the work."""
+        return False
 
     def scan(self, ref: Ref, names: Sequence[str]) -> None:
         """Return nothing: its rows come over connections of this process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from instep.destinations.base import Commit, LoadState, Ref, TableSize
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, Ref, TableSize
 from instep.destinations.shared import is_shared
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.ddl import SqlText
@@ -73,8 +73,11 @@ class SqlSchema(SqlFacet):
         """Return the steps as the database's own SQL."""
         return SqlText(self.database.dialect.sql_type).statements(steps)
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-        """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    def execute(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
+    ) -> None:
+        """All steps of one table, done by the database; what is done already (a run before this one crashed) is not
+        done again."""
         with self.database.writing() as session:
             prepare(session)
             execute(session, ref, steps, after, commit)

@@ -31,6 +31,7 @@ from instep.destinations.sql.record_tables import (
 from instep.destinations.sql.records import Parked, Record, load, numbered
 from instep.destinations.sql.session import SqlSession
 from instep.destinations.sql.shape import Relation, as_it_is
+from instep.destinations.types import casts_exactly
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.catalog.types import DataType
@@ -291,9 +292,13 @@ def _alter_column(session: SqlSession, ref: Ref, before: Column, column: Column)
 
 def _rewrite(session: SqlSession, record: Record, place: str, before: DataType, column: Column) -> None:
     """Add `column` with the values that the column at `place`, of the type `before`, holds; IllegalChange if one does
-    not fit."""
+    not fit. Values whose text or number the database makes as we do stay there; others pass through this process."""
     dialect, table = session.dialect, session.name(*record.ref)
     row, kind, target = dialect.row_id, dialect.sql_type(column.type), dialect.arrow_type(column.type)
+    if casts_exactly(before, column.type):
+        session.run(f"ALTER TABLE {table} ADD COLUMN {q(column.name)} {kind}")
+        session.run(f"UPDATE {table} SET {q(column.name)} = CAST({q(place)} AS {kind}) WHERE {q(place)} IS NOT NULL")
+        return
     if dialect.hides_rows(record.table):
         hint = "call it another name at the source, or load the table again with `instep sync --full`"
         why = f"column {column.name!r} cannot be rewritten beside a column called {row.name}"

@@ -96,7 +96,7 @@ class DestinationSection(Section):
 class IcebergDestinationSection(DestinationSection):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog, or `rest`, `sql`, `hive` or `glue`;
     `properties` go to it. In upserts of tables with more than `upsert_rows` rows Spark finds and writes what differs,
-    in those of smaller ones this process does."""
+    in those of smaller ones this process does. Columns of tables with more are rewritten in parts."""
 
     type: Literal["iceberg"]
     warehouse: Text = "lake"
@@ -155,7 +155,8 @@ class PostgresDestinationSection(DestinationSection):
 
 class DeltaDestinationSection(DestinationSection):
     """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach. Upserts
-    of tables with more than `upsert_rows` rows are done by tasks of Spark. The others are as for Iceberg."""
+    of tables with more than `upsert_rows` rows, and rewrites of their columns, are done by tasks of Spark. The others
+    are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["delta"]

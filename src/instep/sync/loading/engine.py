@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.stage.fold import Fold, Scan
-    from instep.stage.key_hashes import KeyTotals
+    from instep.stage.key_hashes import Hashes, KeyTotals, Side
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
@@ -23,7 +23,26 @@ Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
 
 
-_LOCAL = EngineUse("local")
+MOST_NAMED = 20
+"""Large operations that a run names."""
+
+
+@dataclass
+class LargeOperations:
+    """What was too large for one process, as `table: operation`; told by several threads."""
+
+    names: list[str] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def add(self, what: str) -> None:
+        with self.lock:
+            if what not in self.names:
+                self.names.append(what)
+
+    def __str__(self) -> str:
+        with self.lock:
+            more = len(self.names) - MOST_NAMED
+            return "; ".join([*self.names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 class Engine(Protocol):
@@ -51,8 +70,8 @@ class Engine(Protocol):
         """A session for what only Spark can do; None where there is none to be had."""
         ...
 
-    def for_merge(self, say: Say) -> SparkSession | None:
-        """As `spark`, for one merge, which `use` counts."""
+    def for_large(self, say: Say, what: str) -> SparkSession | None:
+        """As `spark`, for an operation on a large table, which `use` names."""
         ...
 
     def extract(
@@ -74,6 +93,10 @@ class Engine(Protocol):
         """Count the rows of a scan by what `hashes` makes of their keys: batches of HASHED."""
         ...
 
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        """Return the hashes of the keys whose rows one of two sides has alone; None if they are more than `most`."""
+        ...
+
 
 @dataclass
 class OnSpark:
@@ -81,13 +104,13 @@ class OnSpark:
 
     start: Start
     where: str = ""
-    merged: int = field(default=0, init=False)
+    large: LargeOperations = field(default_factory=LargeOperations, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def use(self) -> EngineUse:
-        return EngineUse("spark", self.where, self._page(), self.merged)
+        return EngineUse("spark", self.where, self._page(), str(self.large))
 
     def _page(self) -> str:
         if self._session is None or not self._session.done() or self._session.exception() is not None:
@@ -118,9 +141,8 @@ class OnSpark:
             say("starting Spark")
         return session.result()
 
-    def for_merge(self, say: Say) -> SparkSession:
-        with self._lock:
-            self.merged += 1
+    def for_large(self, say: Say, what: str) -> SparkSession:
+        self.large.add(what)
         return self.spark(say)
 
     def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
@@ -145,6 +167,11 @@ class OnSpark:
 
         return count_keys_on_spark(self.spark(_silent), scan, hashes)
 
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        from instep.spark.fold import differing_on_spark
+
+        return differing_on_spark(self.spark(_silent), left, right, most)
+
 
 @dataclass(frozen=True)
 class LocalEngine:
@@ -152,7 +179,11 @@ class LocalEngine:
 
     threads: int = 0
     session: None = None
-    use: EngineUse = _LOCAL
+    large: LargeOperations = field(default_factory=LargeOperations, compare=False)
+
+    @property
+    def use(self) -> EngineUse:
+        return EngineUse("local", large=str(self.large))
 
     def begin(self) -> None:
         pass
@@ -163,8 +194,8 @@ class LocalEngine:
     def spark(self, say: Say) -> None:
         return None
 
-    def for_merge(self, say: Say) -> None:
-        return None
+    def for_large(self, say: Say, what: str) -> None:
+        self.large.add(what)
 
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: RowsCallback, done: Done
@@ -184,6 +215,11 @@ class LocalEngine:
         from instep.stage.key_hashes import key_totals
 
         return key_totals(self.fold(scan, hashes))
+
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        from instep.stage.key_hashes import differing
+
+        return differing(self.fold(*left), self.fold(*right), most)
 
 
 @dataclass
@@ -209,6 +245,9 @@ class DriverReads(OnSpark):
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:
         return LocalEngine().count_keys(scan, hashes)
+
+    def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
+        return Inline().differing(left, right, most)
 
 
 def _silent(step: str) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,18 +33,29 @@ from instep.sync.loading.row_matching import (
     as_plain,
     as_stored,
     database,
-    moments,
     numbered,
     staged_rows,
     tabled,
     with_column,
 )
 from instep.sync.loading.table_load import Load
+from instep.sync.loading.version_rows import (
+    Hashes,
+    LargeVersions,
+    LastMoments,
+    VersionColumns,
+    Which,
+    together,
+)
 
 if TYPE_CHECKING:
     import duckdb
 
+    from instep.sync.loading.engine import Engine
 
+
+FEW = 100_000
+"""Keys whose versions a database looks up; for more it hands over all of its current ones."""
 MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], LoadOutcome]
 
 
@@ -73,10 +84,18 @@ def merge_versions(
     spec: StageSpec,
     commit: Commit,
     merge: MergeBy,
+    engine: Engine,
 ) -> LoadOutcome:
     """Merge staged rows as versions, by `merge`; answers keys that came, changed and left. `how` is the merge that the
-    rows themselves would be."""
-    return _Versions(context, load, tuple(files), how, spec, commit, merge).all()
+    rows themselves would be. Tasks of the `engine` read a large table."""
+    large: LargeVersions | None = None
+    write, coming = context.destination.write, [*files, *how.keys, *how.requested]
+    in_files = write.scan(load.ref, []) is not None
+    if in_files and write.is_large(load.ref, coming):
+        large = LargeVersions(engine, partial(write.scan, load.ref), spec, how.key)
+        engine.for_large(lambda step: None, f"{load.table.path}: history")
+    few = not (in_files or how.complete or how.keys) and sum(f.rows for f in coming) <= FEW
+    return _Versions(context, load, tuple(files), how, spec, commit, merge, large, few).all()
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,9 @@ class _Versions:
     spec: StageSpec
     commit: Commit
     merge: MergeBy
+    large: LargeVersions | None
+    few: bool
+    """True if a database is to look versions up by the keys that came."""
 
     @property
     def ref(self) -> Ref:
@@ -132,25 +154,20 @@ class _Versions:
 
     def look(self) -> tuple[int, bool]:
         """Return the last moment that the table's versions tell of, and whether it has rows that are none yet."""
+        if self.large is not None:
+            return self.large.last_moment()
         names = [self.system.valid_from, self.system.valid_to, self.system.synced]
-        last, before = 0, False
-        for batch in self.context.destination.write.read(self.ref, names):
-            begins = batch.column(batch.schema.get_field_index(self.system.valid_from))
-            before = before or begins.null_count > 0
-            last = max(last, *(pc.max(moments(c)).as_py() or 0 for c in batch.columns))
-        return last, before
+        [found] = LastMoments()(b.select(names) for b in self.context.destination.write.read(self.ref, names))
+        return found
 
     def begin(self, last: int) -> None:
         """The rows from before the history become versions: valid since they were written last, ended then if the
         source had deleted them. A commit of its own, which moves no cursor."""
         state = self.context.destination.schema.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
-        made = self.write((self.as_versions(b, last) for b in self.rows(self.is_before)), 1)
+        made = self.write((self.as_versions(b, last) for b in self.rows("before")), 1)
         own = Commit(self.commit.run, self.commit.fence, state.cursor, state.accepted)
         self.merge(made, Merge(self.how.key, deletes="ignore"), own)
-
-    def is_before(self, batch: pa.RecordBatch) -> pa.Array:
-        return self.of(batch, self.system.valid_from).is_null()
 
     def as_versions(self, batch: pa.RecordBatch, last: int) -> pa.RecordBatch:
         s = self.system
@@ -167,61 +184,99 @@ class _Versions:
     def of(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         return batch.column(self.spec.schema.get_field_index(name))
 
-    def rows(self, wanted: Callable[[pa.RecordBatch], pa.Array]) -> Iterator[pa.RecordBatch]:
-        """Yield the table's rows for which a mask is true, as c0, c1, ..., without extension types."""
-        names, schema = self.spec.schema.names, numbered(self.spec.schema)
-        for batch in self.context.destination.write.read(self.ref, names):
-            columns = [
-                as_plain(batch.column(batch.schema.get_field_index(n)), f.type)
-                for n, f in zip(names, schema, strict=True)
-            ]
-            found = pa.RecordBatch.from_arrays(columns, schema=schema)
-            filtered = found.filter(wanted(found))
+    def rows(self, which: Which, hashes: Hashes | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the table as c0, c1, ..., without extension types; of a large one those of keys with these
+        hashes."""
+        if self.large is not None:
+            yield from self.large.versions(which, hashes)
+            return
+        names, columns = self.spec.schema.names, self.columns
+        only = self.system.current if which == "current" else ""
+        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names, only))
+        for batch in columns.plain(batches):
+            filtered = batch.filter(columns.mask(batch, which))
             if len(filtered):
                 yield filtered
 
+    @cached_property
+    def columns(self) -> VersionColumns:
+        names, s = self.spec.schema.names, self.system
+        places = (names.index(n) for n in (s.current, s.deleted, s.valid_from))
+        return VersionColumns(numbered(self.spec.schema), tuple(map(names.index, self.how.key)), *places)
+
+    def touched(self, plan: VersionPlan) -> Hashes | None:
+        """Return the hashes of the keys whose rows have to be looked at, in a large table; None: of all."""
+        if self.large is None:
+            return None
+        if self.how.complete:
+            return self.large.differing(self.files, plan.values)
+        own = self.large.staged_hashes(self.files, self.how.requested)
+        return together(own, self.large.differing(self.how.keys, ())) if self.how.keys else own
+
     def fill(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> None:
         """Make `staged`, `known` and `met`."""
-        schema = numbered(self.spec.schema)
-        tabled(db, "staged", staged_rows(self.files, self.spec, self.spec.schema.names), schema)
+        schema, touched = numbered(self.spec.schema), self.touched(plan)
+        self.staged(db, "staged", self.files, self.spec.schema.names, touched)
         db.execute(f"DELETE FROM staged WHERE n IN ({plan.older})").fetchall()
         if known := self.how.keys or self.how.requested:
-            keys = staged_rows(known, self.spec, self.how.key)
-            some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
-            tabled(db, "bare", (b.rename_columns(some.names) for b in keys), some)
-            db.execute(
-                f"CREATE TEMP TABLE known AS SELECT DISTINCT {', '.join(some.names)}, true AS here FROM bare"
-            ).fetchall()
-        there = ((b, self.of(b, self.system.current)) for b in self.rows(self.matters))
-        versions = (with_column(b, "open", pc.fill_null(c, False)) for b, c in there)
+            self.staged(db, "bare", known, self.how.key, touched)
+            own = ", ".join(f"c{at} AS {plan.column(k)}" for at, k in enumerate(self.how.key))
+            db.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {own}, true AS here FROM bare").fetchall()
+        # with bare keys of the source also those that a delete has ended, for they may be back
+        which: Which = "ended or current" if self.how.keys else "current"
+        found = self.looked_up(db, plan) if self.few else self.rows(which, touched)
+        current = self.columns.current
+        versions = (with_column(b, "open", pc.fill_null(b.column(current), False)) for b in found)
         db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
         db.execute(f"CREATE TEMP TABLE met AS {plan.met}").fetchall()
         db.unregister("there")
         [(returned,)] = db.execute("SELECT count(*) FROM met WHERE what = 'returned'").fetchall()
         if returned:
-            self.return_only_gone(db, plan, schema)
+            self.return_only_gone(db, plan, touched)
 
-    def matters(self, batch: pa.RecordBatch) -> pa.Array:
-        """Current versions; with bare keys of the source also those that a delete has ended, for they may be back."""
-        current = pc.fill_null(self.of(batch, self.system.current), False)
-        if not self.how.keys:
-            return current
-        return pc.or_(current, pc.fill_null(self.of(batch, self.system.deleted), False))
+    def looked_up(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan) -> list[pa.RecordBatch]:
+        """Return the current versions of the keys that came, found by the destination."""
+        write, key = self.context.destination.write, ", ".join(plan.key)
+        known = f" UNION SELECT {key} FROM known" if self.how.requested else ""
+        found = db.sql(f"SELECT DISTINCT {key} FROM staged{known}").to_arrow_table().combine_chunks()
+        if not len(found) or self.context.destination.schema.state(self.ref) is None:
+            return []
+        kinds = [self.spec.schema.field(k).type for k in self.how.key]
+        columns = [as_stored(c.combine_chunks(), kind) for c, kind in zip(found.columns, kinds, strict=True)]
+        rows = write.lookup_rows(self.ref, pa.table(columns, names=list(self.how.key))).rows
+        plain = self.columns.plain(rows.select(self.spec.schema.names).to_batches())
+        return [batch.filter(self.columns.mask(batch, "current")) for batch in plain]
 
-    def return_only_gone(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan, schema: pa.Schema) -> None:
-        columns = [*self.how.key, self.system.current]
+    def staged(
+        self,
+        db: duckdb.DuckDBPyConnection,
+        table: str,
+        files: Sequence[StagedFile],
+        names: Sequence[str],
+        touched: Hashes | None,
+    ) -> None:
+        """Make a table of columns of staged rows, with their numbers; of a large one of those that are touched."""
+        schema = numbered(pa.schema([self.spec.schema.field(n) for n in names]))
+        if self.large is None or touched is None:
+            tabled(db, table, staged_rows(files, self.spec, names), schema)
+        else:
+            tabled(db, table, self.large.staged(files, names, touched), schema, are_numbered=True)
+
+    def return_only_gone(self, db: duckdb.DuckDBPyConnection, plan: VersionPlan, touched: Hashes | None) -> None:
+        schema = numbered(self.spec.schema)
         some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
-
-        def current_rows() -> Iterator[pa.RecordBatch]:
-            for batch in self.context.destination.write.read(self.ref, columns):
-                keys = [
-                    as_plain(batch.column(batch.schema.get_field_index(k)), f.type)
-                    for k, f in zip(self.how.key, some, strict=True)
-                ]
-                current = batch.column(batch.schema.get_field_index(self.system.current))
-                yield pa.RecordBatch.from_arrays(keys, schema=some).filter(pc.fill_null(current, False))
-
-        tabled(db, "stands", current_rows(), some)
+        if self.large is not None:
+            current = self.large.keys(touched)
+        else:
+            read = self.context.destination.write.read(self.ref, self.how.key, self.system.current)
+            current = (b.select(list(self.how.key)) for b in read)
+        rows = (
+            pa.RecordBatch.from_arrays(
+                [as_plain(c, f.type) for c, f in zip(b.columns, some, strict=False)], schema=some
+            )
+            for b in current
+        )
+        tabled(db, "stands", rows, some)
         db.execute(plan.returned).fetchall()
 
     def write(self, batches: Iterator[pa.RecordBatch], part: int) -> tuple[StagedFile, ...]:

@@ -284,12 +284,12 @@ def _publish(
     if merge.requested and not context.destination.capabilities.merges_requested:
         removed = mark_removed(context, load, merge.requested, _spec(staged), commit)
         merge = replace(merge, requested=())
-    merged = partial(_merge, context, engine, progress, ref)
+    merged = partial(_merge, context, engine, progress, load)
     if not load.versioned:
         outcome = merged(staged.files, merge, commit)
         version = "" if removed else outcome.version
         return replace(outcome, deleted=outcome.deleted + removed, version=version)
-    return merge_versions(context, load, staged.files, merge, _spec(staged), commit, merged)
+    return merge_versions(context, load, staged.files, merge, _spec(staged), commit, merged, engine)
 
 
 def _spec(staged: Staged) -> StageSpec:
@@ -301,10 +301,11 @@ def _merge(
     context: SyncContext,
     engine: Engine,
     progress: Progress,
-    ref: Ref,
+    load: Load,
     files: Sequence[StagedFile],
     how: Merge,
     commit: Commit,
 ) -> LoadOutcome:
     """Spark merges what this process cannot."""
-    return context.destination.write.merge(partial(engine.for_merge, progress.step), ref, files, how, commit)
+    spark = partial(engine.for_large, progress.step, f"{load.table.path}: merge")
+    return context.destination.write.merge(spark, load.ref, files, how, commit)

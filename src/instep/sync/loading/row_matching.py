@@ -37,8 +37,15 @@ def _incomparable(name: str) -> StageError:
     return StageError(f"versions of rows could not be compared: {name}", hint="nothing was changed")
 
 
-def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Yield a table of these rows; `n` numbers them as they came."""
+def tabled(
+    db: duckdb.DuckDBPyConnection,
+    table: str,
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    *,
+    are_numbered: bool = False,
+) -> None:
+    """Make a table of these rows; `n` numbers them as they came, unless they bring numbers."""
 
     def counted() -> Iterator[pa.RecordBatch]:
         start = 0
@@ -46,7 +53,8 @@ def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Recor
             yield with_column(batch, "n", pa.array(range(start, start + len(batch)), pa.int64()))
             start += len(batch)
 
-    db.register("coming", pa.RecordBatchReader.from_batches(schema.append(pa.field("n", pa.int64())), counted()))
+    rows = batches if are_numbered else counted()
+    db.register("coming", pa.RecordBatchReader.from_batches(schema.append(pa.field("n", pa.int64())), rows))
     db.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM coming").fetchall()
     db.unregister("coming")
 

@@ -170,7 +170,7 @@ class SumRows:
         for db, unfit in _slices(shape, batches):
             query = (
                 f"SELECT b, count(*)::BIGINT AS n, (sum(h) % 18446744073709551616)::UBIGINT AS h{ends} FROM (SELECT "
-                f"{shape.bucket} AS b, hash(hash({', '.join(_hashable(db, shape))})) AS h{first} FROM coming "
+                f"{shape.bucket} AS b, hash(hash({', '.join(hashable(db, shape.names))})) AS h{first} FROM coming "
                 f"WHERE {shape.where}) GROUP BY b"
             )
             found = db.execute(query).fetchnumpy()
@@ -203,7 +203,7 @@ class ReturnRows:
         among = f" AND {shape.bucket} IN (SELECT b FROM wanted)" if self.only is not None else ""
         for db, unfit in _slices(shape, batches):
             db.register("wanted", wanted)
-            compared = _hashable(db, shape)
+            compared = hashable(db, shape.names)
             hashes = [f"hash({value}) AS h{at}" for at, value in enumerate(compared)] if self.columns else []
             values = ", ".join([*keys, f"hash({', '.join(compared)}) AS h", *hashes])
             rows = db.sql(f"SELECT {values} FROM coming WHERE {shape.where}{among}").to_arrow_table()
@@ -225,10 +225,10 @@ def _slices(
             unfit.clear()
 
 
-def _hashable(db: duckdb.DuckDBPyConnection, shape: SideShape) -> list[str]:
-    """Return the columns that are compared, as SQL whose hash tells different values apart."""
-    kinds = db.sql(f"SELECT {', '.join(shape.names)} FROM coming LIMIT 0").types
-    return [_hashed(name, kind) for name, kind in zip(shape.names, kinds, strict=True)]
+def hashable(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """Return the columns of `coming` that are compared, as SQL whose hash tells different values apart."""
+    kinds = db.sql(f"SELECT {', '.join(names)} FROM coming LIMIT 0").types
+    return [_hashed(name, kind) for name, kind in zip(names, kinds, strict=True)]
 
 
 def _hashed(value: str, kind: Any, depth: int = 0) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 
 from instep.destinations.base import StagingTarget
@@ -26,6 +27,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
 from instep.stage.quarantine import QuarantineEntry, TableQuarantine, read_entries, rewrite
+from instep.stage.quarantine_store import StoredQuarantine, stored_quarantine
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
@@ -49,12 +51,30 @@ class Holding:
         return [e for e in self.found.entries if e.status == "held"]
 
 
-def holdings(
+@dataclass(frozen=True)
+class QuarantinePlace:
+    """The place of the quarantine of one accepted table, whose rows are at `ref` of the destination. Files of runs that
+    are `ignored` do not count."""
+
+    table: Table
+    ref: Ref
+    target: StagingTarget = field(repr=False)
+    ignored: Collection[str]
+
+    @contextmanager
+    def stored(self, context: SyncContext) -> Iterator[StoredQuarantine]:
+        """Read all of it, however much there is."""
+        hide = partial(guard, context, self.table)
+        with stored_quarantine(self.target.quarantine, self.target.io, self.ignored, hide) as found:
+            yield found
+
+
+def quarantine_places(
     context: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
-) -> Iterator[Holding]:
-    """Yield the quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks,
-    for which what dead runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead.
-    Raises InstepError for an unknown table."""
+) -> Iterator[QuarantinePlace]:
+    """Yield the quarantines of all tables or of those with these paths. `run`: the one that asks, for which what dead
+    runs left is removed first. `idle`: no run is alive, so that one that has not ended is dead. Raises InstepError for
+    an unknown table."""
     known = context.store.runs.history(context.name, limit=MOST_RUNS)
     running = {r.id for r in known if r.status == "running" and not idle}
     ended_badly = [r for r in known if r.status != "done" and r.id not in running]
@@ -65,11 +85,18 @@ def holdings(
             context.destination.write.claim(ref, run.fence)
             remove_uncommitted_files(context, dead, ref, state)
         ignored = {*uncommitted(ended_badly, state), *running}
-        target = context.destination.write.target(ref)
-        found = read_entries(target.quarantine, target.io, ignored)
+        yield QuarantinePlace(table, ref, context.destination.write.target(ref), ignored)
+
+
+def holdings(
+    context: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
+) -> Iterator[Holding]:
+    """Yield the quarantines of `quarantine_places` that are not empty, with their entries."""
+    for place in quarantine_places(context, only, run, idle=idle):
+        found = read_entries(place.target.quarantine, place.target.io, place.ignored)
         if found.files or found.broken:
-            guarded = tuple(guard(context, table, e) for e in found.entries)
-            yield Holding(table, ref, target, replace(found, entries=guarded))
+            guarded = tuple(guard(context, place.table, e) for e in found.entries)
+            yield Holding(place.table, place.ref, place.target, replace(found, entries=guarded))
 
 
 def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
@@ -247,17 +274,13 @@ def expire(context: SyncContext, run: Run) -> int:
     the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
     if not is_first_today(context, run) or not context.store.runs.has_quarantined(context.name):
         return 0
-    gone = 0
+    gone, days = 0, context.destination.quarantine_days
     with suppress(InstepError):
-        for holding in holdings(context):
-            gone += _expire(holding, context.destination.quarantine_days, run)
+        for place in quarantine_places(context):
+            with place.stored(context) as found:
+                limit = run.started - timedelta(days=days) if days else None
+                old = found.older(limit) if limit else 0
+                if old or len(found.files) > 1:
+                    found.put_together(run.id, 0, limit)
+                gone += old
     return gone
-
-
-def _expire(holding: Holding, days: int, run: Run) -> int:
-    found = holding.found
-    limit = run.started - timedelta(days=days)
-    left = [e for e in found.entries if not days or e.at >= limit]
-    if len(left) < len(found.entries) or len(found.files) > 1:
-        rewrite(holding.target.quarantine, holding.target.io, found, left, run.id)
-    return len(found.entries) - len(left)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -84,6 +84,20 @@ def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Seque
     return Recast(work.keys(), tuple(cells), tuple(rows), tuple(stays))
 
 
+def numbers_of_rows(context: SyncContext, table: Table, schema: pa.Schema) -> Callable[[QuarantineEntry], int]:
+    """Return what gives a number to an entry: the same to all of one row. Rows may share one."""
+    work = _Columns(context, table, schema)
+
+    def number(entry: QuarantineEntry) -> int:
+        try:
+            work.check_key()
+            return hash(work.key_of(work.key_texts(entry))[0])
+        except StillInvalid:
+            return 0
+
+    return number
+
+
 class _Columns:
     """The columns of one table as they are now, found by the destination's field ids where those were recorded."""
 
@@ -128,21 +142,32 @@ class _Columns:
         number = self.number({k: texts.get(k) for k in self.key})
         return RefusedRow(entry, number, {n: self.value(n, t) for n, t in texts.items() if t is not None})
 
+    def key_texts(self, entry: QuarantineEntry) -> Texts:
+        """Return the key of the row that an entry belongs to, by the destination's names."""
+        if entry.column:
+            return self.placed(json.loads(entry.key), entry)
+        texts = self.placed(json.loads(entry.original or "{}"), entry)
+        return {k: texts.get(k) for k in self.key}
+
     def placed(self, texts: Texts, entry: QuarantineEntry) -> Texts:
         return {self.place(path, entry): text for path, text in texts.items()}
 
     def number(self, texts: Texts) -> int:
         """Return the number of a key; the same for keys that are equal as values."""
+        same, values = self.key_of(texts)
+        if same not in self.numbers:
+            self.numbers[same] = len(self.parts)
+            self.parts.append(values)
+        return self.numbers[same]
+
+    def key_of(self, texts: Texts) -> tuple[tuple[Any, ...], dict[str, pa.Array]]:
+        """Return a key as values, and as arrays by column."""
         if set(texts) != set(self.key):
             raise StillInvalid(f"the key of the table is {', '.join(self.key)} by now")
         if any(texts[k] is None for k in self.key):
             raise StillInvalid("NULL in the key")
         values = {k: self.value(k, str(texts[k]), key=True) for k in self.key}
-        same = tuple(v[0].as_py() for v in values.values())
-        if same not in self.numbers:
-            self.numbers[same] = len(self.parts)
-            self.parts.append(values)
-        return self.numbers[same]
+        return tuple(v[0].as_py() for v in values.values()), values
 
     def value(self, name: str, text: str, *, key: bool = False) -> pa.Array:
         """Return one value as the column holds it; raises InvalidValue with the reason."""

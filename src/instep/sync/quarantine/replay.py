@@ -7,9 +7,8 @@ nulled; a whole row goes in if no row has its key. The row's other values, and t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from instep.crash import crashpoint
@@ -21,48 +20,80 @@ from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.operations.spec import DirectWork
 from instep.schema.catalog.catalog import Table
 from instep.stage.quarantine import QuarantineEntry
+from instep.stage.quarantine_store import StoredQuarantine
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
-from instep.sync.quarantine.quarantine import Holding, holdings, settle
-from instep.sync.quarantine.rejoin import Rejoined, recast, rejoin
+from instep.sync.quarantine.quarantine import QuarantinePlace, quarantine_places
+from instep.sync.quarantine.rejoin import Rejoined, numbers_of_rows, recast, rejoin
 
 _WORDS = ("replayed", "superseded", "held")
 
 
+BATCH = 50_000
+"""About the most entries that are looked at together, and whose rows one commit changes."""
+
+
 @dataclass(frozen=True)
 class Replayed:
-    """Result of one replay for one table: entries by what becomes of them. `error` says why nothing was done."""
+    """Result of one replay for one table: how many entries by what becomes of them, those that are left by column and
+    reason, too. `error` says why no more was done."""
 
     table: str
-    replayed: tuple[QuarantineEntry, ...] = ()
-    superseded: tuple[QuarantineEntry, ...] = ()
-    held: tuple[QuarantineEntry, ...] = ()
+    replayed: int = 0
+    superseded: int = 0
+    held: int = 0
+    reasons: Mapping[tuple[str, str], int] = field(default_factory=dict)
     updated: int = 0
     inserted: int = 0
     error: str = ""
 
     def document(self) -> dict[str, Any]:
         """JSON-ready: how many, and what is left by column and reason; no value and no key."""
-        counts = {word: len(getattr(self, word)) for word in _WORDS}
-        left = Counter((e.column, e.reason) for e in self.held)
-        reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(left.items())]
+        counts = {word: getattr(self, word) for word in _WORDS}
+        reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(self.reasons.items())]
         written = {"updated": self.updated, "inserted": self.inserted}
         return {"table": self.table, **counts, **written, "reasons": reasons, "error": self.error}
+
+    def with_batch(self, batch: Rejoined) -> Replayed:
+        """Return the result with a further batch."""
+        left = Counter((e.column, e.reason) for e in batch.stays)
+        return replace(
+            self,
+            replayed=self.replayed + len(batch.replayed),
+            superseded=self.superseded + len(batch.superseded),
+            held=self.held + len(batch.stays),
+            reasons=Counter(self.reasons) + left,
+            updated=self.updated + len(batch.rows),
+            inserted=self.inserted + len(batch.inserted),
+        )
 
 
 def replay(
     context: SyncContext, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False
 ) -> list[Replayed]:
     """Replays what is held of these tables (paths; none: all), of one column if it is named. One run of the
-    connection, one commit a table; one table's failure leaves the others alone. `dry_run` only looks.
+    connection, a commit for each batch; one table's failure leaves the others alone. `dry_run` only looks.
 
     Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
     """
     if dry_run:
-        return [_look(context, h, column)[0] for h in holdings(context, tables)]
+        return list(_all(context, tables, column, None))
     with claimed(context, "replay") as run:
-        context = replace(context, run=run)
-        return [_one(context, h, column, run) for h in holdings(context, tables, run)]
+        return list(_all(replace(context, run=run), tables, column, run))
+
+
+def _all(context: SyncContext, tables: Collection[str], column: str, run: Run | None) -> Iterator[Replayed]:
+    for place in quarantine_places(context, tables, run):
+        with place.stored(context) as found:
+            if not (found.files or found.broken):
+                continue
+            work = _TableReplay(context, place, found, column, run)
+            if run is None:
+                yield work.look()
+            else:
+                done = work.carry_out(run)
+                _record(context, place.table, done, run)
+                yield done
 
 
 @dataclass(frozen=True)
@@ -83,38 +114,87 @@ class ReplayQuarantine(DirectWork):
         return ReplayReport(tuple(one.document() for one in done))
 
 
-def _one(context: SyncContext, holding: Holding, column: str, run: Run) -> Replayed:
-    try:
-        done, met, joined = _look(context, holding, column, run.started)
-        if paused := context.store.pauses.tables(context.name).get(holding.table.ref):
-            raise DestinationError(f"{holding.table.path} is paused: {paused.reason}", hint="resume it first")
+@dataclass
+class _TableReplay:
+    """The replay of one table, batch by batch: all entries of a row are in one. A batch is committed, then what became
+    of its entries is recorded: whoever repeats it after a crash finds the values in their rows."""
+
+    context: SyncContext
+    place: QuarantinePlace
+    found: StoredQuarantine
+    column: str
+    run: Run | None
+
+    def look(self) -> Replayed:
+        """Return what would become of the entries."""
+        done = Replayed(self.place.table.path)
+        for entries in self._batches():
+            done = done.with_batch(self._rejoin(entries)[1])
+        return done
+
+    def carry_out(self, run: Run) -> Replayed:
+        """Put the values where they belong."""
+        done, number, table = Replayed(self.place.table.path), 0, self.place.table
+        try:
+            if paused := self.context.store.pauses.tables(self.context.name).get(table.ref):
+                raise DestinationError(f"{table.path} is paused: {paused.reason}", hint="resume it first")
+            for number, entries in enumerate(self._batches(), 1):
+                batch = self._carry_out(entries, run, number)
+                done = done.with_batch(batch)
+            if len(self.found.files) > self.read:
+                self.found.put_together(run.id, number + 1)
+        except InstepError as error:
+            reasons = self.found.reasons()
+            return replace(done, held=sum(reasons.values()), reasons=reasons, error=str(error))
+        return done
+
+    def __post_init__(self) -> None:
+        self.read = len(self.found.files)
+
+    def _batches(self) -> Iterator[list[QuarantineEntry]]:
+        """Yield the entries. Those that a person has let go still tell that older ones are not the last word."""
+        target = self.place.target
+        self.found.divide(BATCH, numbers_of_rows(self.context, self.place.table, target.schema))
+        for number in range(self.found.buckets):
+            yield [e for e in self.found.bucket(number) if not self.column or e.column == self.column]
+
+    def _carry_out(self, entries: Sequence[QuarantineEntry], run: Run, number: int) -> Rejoined:
+        met, joined = self._rejoin(entries)
+        ref, context = self.place.ref, self.context
         if met is not None and joined.changes:
             crashpoint("replay.commit.before")
-            state = context.destination.schema.state(holding.ref)
+            state = context.destination.schema.state(ref)
             assert state is not None
             change = RowUpdate(joined.rows, joined.updated, joined.inserted)
-            context.destination.write.update_rows(
-                holding.ref, met, change, Commit(run.id, run.fence, state.cursor, state.accepted)
-            )
+            commit = Commit(run.id, run.fence, state.cursor, state.accepted)
+            context.destination.write.update_rows(ref, met, change, commit)
             crashpoint("replay.commit.after")
-        settled = {e.id: e for e in (*done.replayed, *done.superseded, *done.held)}
-        if any(e not in holding.found.entries for e in settled.values()):
-            settle(holding, settled, run)
-    except InstepError as error:
-        done = Replayed(holding.table.path, held=tuple(holding.pending), error=str(error))
-    _record(context, holding.table, done, run)
-    return done
+        known = {e.id: e for e in entries}
+        settled = {e.id: e for e in (*joined.replayed, *joined.superseded, *joined.stays)}
+        self.found.settle([e for e in settled.values() if known[e.id] != e], run.id, number)
+        crashpoint("replay.batch")
+        return joined
+
+    def _rejoin(self, entries: Sequence[QuarantineEntry]) -> tuple[RowLookup | None, Rejoined]:
+        schema, now = self.place.target.schema, self.run.started if self.run else None
+        made = recast(self.context, self.place.table, schema, entries)
+        stays = tuple(e for e in made.stays if e.status == "held")
+        if not (any(c.entry.status == "held" for c in made.cells) or made.rows):
+            return None, replace(Rejoined.nothing(schema), stays=stays)
+        met = self.context.destination.write.lookup_rows(self.place.ref, made.keys)
+        joined = rejoin(made, met, schema, self.context.naming.prefix, now)
+        return met, replace(joined, stays=(*stays, *joined.stays))
 
 
 def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:
     """As a sync does: the run's word about the table, and an event."""
-    status, remaining = "failed" if done.error else "done", len(done.held)
+    status, remaining = "failed" if done.error else "done", done.held
     result = TableRun(
         run.id,
         table.ref,
         status,
         "",
-        len(done.replayed) + len(done.superseded) + remaining,
+        done.replayed + done.superseded + remaining,
         done.inserted,
         done.updated,
         invalid_values=remaining,
@@ -132,30 +212,6 @@ def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> Non
             )
 
 
-def _look(
-    context: SyncContext, holding: Holding, column: str, now: datetime | None = None
-) -> tuple[Replayed, RowLookup | None, Rejoined]:
-    """Return what would become of the entries. Those that a person has let go still tell that older ones are not the
-    last word."""
-    mine = [e for e in holding.found.entries if not column or e.column == column]
-    made = recast(context, holding.table, holding.target.schema, mine)
-    stays = [e for e in made.stays if e.status == "held"]
-    open_ = any(c.entry.status == "held" for c in made.cells) or made.rows
-    if not open_:
-        return Replayed(holding.table.path, held=tuple(stays)), None, Rejoined.nothing(holding.target.schema)
-    met = context.destination.write.lookup_rows(holding.ref, made.keys)
-    joined = rejoin(made, met, holding.target.schema, context.naming.prefix, now)
-    done = Replayed(
-        holding.table.path,
-        joined.replayed,
-        joined.superseded,
-        (*stays, *joined.stays),
-        len(joined.rows),
-        len(joined.inserted),
-    )
-    return done, met, joined
-
-
 def total(done: Sequence[Replayed]) -> dict[str, int]:
     """Return how many entries were replayed, superseded and are still held."""
-    return {word: sum(len(getattr(d, word)) for d in done) for word in _WORDS}
+    return {word: sum(getattr(d, word) for d in done) for word in _WORDS}

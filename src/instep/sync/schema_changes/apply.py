@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
@@ -53,6 +54,9 @@ from instep.sync.schema_changes.selected import chosen
 from instep.sync.schema_changes.table_layout import goes_on, unkept, with_history, with_layouts
 from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
 from instep.sync.two_people import drop_retained_act, dropping, stale_tables, two_people
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NONE: Mapping[Ref, str] = {}
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
@@ -176,10 +180,24 @@ def apply_plan(
                 commit = Commit(run.id, run.fence, changes=changes)
                 with _named(group):
                     context.destination.write.claim(group.ref, run.fence)
-                    context.destination.schema.execute(group.ref, group.steps, group.after, commit)
+                    execute_steps(context, group, commit)
                 crashpoint("apply.table.after")
         confirm(context, made)
         return _accept(context, made, reviews, detection, record)
+
+
+def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
+    """Carry out the steps of one table at the destination, and record which engine has rewritten a large one."""
+    workers, large = context.workers(".".join(group.ref), "rewrite"), list[bool]()
+
+    def session() -> SparkSession | None:
+        large.append(True)
+        return workers.session()
+
+    own = replace(workers, session=session)
+    context.destination.schema.execute(group.ref, group.steps, group.after, commit, own)
+    if large and context.run is not None and (engine := context.engine()) is not None:
+        context.store.runs.describe(context.run, engine=asdict(engine.use))
 
 
 class TableStuck(IllegalChange):

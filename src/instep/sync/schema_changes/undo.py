@@ -45,7 +45,7 @@ from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import recall, record
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
-from instep.sync.schema_changes.apply import follow
+from instep.sync.schema_changes.apply import execute_steps, follow
 from instep.sync.two_people import two_people
 
 
@@ -393,7 +393,7 @@ def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> 
             with record.taking(group.steps):
                 context.destination.write.claim(group.ref, run.fence)
                 commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
-                context.destination.schema.execute(group.ref, group.steps, group.after, commit)
+                execute_steps(context, group, commit)
                 crashpoint("undo.table")
         for at, column in _undropped_columns(context, made.undoing):
             context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence))
@@ -462,6 +462,8 @@ __all__ = ["UndoPlan", "apply_undo", "find", "prepare", "resume_undos"]
 class UndoChanges(Work):
     """The work of the operation `undo`."""
 
+    rewrites = True
+
     def prepare(self, context: SyncContext, request: UndoRequest) -> Preview:
         """Find out what the undo does, with the errors of `prepare`."""
         made = prepare(context, find(context, request.what))
@@ -469,6 +471,7 @@ class UndoChanges(Work):
 
     def execute(self, context: SyncContext, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
         """Take the changes back; return the accepted version."""
+        context = replace(context, progress=self.progress or context.progress)
         return {"version": apply_undo(context, preview.prepared, allow)}
 
     def already(self, context: SyncContext, request: UndoRequest) -> Mapping[str, Any] | None:

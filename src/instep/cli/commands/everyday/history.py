@@ -111,11 +111,14 @@ def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
 
 
 def _engine(detail: Mapping[str, Any]) -> str:
-    """Return what has read the rows of a run, with the address of Spark's page; "" if it has read none."""
+    """Return what has read the rows of a run, and what it has done besides, with the address of Spark's page; "" if it
+    has done neither."""
     from instep.model import EngineUse
 
-    recorded = detail.get("engine")
-    return f"{EngineUse(**recorded)} {recorded['page']}".rstrip() if recorded else ""
+    if not (recorded := detail.get("engine")):
+        return ""
+    use = EngineUse(**recorded)
+    return " ".join(filter(None, (str(use), use.page, f"({use.large})" if use.large else "")))
 
 
 def _text(value: Any) -> str:

@@ -18,14 +18,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
-from pyiceberg.manifest import DataFileContent
-from pyiceberg.table import FileScanTask
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.iceberg.commit.row_reader import Old, file_at
+from instep.destinations.iceberg.commit.row_reader import Old, live_rows
 from instep.destinations.rows import merged
 from instep.stage.conform import compact_json
 from instep.stage.files.partitioned import writer_for
@@ -72,17 +69,6 @@ def fill_part(part: FillTask, attempt: int, report: Report | None) -> list[Rewri
             size = sum(f.bytes for f in done[-1].files)
             report(ChunkProgress(part.spec.table, sum(f.rows for f in done[-1].files), size, 1))
     return done
-
-
-def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
-    scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
-    deletes = {file_at(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
-    task = FileScanTask(file_at(old.path, old.place), deletes)
-    gone = _read_all_delete_files(io, [task])
-    for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
-        if batch.num_rows:
-            yield batch
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.metadata.partition import place_of
 from instep.destinations.rows import brief
+from instep.errors import DestinationError
 
 ALL = AlwaysTrue()
 Positions = npt.NDArray[np.int64]
@@ -159,7 +161,30 @@ def file_at(path: str, place: FilePlace, content: DataFileContent = DataFileCont
     return file
 
 
+def live_rows(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield a data file's rows in order, without those that its delete files name, as the table has the columns."""
+    scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
+    deletes = {file_at(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
+    task = FileScanTask(file_at(old.path, old.place), deletes)
+    gone = _read_all_delete_files(io, [task])
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
+        if batch.num_rows:
+            yield batch
+
+
+def check_count(name: str, rows: int, tasks: Sequence[FileScanTask]) -> None:
+    """Raise DestinationError before rows could be lost: so many were written in the place of those of the files."""
+    before = sum(t.file.record_count for t in tasks)
+    gone = sum(d.record_count for t in tasks for d in t.delete_files)
+    if not before - gone <= rows <= before:
+        raise DestinationError(
+            f"table {name}: {rows:,} rows were written in the place of {before:,} with {gone:,} deletes",
+            hint="nothing was committed; check the files with `instep verify`",
+        )
+
+
 def light(metadata: TableMetadata) -> TableMetadata:
     """Return the table's metadata as far as reading and writing its files needs it."""
-    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": {}}
+    names = {k: v for k, v in metadata.properties.items() if k == TableProperties.DEFAULT_NAME_MAPPING}
+    nothing: dict[str, Any] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "properties": names}
     return metadata.model_copy(update={**nothing, "current_snapshot_id": None})

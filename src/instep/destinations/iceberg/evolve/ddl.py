@@ -11,7 +11,7 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table as IcebergTable
 
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Commit, FileWorkers, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit, new_table
 from instep.destinations.iceberg.commit.deferred_create import bear, location_of_unborn, wait_for_rows
 from instep.destinations.iceberg.commit.fence import AssertFence, AssertShape, check_fence
@@ -77,19 +77,23 @@ if TYPE_CHECKING:
     from instep.destinations.iceberg.metadata.records import Metadata
 
 
-def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def execute(
+    lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers
+) -> None:
     """All steps of one table; what is done already (a run before this one crashed) is not done again."""
     if commit.part is None:
-        return _execute(lake, ref, steps, after, commit)
-    return landed(lambda: _execute(lake, ref, steps, after, commit))
+        return _execute(lake, ref, steps, after, commit, workers)
+    return landed(lambda: _execute(lake, ref, steps, after, commit, workers))
 
 
-def _execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+def _execute(
+    lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers
+) -> None:
     metadata = lake.metadata([ref]).get(ref)
     if commit.part and commit.part.seen != (shape_of(metadata["properties"]) if metadata else 0):
         raise Reshaped(".".join(ref))
     if metadata is not None and after is not None and read_table(ref, metadata) == after and is_done(metadata, steps):
-        return _take_part(lake, ref, steps, commit) if commit.part else None
+        return _take_part(lake, ref, steps, commit, workers) if commit.part else None
     for step in steps:
         match step.change:
             case TableAdded(after=table):
@@ -102,8 +106,8 @@ def _execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, c
     if renamed is not None and metadata is None and lake.load(renamed.ref) is not None:
         return None
     if renamed is None:
-        return _alter(lake, ref, steps, _wanted(after, ref), commit)
-    _alter(lake, ref, steps, _wanted(after or renamed, renamed.ref), commit)
+        return _alter(lake, ref, steps, _wanted(after, ref), commit, workers)
+    _alter(lake, ref, steps, _wanted(after or renamed, renamed.ref), commit, workers)
     return _rename(lake, ref, renamed.ref)
 
 
@@ -170,7 +174,7 @@ def _load(lake: Lake, ref: Ref) -> tuple[IcebergTable, Metadata]:
     return table, json.loads(table.metadata.model_dump_json())
 
 
-def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit) -> None:
+def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit, workers: FileWorkers) -> None:
     table, metadata = _load(lake, ref)
     read_table(ref, metadata)
     if read_pending(ref, metadata):
@@ -189,13 +193,13 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     change.properties({**facts, **dropped})
     lay_out(change, steps, commit.part)
     _record_part(change, ref, commit)
-    with rewritten(lake, table, change, evolution.rewrites, commit):
+    with rewritten(lake, table, change, evolution.rewrites, commit, workers):
         change.land(commit.fence)
     check_equal(_read_back(lake, ref), replace(as_stored(after, evolution.fields), schema=ref[0], name=ref[1]))
     return None
 
 
-def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> None:
+def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit, workers: FileWorkers) -> None:
     """A shard's change that leaves the columns of the whole table as they are."""
     table, metadata = _load(lake, ref)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])
@@ -205,7 +209,7 @@ def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> N
     _record_part(change, ref, commit)
     if commit.part and commit.part.moves and (main := table.metadata.current_snapshot()) is not None:
         change.require(ref_is(MAIN, main.snapshot_id))
-    with rewritten(lake, table, change, (), commit):
+    with rewritten(lake, table, change, (), commit, workers):
         change.land(commit.fence)
 
 

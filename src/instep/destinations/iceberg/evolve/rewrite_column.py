@@ -1,38 +1,55 @@
-"""Rewrites columns that Iceberg cannot promote in place: every value cast, all files new, one commit."""
+"""Rewrites columns that Iceberg cannot promote in place: every value cast, all files new, one commit.
+
+A large table is rewritten in parts, by tasks of Spark or one after the other, and a run that is killed leaves those
+that are finished to the next one.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.base import Commit, PartChange
+from instep.destinations.base import Commit, FileWorkers, PartChange
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
-from instep.destinations.iceberg.commit.shard_table import ShardTable, shard_of
+from instep.destinations.iceberg.commit.row_reader import Old, check_count, light, live_rows, old_file
+from instep.destinations.iceberg.commit.shard_table import ShardTable, planned, shard_of
 from instep.destinations.iceberg.evolve.schema_update import Rewrite
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.destinations.iceberg.metadata.files import FIELD_ID, arrow_schema, data_files
-from instep.destinations.iceberg.metadata.partition import partitioning
+from instep.destinations.iceberg.metadata.partition import partitioning, place_of
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.schema import IcebergField, data_type
 from instep.destinations.iceberg.metadata.shards import PLACE, TOTALS, own_name, shards_of
+from instep.destinations.parts import (
+    RewriteArea,
+    digest,
+    is_large,
+    rewrite_groups,
+    run_tasks,
+    write_parts,
+)
 from instep.destinations.rows import cast_all
 from instep.schema.catalog.types import DataType
 from instep.stage.files.partitioned import writer_for
+from instep.stage.files.place import StorageFolder
+from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
+from instep.stage.task import ChunkProgress, Report
 
 
 @contextmanager
 def rewritten(
-    lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit
+    lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit, workers: FileWorkers
 ) -> Iterator[None]:
     """Adds the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away again
     if the commit is refused."""
@@ -40,11 +57,11 @@ def rewritten(
     if not (rewrites or part) or table.metadata.current_snapshot() is None:
         yield
         return
-    folder, new_files = f"{_data(table, change, commit)}/{commit.run}-rewrite-{commit.fence}", NewFiles(lake.io())
-    with new_files.removed_unless_landed(folder):
-        moves = _moves(table, change, part) if part else None
-        source = table if rewrites or part is None else ShardTable(table, (part.column, part.shard))
-        files = _write(source, change, _Casts(rewrites, moves), commit, replace(_SPEC, location=folder, io=lake.io()))
+    source = table if rewrites or part is None else ShardTable(table, (part.column, part.shard))
+    tasks = sorted(planned(source), key=lambda t: repr(place_of(t.file)))  # a part meets few partitions
+    casts = _Casts(_casts(rewrites), _moves(table, change, part) if part else None)
+    with _written(lake, table, change, tasks, casts, commit, workers) as files:
+        check_count(".".join(table.name()), sum(f.rows for f in files), tasks)
         made = data_files(files, change.metadata)
         properties = {"instep.run": commit.run, "instep.fence": str(commit.fence)}
         if isinstance(source, ShardTable):
@@ -55,17 +72,54 @@ def rewritten(
         else:
             change.replace(made, properties)
             change.properties(_totals(change, commit.part, made) if commit.part else {})
-        with new_files.landing([f.path for f in files]):
-            yield
+        yield
+
+
+@contextmanager
+def _written(
+    lake: Lake,
+    table: Table,
+    change: TableCommit,
+    tasks: Sequence[FileScanTask],
+    casts: _Casts,
+    commit: Commit,
+    workers: FileWorkers,
+) -> Iterator[list[StagedFile]]:
+    """Yield the new files, which the block commits. Those of one part leave if it does not; several parts stay for the
+    next run."""
+    target, by = arrow_schema(change.metadata.schema()), partitioning(change.metadata)
+    sizes = [(t.file.record_count, t.file.file_size_in_bytes) for t in tasks]
+    groups = rewrite_groups(sizes, lake.config.upsert_rows)
+    data, new_files, several = _data(table, change, commit), NewFiles(lake.io()), len(groups) > 1
+    common = digest(table.metadata.table_uuid, target.to_string(show_schema_metadata=True), by, casts)
+    folder = f"{data}/rewrite-{common}" if several else f"{data}/{commit.run}-rewrite-{commit.fence}"
+    name = ".".join(table.name())
+    spec = StageSpec(name, (), SystemColumns(), target, folder, "", commit.run, 0, io=lake.io(), partition=by)
+    olds = [old_file(n, t) for n, t in enumerate(tasks)]
+    parts = [
+        _IcebergRewritePart(n, light(table.metadata), spec, tuple(olds[i] for i in g), casts)
+        for n, g in enumerate(groups)
+    ]
+    large = is_large(sum(r for r, _ in sizes), sum(s for _, s in sizes), lake.config.upsert_rows)
+    if not several:
+        session = workers.session() if large else None
+        with new_files.removed_unless_landed(folder):
+            files = [f for made in run_tasks(session, _write, parts, "rewrite", workers.on_progress) for f in made]
+            with new_files.landing([f.path for f in files]):
+                yield files
+        return
+    area = RewriteArea(StorageFolder(folder, lake.io()), commit.run)
+    with area.cleared():
+        known = {digest([(o.path, o.deletes) for o in part.files]): part for part in parts}
+        files = write_parts(area, known, _write, workers, large=large)
+    yield files
+    area.clear([f.path for f in files])
 
 
 def _data(table: Table, change: TableCommit, commit: Commit) -> str:
     """Return where what a run leaves behind is removed."""
     own = change.metadata.properties.get(own_name(commit.part.shard, PLACE)) if commit.part else None
     return f"{table.location()}/data/{own}" if own else f"{table.location()}/data"
-
-
-_SPEC = StageSpec("", (), SystemColumns(), pa.schema([]), "", "", "", 0)
 
 
 @dataclass(frozen=True)
@@ -75,6 +129,13 @@ class _ColumnMove:
     field: int
     type: DataType
     to: DataType
+
+    def cast(self, target: pa.Field, by_id: Mapping[int, pa.Array]) -> pa.Array:
+        return cast_all(target.name, by_id[self.field], self.type, self.to, target.type)
+
+
+def _casts(rewrites: Sequence[Rewrite]) -> dict[int, _ColumnMove]:
+    return {r.after.id: _ColumnMove(r.before.id, r.step.before.type, r.step.after.type) for r in rewrites}
 
 
 @dataclass(frozen=True)
@@ -89,12 +150,14 @@ class _Moves:
 
 @dataclass(frozen=True)
 class _Casts:
-    rewrites: Sequence[Rewrite]
+    """The columns that are rewritten, by the field id of the new one."""
+
+    rewrites: Mapping[int, _ColumnMove]
     moves: _Moves | None = None
 
     def column(self, field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:
-        own = next((r for r in self.rewrites if r.after.id == _id(field)), None)
-        values = _rewritten(field, by_id, own) if own else _stored_array(field, by_id, rows)
+        own = self.rewrites.get(_id(field))
+        values = own.cast(field, by_id) if own else _stored_array(field, by_id, rows)
         return self._moved(field, by_id, values) if self.moves else values
 
     def _moved(self, field: pa.Field, by_id: Mapping[int, pa.Array], values: pa.Array) -> pa.Array:
@@ -104,7 +167,7 @@ class _Casts:
             return values
         new = pa.nulls(len(values), field.type)
         if move is not None:
-            new = cast_all(field.name, by_id[move.field], move.type, move.to, field.type)
+            new = move.cast(field, by_id)
         at, shard = self.moves.within
         return pc.if_else(pc.equal(by_id[at].cast(pa.string()), shard), new, values)
 
@@ -138,37 +201,46 @@ def _total(files: Sequence[DataFile]) -> dict[str, int]:
     return {"records": rows, "files-size": size, "data-files": len(files)}
 
 
-def _write(table: Table, change: TableCommit, casts: _Casts, commit: Commit, spec: StageSpec) -> tuple[StagedFile, ...]:
-    """Streams the table's rows through the casts."""
-    target = arrow_schema(change.metadata.schema())
-    by = partitioning(change.metadata)
-    named = replace(spec, table=".".join(table.name()), schema=target, run=commit.run, partition=by)
-    writer = writer_for(named, 0, 0)
+@dataclass(frozen=True)
+class _IcebergRewritePart:
+    """Some data files whose rows are written anew, as `spec` says. `table` has no snapshots."""
+
+    number: int
+    table: TableMetadata
+    spec: StageSpec = field(repr=False)
+    files: tuple[Old, ...]
+    casts: _Casts
+
+
+def _write(part: _IcebergRewritePart, attempt: int, report: Report | None) -> tuple[StagedFile, ...]:
+    """Stream the rows of a part through the casts; IllegalChange for a value that does not fit."""
+    writer, rows = writer_for(part.spec, part.number, attempt), 0
+    io, before = load_file_io(dict(part.spec.io), part.spec.location), schema_to_pyarrow(part.table.schema())
     try:
-        for batch in table.scan().to_arrow_batch_reader():
-            if batch.num_rows:
-                writer.write(_batch(batch, target, casts))
-        return writer.close()
+        for old in part.files:
+            for batch in live_rows(part.table, io, old, before.names):
+                by_id = {_id(f): _stored(batch.column(f.name), f.type) for f in before}
+                columns = [part.casts.column(f, by_id, batch.num_rows) for f in part.spec.schema]
+                writer.write(pa.record_batch(columns, schema=part.spec.schema))
+                rows += batch.num_rows
+                if report is not None:
+                    report(ChunkProgress(part.spec.table, rows, writer.bytes))
+        files = writer.close()
     except BaseException:
         writer.abort()
         raise
-
-
-def _batch(batch: pa.RecordBatch, target: pa.Schema, casts: _Casts) -> pa.RecordBatch:
-    by_id = {_id(f): batch.column(i) for i, f in enumerate(batch.schema)}
-    return pa.record_batch([casts.column(f, by_id, batch.num_rows) for f in target], schema=target)
+    if report is not None:
+        report(ChunkProgress(part.spec.table, rows, sum(f.bytes for f in files), 1))
+    return files
 
 
 def _id(field: pa.Field) -> int:
     return int(field.metadata[FIELD_ID])
 
 
-def _rewritten(field: pa.Field, by_id: Mapping[int, pa.Array], own: Rewrite) -> pa.Array:
-    return cast_all(field.name, by_id[own.before.id], own.step.before.type, own.step.after.type, field.type)
-
-
 def _stored_array(field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:
-    if _id(field) in by_id:
-        values = by_id[_id(field)]
-        return values if values.type == field.type else values.cast(field.type)
-    return pa.nulls(rows, field.type)
+    return _stored(by_id[_id(field)], field.type) if _id(field) in by_id else pa.nulls(rows, field.type)
+
+
+def _stored(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)

@@ -12,7 +12,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
@@ -26,7 +26,7 @@ from instep.destinations.iceberg.backfill.fill import been_through, folder_name
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import path_of
-from instep.destinations.iceberg.commit.row_reader import old_file
+from instep.destinations.iceberg.commit.row_reader import check_count, old_file
 from instep.destinations.iceberg.commit.shard_table import ShardTable, land, own_data, planned
 from instep.destinations.iceberg.commit.snapshots import Replaced, ReplaceFiles, by_spec
 from instep.destinations.iceberg.evolve.undo import now_ms, undoable
@@ -37,21 +37,15 @@ from instep.destinations.iceberg.metadata.partition import carried, partitioning
 from instep.destinations.iceberg.metadata.records import STATE, exact_rows, load_state, read_pending, state_record
 from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, schema_is
 from instep.destinations.iceberg.write.load import load_ours, summary
-from instep.errors import DestinationError
+from instep.destinations.parts import HERE_BYTES, run_tasks
 from instep.schema.maintenance import FileFacts, Maintenance, bins
 from instep.stage.spec import StageSpec, SystemColumns
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 MAINTAINED = "instep.maintained"
 ENTRIES = 10_000
 """Of one manifest that is rewritten."""
 COMMIT_BYTES = 1 << 30
 """About what one commit exchanges."""
-SPARK_BYTES = 512 << 20
-"""Files of more bytes are written by Spark tasks, if there may be a session."""
 
 
 def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
@@ -60,12 +54,12 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
         _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),
     )
-    session = work.session() if sum(_size(p) for p in found.packs) > SPARK_BYTES else None
+    session = work.session() if sum(_size(p) for p in found.packs) > HERE_BYTES else None
     tasks = {t.file.file_path: t for t in found.tasks}
     for group in _commits(found.packs):
         parts = [writing.part(n, one) for n, one in enumerate(group, len(done))]
         with writing.new_files.removed_unless_landed(*{p.spec.location for p in parts}):
-            packed = _run(session, parts)
+            packed: list[Packed] = run_tasks(session, pack, parts, "rewrite")
             crashpoint("maintain.packed")
             writing.commit(packed, tasks, [] if done else found.dangling, merging=found.crowded)
         crashpoint("maintain.compacted")
@@ -81,14 +75,6 @@ def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) ->
     merging = found.crowded or found.idle
     _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
     crashpoint("maintain.compacted")
-
-
-def _run(session: SparkSession | None, parts: Sequence[Bin]) -> list[Packed]:
-    if session is None:
-        return [pack(part, 0, None) for part in parts]
-    from instep.spark.extract import run_parts
-
-    return run_parts(session, pack, parts)
 
 
 def _size(tasks: Sequence[FileScanTask]) -> int:
@@ -184,7 +170,7 @@ class _Writing:
         assert state is not None, "a table without a load is left alone"
         old = [tasks[path] for p in packed for path in p.paths]
         for one in packed:
-            _check_count(self.ref, one, [tasks[path] for path in one.paths])
+            check_count(".".join(self.ref), one.rows, [tasks[path] for path in one.paths])
         change = TableCommit(table)
         change.require(ref_is(MAIN, base.snapshot_id))
         change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
@@ -204,17 +190,6 @@ class _Writing:
 def maintained_now(change: TableCommit) -> dict[str, str]:
     """Return the property that says when the table was maintained last, and how many files it had then."""
     return {MAINTAINED: json.dumps({"at": now_ms(), "files": change.totals().get("data-files", 0)})}
-
-
-def _check_count(ref: Ref, packed: Packed, tasks: Sequence[FileScanTask]) -> None:
-    """Raise DestinationError before rows could be lost."""
-    rows = sum(t.file.record_count for t in tasks)
-    gone = sum(d.record_count for t in tasks for d in t.delete_files)
-    if not rows - gone <= packed.rows <= rows:
-        raise DestinationError(
-            f"table {'.'.join(ref)}: {packed.rows:,} rows were written in the place of {rows:,} with {gone:,} deletes",
-            hint="nothing was committed; check the files with `instep verify`",
-        )
 
 
 class Compaction(ReplaceFiles):

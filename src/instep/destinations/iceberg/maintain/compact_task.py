@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.iceberg.backfill.fill_task import live_rows
-from instep.destinations.iceberg.commit.row_reader import Old
+from instep.destinations.iceberg.commit.row_reader import Old, live_rows
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, EqualTo, Reference
+from pyiceberg.expressions.literals import literal
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFileContent
@@ -15,19 +17,20 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
-from instep.destinations.iceberg.backfill.fill_task import live_rows
-from instep.destinations.iceberg.commit.row_reader import Old, light, old_file
+from instep.destinations.iceberg.commit.row_reader import Old, light, live_rows, old_file
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
 from instep.destinations.iceberg.metadata.records import current_fields, read_table
 from instep.destinations.iceberg.metadata.schema import data_type
+from instep.destinations.iceberg.metadata.shards import totals
 from instep.destinations.iceberg.write.load import load_ours, load_readable
+from instep.destinations.parts import is_large
 from instep.destinations.rows import first_rows as first_rows_of
 from instep.destinations.rows import invalid_values_in, tried
 from instep.schema.catalog.types import DataType
 from instep.stage.fold import Scan
-from instep.stage.spec import Chunk
+from instep.stage.spec import Chunk, StagedFile
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
@@ -83,10 +86,17 @@ class IcebergSamples(LakeFacet):
         """Return at most so many rows, all columns of them."""
         return first_of(load_readable(self.lake, ref), limit)
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
         """Return the rows as they are now."""
-        table = load_readable(self.lake, ref)
-        return (table.scan(selected_fields=tuple(names)) if names else table.scan()).to_arrow_batch_reader()
+        wanted = EqualTo(term=Reference(only), value=literal(True)) if only else AlwaysTrue()
+        return load_readable(self.lake, ref).scan(wanted, tuple(names) or ("*",)).to_arrow_batch_reader()
+
+    def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
+        """Return whether the table and the files are for tasks."""
+        there = totals(load_ours(self.lake, ref)[1])
+        rows, size = there.get("records", 0), there.get("files-size", 0)
+        limit = self.lake.config.upsert_rows
+        return is_large(rows + sum(f.rows for f in files), size + sum(f.bytes for f in files), limit)
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
         """Return columns of the rows for tasks to read; None where rows are deleted otherwise than by position."""
