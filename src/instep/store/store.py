@@ -36,6 +36,7 @@ from instep.store.server.gauges import StoreGauges
 from instep.store.server.pages import Pages
 from instep.store.server.resources import StoredResources
 from instep.store.server.secrets import Secrets
+from instep.store.server.sessions import Sessions
 from instep.store.work.jobs import Jobs
 from instep.store.work.pauses import Pauses, Troubles
 from instep.store.work.rollouts import Rollouts
@@ -109,6 +110,7 @@ class Store:
         self.detectors = Detectors(self._db)
         self.looks = Looks(self._db)
         self.api_keys = ApiKeys(self._db)
+        self.sessions = Sessions(self._db)
         self.audit = Audit(self._db)
         self.idempotency = Idempotency(self._db)
         self.pages = Pages(self._db)
