@@ -102,6 +102,10 @@ def environment() -> Environment:
     return made
 
 
+def _form_token_of(visit: Visit) -> str:
+    return sign_in.form_token(visit.token)
+
+
 def render(template: str, *, request: Request, visit: Visit | None, **values: Any) -> str:
     """Return the text of a page."""
     theme = request.cookies.get("instep_theme", "auto")

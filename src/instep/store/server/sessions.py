@@ -1,4 +1,4 @@
-"""Sessions of the web page, passwords and one-time links. Of a session's or a link's secret only its SHA-256 is kept."""
+"""Sessions of the web page, passwords, and links that work once. Of secrets only a hash is stored."""
 
 from __future__ import annotations
 
