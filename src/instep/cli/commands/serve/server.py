@@ -267,7 +267,7 @@ def _first_key(app: App, address: str) -> None:
             f"admin API key {issued.key.id} is in {file}, which only this account can read: "
             "copy the key and delete the file"
         )
-    say(f"listening on {address}: the page is there, the API's description at {address}/api/v1/docs")
+    say(f"listening on {address} (the page; the API is described at /api/v1/docs)")
 
 
 @keys.command("list", epilog=examples("instep keys list --output json"))
