@@ -1,4 +1,4 @@
-"""`instep server`: the page and the API over this project, with a worker beside it if asked for; `instep keys` and `instep audit`:
+"""`instep server`: the page and the API over this project, with a worker beside it; `instep keys` and `instep audit`:
 who may call it and what was done.
 
 A worker beside a server, in its process: it watches from a thread, and its lanes are processes of their own.
