@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from instep.errors import InstepError
@@ -24,6 +25,9 @@ from instep.server.models import ProblemOut
 from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
 from instep.server.routes import connections, events, health, jobs
+from instep.server.web.app import add_pages, is_page
+from instep.server.web.rendering import not_found
+from instep.server.web.visit import show
 
 _WAYS: dict[str, dict[str, str]] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key's secret: instep_sk_..."},
@@ -102,9 +106,10 @@ def create_app(
         app.router.routes.extend(routes.routes)
     health.add_alias(app)
     app.mount(PATH, compatible(opened, rates))
+    add_pages(app)
     app.openapi = described_once(app, lambda: _document(app))  # type: ignore[method-assign]
     _handle(app)
-    app.add_middleware(RequestGuard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
+    app.add_middleware(RequestGuard, render=_refused, secure=secure, slashes=(f"{PATH}/", "/static/"), is_page=is_page)
     return app
 
 
@@ -119,7 +124,14 @@ def _handle(app: FastAPI) -> None:
     app.add_exception_handler(problems.ApiProblem, problems.on_problem)
     app.add_exception_handler(InstepError, problems.on_error)
     app.add_exception_handler(RequestValidationError, problems.on_invalid)
-    app.add_exception_handler(HTTPException, problems.on_status)
+    app.add_exception_handler(HTTPException, _on_status)
+
+
+async def _on_status(request: Request, error: Any) -> Response:
+    """Return what is answered for an address or a method that there is not."""
+    if not is_page(request.url.path):
+        return await problems.on_status(request, error)
+    return await show(request, "problem.html", error.status_code, problem=not_found(request.url.path), visit=None)
 
 
 def check_matrix() -> None:

@@ -20,6 +20,7 @@ MAX_BODY = 1024 * 1024
 MAX_DEPTH = 32
 MAX_TARGET = 8192
 BODY_TIMEOUT = 30.0
+FORM_TYPE = "application/x-www-form-urlencoded"
 JSON_TYPES = ("application/json", "application/merge-patch+json")
 CONTENT_POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS = {
@@ -46,10 +47,16 @@ class RequestGuard:
     words of the routes below a path."""
 
     def __init__(
-        self, app: ASGIApp, render: Render = as_problem, secure: bool = False, slashes: tuple[str, ...] = ()
+        self,
+        app: ASGIApp,
+        render: Render = as_problem,
+        secure: bool = False,
+        slashes: tuple[str, ...] = (),
+        is_page: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`secure`: clients come by TLS, which a proxy ends. `slashes`: below these paths a name may hold one."""
-        self.app, self.render, self.slashes = app, render, slashes
+        """`secure`: clients come by TLS, which a proxy ends. `slashes`: below these paths a name may hold one.
+        `is_page`: True for paths whose bodies are forms of browsers."""
+        self.app, self.render, self.slashes, self.is_page = app, render, slashes, is_page
         self.headers = HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if secure else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +79,7 @@ class RequestGuard:
             headers = Headers(scope=scope)
             check_framing(headers)
             check_target(scope, slashes=scope["path"].startswith(self.slashes))
-            body = await body_in_time(headers, receive)
+            body = await body_in_time(headers, receive, check_form if self.is_page(scope["path"]) else check_document)
             await self.app(scope, replayed(body, receive), with_headers)
         except ApiProblem as problem:
             await self.render(scope["path"], problem)(scope, receive, with_headers)
@@ -83,11 +90,26 @@ class RequestGuard:
             await self.render(scope["path"], FAILED)(scope, receive, with_headers)
 
 
-async def body_in_time(headers: Headers, receive: Receive) -> bytes:
+BodyCheck = Callable[[Headers, bytes], None]
+
+
+def check_document(headers: Headers, body: bytes) -> None:
+    """Raise a Problem for a body that is not JSON of one meaning."""
+    check_type(headers.get("content-type", ""))
+    check_json(body)
+
+
+def check_form(headers: Headers, body: bytes) -> None:
+    """Raise a Problem for a body that is no form of a browser."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        raise ApiProblem(415, "media_type", f"the body's Content-Type is not {FORM_TYPE}", "send the page's form")
+
+
+async def body_in_time(headers: Headers, receive: Receive, check: BodyCheck = check_document) -> bytes:
     """Return the whole body; a Problem if it does not come in time."""
     try:
         with anyio.fail_after(BODY_TIMEOUT):
-            return await read_body(headers, receive)
+            return await read_body(headers, receive, check)
     except TimeoutError:
         raise ApiProblem(
             408, "unreadable", f"the body has not come within {BODY_TIMEOUT:.0f} s", "send it again"
@@ -121,8 +143,8 @@ def _odd(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-async def read_body(headers: Headers, receive: Receive) -> bytes:
-    """Return the whole body; a Problem if it is too large or not JSON of one meaning."""
+async def read_body(headers: Headers, receive: Receive, check: BodyCheck = check_document) -> bytes:
+    """Return the whole body; a Problem if it is too large, or `check` raises one."""
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BODY:
         raise _too_large()
@@ -139,8 +161,7 @@ async def read_body(headers: Headers, receive: Receive) -> bytes:
             break
     body = b"".join(parts)
     if body:
-        check_type(headers.get("content-type", ""))
-        check_json(body)
+        check(headers, body)
     return body
 
 

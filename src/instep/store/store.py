@@ -36,6 +36,7 @@ from instep.store.server.gauges import StoreGauges
 from instep.store.server.pages import Pages
 from instep.store.server.resources import StoredResources
 from instep.store.server.secrets import Secrets
+from instep.store.server.sessions import Sessions
 from instep.store.tables.queue import installation
 from instep.store.work.jobs import Jobs
 from instep.store.work.pauses import Pauses, Troubles
@@ -134,6 +135,7 @@ class Store:
         self.detectors = Detectors(self._db)
         self.looks = Looks(self._db)
         self.api_keys = ApiKeys(self._db)
+        self.sessions = Sessions(self._db)
         self.audit = Audit(self._db)
         self.idempotency = Idempotency(self._db)
         self.pages = Pages(self._db)
@@ -165,6 +167,17 @@ class Store:
         with self._db.read() as transaction:
             there: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
         return abs((there - self._db.now()).total_seconds())
+
+    def copied(self, file: Path) -> Store:
+        """Return a store of its own, in a new SQLite file, with all that this one holds now."""
+        from instep.store.admin.backup import dump, restore
+
+        if self._db.file:
+            self.back_up(file)
+            return Store(f"sqlite:///{file}", now=self._db.now)
+        copy = Store(f"sqlite:///{file}", now=self._db.now)
+        restore(copy._db, dump(self._db), replace=True)
+        return copy
 
     def back_up(self, file: Path) -> None:
         """Write a backup; see `instep.store.admin.backup`."""

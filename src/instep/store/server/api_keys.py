@@ -67,12 +67,12 @@ class ApiKeys:
                 raise Conflict(f"an API key {name!r} exists already ({taken})", hint="rotate it, or use another name")
             values = {"id": key_id, "name": name, "role": role, "groups": list(groups)}
             transaction.execute(insert(api_keys).values(**values, created=self._db.now(), created_by=who))
-            return _one(transaction, key_id)
+            return key_of(transaction, key_id)
 
     def add_secret(self, key_id: str, digest: str, prefix: str, expires: datetime | None) -> ApiKey:
         """Raise Conflict if the key has been revoked, or has two secrets that live."""
         with self._db.write() as transaction:
-            key, now = _one(transaction, key_id), self._db.now()
+            key, now = key_of(transaction, key_id), self._db.now()
             if key.ended:
                 raise Conflict(f"API key {key_id} has been revoked", hint="make another one")
             if sum(s.lives(now) for s in key.secrets) >= LIVE_SECRETS:
@@ -80,7 +80,7 @@ class ApiKeys:
                 raise Conflict(f"API key {key_id} has two secrets already", hint=hint)
             values = {"digest": digest, "key": key_id, "prefix": prefix, "created": now, "expires": expires}
             transaction.execute(insert(api_secrets).values(**values))
-            return _one(transaction, key_id)
+            return key_of(transaction, key_id)
 
     def expire_secrets(self, key_id: str, at: datetime, but: str = "") -> None:
         """Let the secrets of a key expire then, unless they expire earlier; not the one with the digest `but`."""
@@ -95,19 +95,19 @@ class ApiKeys:
         with self._db.write() as transaction:
             where = (api_keys.c.id == key_id, api_keys.c.ended.is_(None))
             transaction.execute(update(api_keys).where(*where).values(ended=self._db.now(), ended_by=who))
-            return _one(transaction, key_id)
+            return key_of(transaction, key_id)
 
     def get(self, key_id: str) -> ApiKey:
         """InstepError if there is none."""
         with self._db.read() as transaction:
-            return _one(transaction, key_id)
+            return key_of(transaction, key_id)
 
     def named(self, name: str) -> ApiKey | None:
         """Return the key that is called so and was not revoked; there is at most one."""
         query = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
         with self._db.read() as transaction:
             found = transaction.execute(query).scalar()
-            return _one(transaction, found) if found else None
+            return key_of(transaction, found) if found else None
 
     def live(self, digest: str) -> ApiKey | None:
         """Return the key that is accepted with the secret of this digest; notes when it was used."""
@@ -116,7 +116,7 @@ class ApiKeys:
             row = transaction.execute(select(api_secrets).where(c.digest == digest)).first()
             if row is None or (row.expires is not None and row.expires <= now):
                 return None
-            key = _one(transaction, row.key)
+            key = key_of(transaction, row.key)
         if key.ended:
             return None
         if row.last_used is None or row.last_used <= now - _SEEN_EVERY:
@@ -128,7 +128,7 @@ class ApiKeys:
         """Return a page of keys by id, behind `after`."""
         query = select(api_keys.c.id).where(api_keys.c.id > after).order_by(api_keys.c.id).limit(limit)
         with self._db.read() as transaction:
-            return [_one(transaction, key_id) for key_id in transaction.execute(query).scalars()]
+            return [key_of(transaction, key_id) for key_id in transaction.execute(query).scalars()]
 
     def count(self, role: str = "") -> int:
         """Return how many have ever been made; with a `role`, how many of it live."""
@@ -136,11 +136,12 @@ class ApiKeys:
             if not role:
                 return int(transaction.execute(select(func.count()).select_from(api_keys)).scalar_one())
             query = select(api_keys.c.id).where(api_keys.c.role == role, api_keys.c.ended.is_(None))
-            found = [_one(transaction, key_id) for key_id in transaction.execute(query).scalars().all()]
+            found = [key_of(transaction, key_id) for key_id in transaction.execute(query).scalars().all()]
         return sum(key.lives(self._db.now()) for key in found)
 
 
-def _one(transaction: Connection, key_id: str) -> ApiKey:
+def key_of(transaction: Connection, key_id: str) -> ApiKey:
+    """Return a key with its secrets. Raises InstepError if there is none."""
     row = transaction.execute(select(api_keys).where(api_keys.c.id == key_id)).mappings().first()
     if row is None:
         raise InstepError(f"no API key {key_id!r} is known", hint="see `instep keys list`")

@@ -83,6 +83,34 @@ api_secrets = Table(
 )
 Index("ix_api_secrets_key", api_secrets.c.key)
 
+passwords = Table(
+    "passwords",
+    metadata,
+    Column("key", String, ForeignKey("api_keys.id"), primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("changed", Utc, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("key", String, ForeignKey("api_keys.id"), nullable=False),
+    Column("secret", String),
+    Column("created", Utc, nullable=False),
+    Column("expires", Utc, nullable=False),
+)
+Index("ix_sessions_key", sessions.c.key)
+Index("ix_sessions_expires", sessions.c.expires)
+
+sign_in_links = Table(
+    "sign_in_links",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("key", String, ForeignKey("api_keys.id"), nullable=False),
+    Column("expires", Utc, nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

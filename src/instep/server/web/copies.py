@@ -1,0 +1,88 @@
+"""What a form does, as text for other faces: the command, Python, and the request with curl."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from instep.server.access import PREFIX
+from instep.server.web.forms import Action
+
+Values = Mapping[str, Any]
+
+
+def copies(action: Action, values: Values, server: str) -> dict[str, str]:
+    """Return the same request as `CLI`, `Python`, `curl` and `YAML`, as far as there is such a form."""
+    values = {one.name: values.get(one.name, "") for one in action.fields}
+    command = COMMANDS.get(action.name)
+    call = CALLS.get(action.name)
+    found = {
+        "CLI": command(values) if command else "",
+        "Python": f'import instep\n\nproject = instep.open(".")\n{call(values)}' if call else "",
+        "curl": curl(action, values, server),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def curl(action: Action, values: Values, server: str) -> str:
+    """Return the request as a command line of curl; the key's secret stays in a variable."""
+    body = action.body(values)
+    lines = [f"curl -X {action.method} {shlex.quote(server + PREFIX + action.address(values))}"]
+    lines.append('-H "Authorization: Bearer $INSTEP_API_KEY"')
+    if body:
+        lines += ['-H "Content-Type: application/json"', f"-d {shlex.quote(json.dumps(body))}"]
+    return " \\\n  ".join(lines)
+
+
+def _command(*words: str, **options: str) -> Callable[[Values], str]:
+    """Return what writes a command: words with {field} in them, then an option for each field that is given."""
+
+    def write(values: Values) -> str:
+        parts = ["instep", *(shlex.quote(_filled(word, values)) for word in words if _filled(word, values))]
+        for name, option in options.items():
+            value = values.get(name)
+            if value in (None, "", False, [], ()):
+                continue
+            if value is True:
+                parts.append(option)
+            else:
+                each = value if isinstance(value, list | tuple) else [value]
+                parts += [f"{option} {shlex.quote(str(one))}" for one in each]
+        return " ".join(parts)
+
+    return write
+
+
+def _filled(word: str, values: Values) -> str:
+    return word.format_map({name: "" if value is None else value for name, value in values.items()})
+
+
+def _call(text: str) -> Callable[[Values], str]:
+    """Return what writes a call: {field} becomes its value as Python writes it."""
+    return lambda values: text.format_map({name: repr(value) for name, value in values.items()})
+
+
+_REASON = {"why": "--why"}
+COMMANDS: Mapping[str, Callable[[Values], str]] = {
+    "approve_change": _command("changes", "approve", "{change}"),
+    "reject_change": _command("changes", "reject", "{change}"),
+    "ignore_change": _command("changes", "ignore", "{change}"),
+    "snooze_change": _command("changes", "snooze", "{change}", duration="--for", until="--until"),
+    "sync": _command("sync", "{connection}"),
+    "detect": _command("detect", "{connection}"),
+    "plan": _command("plan", "{connection}"),
+    "pause": _command("pause", "{connection}", reason="--reason"),
+    "resume": _command("resume", "{connection}"),
+}
+CALLS: Mapping[str, Callable[[Values], str]] = {
+    "approve_change": _call("project.approve({change})"),
+    "reject_change": _call("project.reject({change})"),
+    "ignore_change": _call("project.ignore({change})"),
+    "sync": _call("project.connection({connection}).sync()"),
+    "detect": _call("project.connection({connection}).detect()"),
+    "plan": _call("project.connection({connection}).plan()"),
+    "pause": _call("project.connection({connection}).pause({reason})"),
+    "resume": _call("project.connection({connection}).resume()"),
+}

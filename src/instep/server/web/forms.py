@@ -1,0 +1,172 @@
+"""Forms made of the specifications of operations: a new operation has a form without a line here.
+
+A field's control follows from its type, its text from the record, its bounds are checked by the API.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import datetime
+from functools import cache
+from importlib import import_module
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
+
+import yaml
+
+from instep.operations.registry import immediate_specs, specs
+from instep.operations.spec import ImmediateSpec, OperationSpec, Options, Role, served_fields
+from instep.operations.values import LeadsTo
+from instep.server.problems import ApiProblem
+from instep.server.requests import texts_of
+
+Control = Literal["text", "number", "flag", "choice", "lines", "document", "moment", "long"]
+HIDDEN_OPERATIONS = frozenset({"refresh", "reload", "rollout", "test_connection", "delete_connection"})
+"""Operations without a route of their own, or with one whose request is not a record."""
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One field of a form. `consent`: it says what may be lost."""
+
+    name: str
+    control: Control
+    text: str
+    required: bool
+    choices: tuple[str, ...] = ()
+    consent: bool = False
+    default: Any = None
+
+    @property
+    def label(self) -> str:
+        """Return the name as people read it."""
+        return self.name.replace("_", " ").capitalize()
+
+    def parse(self, values: Sequence[str]) -> Any:
+        """Return the value that these texts of a form stand for; None for one that is not given."""
+        if self.control == "flag":
+            return values[-1:] == ["true"]
+        text = "\n".join(values).strip()
+        if self.control == "lines":
+            return [line.strip() for line in text.splitlines() if line.strip()] or None
+        if not text:
+            return None
+        if self.control == "number":
+            return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
+        return _document(self.name, text) if self.control == "document" else text
+
+
+@dataclass(frozen=True)
+class Action:
+    """One operation as the page offers it."""
+
+    name: str
+    about: str
+    role: Role
+    method: str
+    path: str
+    fields: tuple[FormField, ...]
+    in_path: tuple[str, ...]
+    immediate: bool
+    match: bool = False
+
+    @property
+    def title(self) -> str:
+        """Return the name as people read it."""
+        return self.name.replace("_", " ").capitalize()
+
+    def address(self, values: Mapping[str, Any]) -> str:
+        """Return the path of a request below /api/v1. Raises ApiProblem for a name that is missing."""
+        found = self.path
+        for name in self.in_path:
+            if not values.get(name):
+                raise ApiProblem(422, "invalid", f"{name} is missing", "open the form from the object's page")
+            found = found.replace(f"{{{name}}}", quote(str(values[name]), safe=""))
+        return found
+
+    def body(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a request: what is not in its path and not as by default."""
+        given = {one.name: values.get(one.name) for one in self.fields if one.name not in self.in_path}
+        return {name: value for name, value in given.items() if value is not None and value is not False}
+
+    def read(self, form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """Return the values of a form, by field."""
+        return {one.name: one.parse(form[one.name]) for one in self.fields if one.name in form}
+
+
+@cache
+def actions() -> Mapping[str, Action]:
+    """Return all operations that have a form, by name."""
+    work = {name: _of_operation(spec) for name, spec in specs().items() if name not in HIDDEN_OPERATIONS}
+    return work | {name: _of_immediate(spec) for name, spec in immediate_specs().items()}
+
+
+def action_of(name: str) -> Action:
+    """Return one operation; ApiProblem 404 for a name that none has."""
+    if (found := actions().get(name)) is None:
+        raise ApiProblem(404, "not_found", f"there is no operation {name!r}", "go back")
+    return found
+
+
+def _of_operation(spec: OperationSpec) -> Action:
+    method, _, path = spec.route.partition(" ")
+    own = _fields(spec.request, served_fields(spec.request))
+    connection = FormField("connection", "text", "The connection.", required=True)
+    about = (import_module(spec.request.__module__).__doc__ or "").strip()
+    return Action(spec.name, about, spec.role, method, path, (connection, *own), ("connection",), immediate=False)
+
+
+def _of_immediate(spec: ImmediateSpec) -> Action:
+    method, _, path = spec.route.partition(" ")
+    own = _fields(spec.request, get_type_hints(spec.request, include_extras=True))
+    in_path = tuple(re.findall(r"{(\w+)}", path))
+    about = (spec.request.__doc__ or "").strip()
+    return Action(spec.name, about, spec.role, method, path, own, in_path, immediate=True, match=bool(spec.match))
+
+
+def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField, ...]:
+    texts = texts_of(record)
+    return tuple(
+        FormField(
+            one.name,
+            _kind(hints[one.name])[0],
+            texts.get(one.name, ""),
+            choices=_kind(hints[one.name])[1],
+            required=one.default is MISSING and one.default_factory is MISSING,
+            consent=_consents(hints[one.name]),
+            default=None if one.default is MISSING else one.default,
+        )
+        for one in sorted(fields(record), key=lambda one: bool(one.kw_only))
+        if one.name in hints
+    )
+
+
+def _kind(hint: Any) -> tuple[Control, tuple[str, ...]]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin in (Union, UnionType):
+        return _kind(next(one for one in arguments if one is not NoneType))
+    if origin is Literal:
+        return "choice", tuple(str(one) for one in arguments)
+    if origin is tuple:
+        simple = _kind(arguments[0])[0] in ("text", "choice")
+        return ("lines", ()) if simple else ("document", ())
+    plain: dict[Any, Control] = {bool: "flag", int: "number", datetime: "moment", str: "text"}
+    return plain.get(hint, "document"), ()
+
+
+def _consents(hint: Any) -> bool:
+    if any(isinstance(one, LeadsTo) and one.what == "consent" for one in getattr(hint, "__metadata__", ())):
+        return True
+    return any(_consents(one) for one in get_args(hint) if not isinstance(one, str))
+
+
+def _document(name: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ApiProblem(422, "invalid", f"{name} is neither YAML nor JSON", "check the indentation") from None

@@ -1,0 +1,210 @@
+"""Templates: the environment, its filters, and what each page's frame shows. Values are escaped by default."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from instep.control.resources import sign_in
+from instep.server.problems import ApiProblem
+from instep.server.web.forms import action_of
+
+if TYPE_CHECKING:
+    from instep.server.web.visit import Visit
+
+CONTENT_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+THEMES = ("auto", "light", "dark")
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+NAVIGATION = (
+    ("Changes", "/changes", "viewer"),
+    ("Connections", "/connections", "viewer"),
+    ("Runs", "/runs", "viewer"),
+    ("Rollouts", "/rollouts", "viewer"),
+    ("Policies", "/policies", "viewer"),
+    ("Notifications", "/notifications", "viewer"),
+    ("Settings", "/settings", "viewer"),
+)
+KINDS = {
+    "added": ("+", "added", "plus"),
+    "removed": ("−", "removed", "minus"),
+    "renamed": ("↷", "renamed", "moved"),
+    "moved": ("↷", "moved", "moved"),
+}
+"""The sign, word and colour of changes, by the last part of their kind; all others are changes of something."""
+
+
+@cache
+def static_files() -> Mapping[str, tuple[bytes, str]]:
+    """Return the files that browsers load: content and media type by name."""
+    found: dict[str, tuple[bytes, str]] = {}
+    root = files("instep.server.web") / "static"
+    for folder in (root, root / "vendor"):
+        prefix = "" if folder is root else "vendor/"
+        for one in folder.iterdir():
+            suffix = "." + one.name.rpartition(".")[2]
+            if suffix in _TYPES:
+                found[prefix + one.name] = (one.read_bytes(), _TYPES[suffix])
+    return found
+
+
+def static_url(name: str) -> str:
+    """Return the address of a static file; it changes with the file, so that browsers may keep it for ever."""
+    content, _ = static_files()[name]
+    return f"/static/{hashlib.sha256(content).hexdigest()[:12]}/{name}"
+
+
+async def _static(request: Request) -> Response:
+    found = static_files().get(request.path_params["name"])
+    if found is None:
+        return Response("not found", 404, media_type="text/plain")
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(found[0], headers=headers, media_type=found[1])
+
+
+STATIC = Route("/static/{digest}/{name:path}", _static, methods=["GET"], name="static")
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates' environment."""
+    made = Environment(
+        loader=PackageLoader("instep.server.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        moment=moment, count=count, size=size, pretty=pretty, change_sign=change_sign, duration=duration, path=quoted
+    )
+    made.globals.update(
+        static_url=static_url,
+        query=query,
+        action_of=action_of,
+        form_token_of=lambda visit: sign_in.form_token(visit.token),
+        now=lambda: datetime.now(UTC),
+    )
+    return made
+
+
+def _form_token_of(visit: Visit) -> str:
+    return sign_in.form_token(visit.token)
+
+
+def render(template: str, *, request: Request, visit: Visit | None, **values: Any) -> str:
+    """Return the text of a page."""
+    theme = request.cookies.get("instep_theme", "auto")
+    frame = {
+        "request": request,
+        "visit": visit,
+        "caller": visit.caller.key if visit else None,
+        "form_token": sign_in.form_token(visit.token) if visit else "",
+        "navigation": NAVIGATION if visit else (),
+        "theme": theme if theme in THEMES else "auto",
+        "keys_on": request.cookies.get("instep_keys", "on") != "off",
+        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+    }
+    return environment().get_template(template).render(**{"problem": None, **frame, **values})
+
+
+def moment(value: Any, now: datetime | None = None) -> Markup:
+    """Return a moment as time ago, with the exact time on hover and for programs; "" for none."""
+    if not value:
+        return Markup("")
+    at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = _ago((now or datetime.now(UTC)) - at)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, shown)
+
+
+def _ago(passed: Any) -> str:
+    seconds = passed.total_seconds()
+    if abs(seconds) < 45:
+        return "just now"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= length or unit == "min":
+            amount = max(1, round(abs(seconds) / length))
+            return f"{amount} {unit} ago" if seconds > 0 else f"in {amount} {unit}"
+    return ""
+
+
+def count(value: Any) -> str:
+    """Return a number exactly below ten thousand, and shortened above."""
+    if value is None:
+        return ""
+    number = int(value)
+    if abs(number) < 10_000:
+        return f"{number:,}"
+    for sign, unit in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if abs(number) >= unit:
+            return f"{number / unit:.1f}".removesuffix(".0") + f" {sign}"
+    return f"{number:,}"
+
+
+def size(value: Any) -> str:
+    """Return bytes in a unit that people read."""
+    if value is None:
+        return ""
+    number = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return ""
+
+
+def duration(begun: Any, ended: Any) -> str:
+    """Return the time between two moments; "" if one is missing."""
+    if not begun or not ended:
+        return ""
+    seconds = (datetime.fromisoformat(str(ended)) - datetime.fromisoformat(str(begun))).total_seconds()
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def pretty(value: Any) -> str:
+    """Return a document as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
+
+
+def quoted(value: Any) -> str:
+    """Return a name as a part of an address."""
+    return quote(str(value), safe="")
+
+
+def query(path: str, **parameters: Any) -> str:
+    """Return an address with parameters; those that are empty are left out."""
+    given = {name: one for name, one in parameters.items() if one not in (None, "", [], ())}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def change_sign(kind: str) -> Markup:
+    """Return the chip of a kind of change: a sign, the word and a colour."""
+    sign, word, colour = KINDS.get(kind.rpartition(".")[2], ("~", kind.rpartition(".")[2], "change"))
+    what = kind.partition(".")[0]
+    return Markup('<span class="chip {}"><span aria-hidden="true">{}</span> {} {}</span>').format(
+        colour, sign, escape(what), escape(word)
+    )
+
+
+def not_found(path: str) -> ApiProblem:
+    """Return the problem of an address that is no page."""
+    return ApiProblem(404, "not_found", f"there is no page at {path}", "go to /changes")

@@ -1,0 +1,100 @@
+"""One page for every operation: its form, what it would do, and what it has done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from instep.server.problems import ApiProblem
+from instep.server.web.copies import copies
+from instep.server.web.forms import Action, action_of
+from instep.server.web.rendering import query
+from instep.server.web.visit import Pages, Visit, local
+
+pages = Pages()
+
+
+@pages.page("/do/{operation}")
+async def ask(visit: Visit) -> Response:
+    """Show the form of an operation, filled with what the address says."""
+    action = action_of(visit.path["operation"])
+    given = {one.name: visit.asked_all(one.name) for one in action.fields if visit.asked_all(one.name)}
+    return await _show(visit, action, action.read(given), visit.asked("back", "/"))
+
+
+@pages.form("/do/{operation}")
+async def do(visit: Visit) -> Response:
+    """Preview an operation or carry it out, as the pressed button says."""
+    action = action_of(visit.path["operation"])
+    values, back = action.read(visit.form), local(visit.sent("back", "/"))
+    rehearsed = visit.sent("button") == "preview"
+    try:
+        answer = await visit.api.send(
+            action.method,
+            action.address(values),
+            action.body(values) if action.method != "DELETE" else None,
+            parameters={"dry_run": True} if rehearsed else {},
+            headers={"If-Match": visit.sent("etag")} if action.match and visit.sent("etag") else {},
+        )
+    except ApiProblem as problem:
+        return await _show(visit, action, values, back, problem=problem, status=problem.status)
+    if rehearsed or "secret" in (answer.document or {}):
+        return await _show(visit, action, values, back, result=answer.document, rehearsed=rehearsed)
+    document = answer.document or {}
+    if not action.immediate and document.get("id"):
+        note = f"{action.title} of {document['connection']} is queued. {document.get('note', '')}".strip()
+        return visit.go(f"/jobs/{document['id']}", note)
+    return visit.go(back, done_text(action, values, document), undo_address(action, values, back))
+
+
+_OPPOSITES = {
+    "approve_change": ("reject_change", "change"),
+    "reject_change": ("approve_change", "change"),
+    "ignore_change": ("approve_change", "change"),
+    "pause": ("resume", "connection"),
+    "resume": ("pause", "connection"),
+}
+"""The operation that takes another one back, and the field that they share."""
+
+
+def undo_address(action: Action, values: dict[str, Any], back: str) -> str:
+    """Return the address of the form that takes an operation back; "" where nothing does."""
+    if action.name not in _OPPOSITES:
+        return ""
+    opposite, name = _OPPOSITES[action.name]
+    return query(f"/do/{opposite}", **{name: values.get(name)}, back=back)
+
+
+def done_text(action: Action, values: dict[str, Any], document: dict[str, Any]) -> str:
+    """Return what has happened, in one sentence."""
+    target = values.get("change") or values.get("connection") or values.get("name") or values.get("key") or ""
+    return f"Done: {action.title.lower()} {target}".strip() + "."
+
+
+async def _show(
+    visit: Visit,
+    action: Action,
+    values: dict[str, Any],
+    back: str,
+    *,
+    problem: ApiProblem | None = None,
+    result: Any = None,
+    rehearsed: bool = False,
+    status: int = 200,
+) -> Response:
+    complete = all(values.get(name) for name in action.in_path)
+    base = str(visit.request.base_url).rstrip("/")
+    return await visit.render(
+        "action.html",
+        status,
+        action=action,
+        values=values,
+        back=local(back),
+        problem=problem,
+        result=result,
+        rehearsed=rehearsed,
+        etag=visit.sent("etag") or visit.asked("etag"),
+        copies=copies(action, values, base) if complete else {},
+        allowed=visit.may(action.role),
+    )

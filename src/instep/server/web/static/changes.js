@@ -1,0 +1,1 @@
+// Enhances the screens of changes, reviews and lineage.

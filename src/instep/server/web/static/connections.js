@@ -1,0 +1,1 @@
+// Enhances the screens of connections and runs.

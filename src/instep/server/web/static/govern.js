@@ -1,0 +1,1 @@
+// Enhances the screens of rollouts, policies, the wizard, notifications and settings.

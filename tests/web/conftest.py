@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web_world import CHROMIUM, Site, site
+
+from instep.bootstrap import open_project
+from instep.store.catalogs.reviews import DetectedChange
+
+PROJECT = """\
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: iceberg}}
+policies: {strict: {preset: approve}}
+connections:
+  eu: {source: db, destination: lake, tags: [europe], policy: strict}
+  us: {source: db, destination: lake, tags: [america]}
+"""
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Site]:
+    """The page over two connections, of which one has changes that wait."""
+    tmp_path.joinpath("instep.yml").write_text(PROJECT)
+    with open_project(tmp_path) as app:
+        found = [
+            DetectedChange(f"column.added {name}", "column.added", ("main", "item"), name, f"main.item.{name} is new",
+                {"after": {"name": name}}, "review", "preset approve", "waits for a review")
+            for name in ("colour", "weight")
+        ]  # fmt: skip
+        app.store.reviews.record("eu", found, "f")
+        yield site(app)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()

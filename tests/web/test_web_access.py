@@ -1,0 +1,130 @@
+"""Who gets to see a page: sessions, forms of other sites, links that work once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from starlette.testclient import TestClient
+from web_world import Site, form_tokens, needs_browser, served, tab
+
+from instep.control.resources import api_keys, sign_in
+from instep.errors import InstepError
+from instep.server.web.app import page_roles
+from instep.server.web.visit import COOKIE
+
+PASSWORD = "correct horse battery"
+
+
+def test_without_a_session_every_page_leads_to_the_sign_in(page: Site) -> None:
+    client = TestClient(page.made, follow_redirects=False)
+    for route, role in page_roles().items():
+        method, path = route.split(" ")
+        if role is None:
+            continue
+        answer = client.request(method, path.replace("{", "").replace("}", ""))
+        assert answer.status_code == 303, route
+        assert answer.headers["location"].startswith("/sign-in"), route
+
+
+def test_a_password_begins_a_session_and_a_wrong_one_does_not(page: Site) -> None:
+    key = api_keys.create(page.store, "ada", "approver", "test").key
+    sign_in.set_password(page.store, key, PASSWORD)
+    client = TestClient(page.made, follow_redirects=False)
+    for name, password in (("ada", "correct horse"), ("eve", PASSWORD), ("", "")):
+        answer = client.post("/sign-in", data={"name": name, "password": password, "back": "/"})
+        assert answer.status_code == 401, name
+        assert COOKIE not in answer.cookies
+    answer = client.post("/sign-in", data={"name": "ada", "password": PASSWORD, "back": "/changes?tab=applied"})
+    assert answer.headers["location"] == "/changes?tab=applied"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=lax" in cookie.lower()
+    assert "ada" in client.get("/changes").text
+
+
+@pytest.mark.parametrize("password", ["short", "x" * 201])
+def test_a_password_has_bounds(page: Site, password: str) -> None:
+    key = api_keys.create(page.store, "ada", "viewer", "test").key
+    with pytest.raises(InstepError, match="12 to 200 characters"):
+        sign_in.set_password(page.store, key, password)
+
+
+def test_a_new_password_ends_other_sessions(page: Site) -> None:
+    key = api_keys.create(page.store, "ada", "viewer", "test").key
+    old, own = sign_in.begin(page.store, key).token, sign_in.begin(page.store, key).token
+    sign_in.set_password(page.store, key, PASSWORD, own)
+    assert sign_in.session_of(page.store, old) is None
+    assert sign_in.session_of(page.store, own) is not None
+
+
+def test_a_session_ends_with_its_key_or_its_secret(page: Site) -> None:
+    by_key, by_secret = (api_keys.create(page.store, name, "viewer", "test") for name in ("a", "b"))
+    first, second = sign_in.begin(page.store, by_key.key), sign_in.with_secret(page.store, by_secret.secret)
+    assert second is not None
+    page.store.api_keys.end(by_key.key.id, "test")
+    page.store.api_keys.expire_secrets(by_secret.key.id, page.store.api_keys.now() - timedelta(seconds=1))
+    assert sign_in.session_of(page.store, first.token) is None
+    assert sign_in.session_of(page.store, second.token) is None
+
+
+def test_a_link_works_once_and_not_by_being_looked_at(page: Site) -> None:
+    key = api_keys.create(page.store, "ada", "viewer", "test").key
+    address = f"/sign-in/once/{sign_in.make_link(page.store, key)}"
+    client = TestClient(page.made, follow_redirects=False)
+    assert client.get(address).status_code == 200
+    assert client.post(address).headers["location"] == "/"
+    client.cookies.clear()
+    assert client.post(address).status_code == 401
+
+
+def test_a_form_needs_the_token_of_its_session(page: Site) -> None:
+    client = page.client()
+    for token in ("", "0" * 64, sign_in.form_token("another")):
+        assert client.post("/sign-out", data={"form_token": token}).status_code == 403
+    assert client.get("/changes").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{"origin": "http://evil.test"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}]
+)
+def test_a_form_of_another_site_is_refused(page: Site, headers: dict[str, str]) -> None:
+    client = page.client()
+    data = {"form_token": sign_in.form_token(page.token("admin"))}
+    assert client.post("/sign-out", data=data, headers=headers).status_code == 403
+    assert client.get("/changes").status_code == 200
+
+
+@pytest.mark.parametrize("back", ["//evil.test", "https://evil.test", "/\\evil.test", "javascript:alert(1)", "/\n/x"])
+def test_the_way_back_stays_at_this_server(page: Site, back: str) -> None:
+    key = api_keys.create(page.store, "ada", "viewer", "test").key
+    sign_in.set_password(page.store, key, PASSWORD)
+    client = TestClient(page.made, follow_redirects=False)
+    answer = client.post("/sign-in", data={"name": "ada", "password": PASSWORD, "back": back})
+    assert answer.headers.get("location", "/") == "/"
+
+
+def test_a_page_has_the_policies_that_keep_others_out(page: Site) -> None:
+    headers = page.client().get("/changes").headers
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-frame-options"] == "DENY"
+    assert form_tokens(page.get("/changes")) == {sign_in.form_token(page.token("admin"))}
+
+
+def test_an_unknown_address_is_a_page_for_people_and_a_document_for_programs(page: Site) -> None:
+    answer = page.client().get("/nowhere")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert page.client().get("/api/v1/nowhere").headers["content-type"] == "application/problem+json"
+
+
+@needs_browser
+@pytest.mark.server
+def test_a_change_is_approved_in_a_browser(page: Site, browser: object) -> None:
+    with served(page.app) as base, tab(browser, base, page.token("approver")) as opened:
+        shown = opened.open("/changes")
+        shown.click("text=main.item.colour")
+        shown.click("button:has-text('Approve')")
+        shown.wait_for_selector("text=Done")
+        assert not opened.violations()
+    assert {one.column: one.status for one in page.store.reviews.find("eu")} == {"colour": "approved", "weight": "open"}
