@@ -25,7 +25,7 @@ from instep.operations.values import EXISTING
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.naming import destination_ref, quote
 from instep.schema.policy.similarity import PROPOSAL
-from instep.sync.loading.engine import Inline
+from instep.sync.loading.engine import LocalEngine
 from instep.sync.loading.results import RunScope
 from instep.sync.query import ask
 from instep.sync.run import sync
@@ -158,7 +158,7 @@ class PreviewChange(DirectWork):
                 for name in names:
                     tried.store.backfills.want(tried.name, of.ref, column=name, why="preview")
                 scope = RunScope(frozenset((table,)), kind="backfill", columns=names)
-            report = sync(tried, scope, self.progress, Inline())  # no session of Spark knows the copy
+            report = sync(tried, scope, self.progress, LocalEngine())  # no session of Spark knows the copy
         except InstepError as error:
             return (f"no values were read: {error.message}",)
         failed = [one for one in report.tables if one.status == "failed"]

@@ -247,7 +247,7 @@ class DriverReads(OnSpark):
         return LocalEngine().count_keys(scan, hashes)
 
     def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
-        return Inline().differing(left, right, most)
+        return LocalEngine().differing(left, right, most)
 
 
 def _silent(step: str) -> None:
