@@ -67,7 +67,7 @@ def _clear(state: DeltaTableState, files: Sequence[StagedFile], added: Sequence[
 
 
 def overwrite(
-    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool
+    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False
 ) -> LoadOutcome:
     state = require(warehouse, ref)
     state.record.check(commit.fence)

@@ -69,7 +69,8 @@ def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: T
             )
         return found
 
-    columns, dropped = evolving(((c.name, c) for c in now.columns), steps, after, undrop)
+    before: list[tuple[str, Column | Parked]] = [(c.name, c) for c in now.columns]
+    columns, dropped = evolving(before, steps, after, undrop)
     made = (_origin(found, column) for found, column in zip(columns, after.columns, strict=True))
     return Evolution(tuple(made), tuple(c for c, _ in dropped if isinstance(c, Column)))
 
