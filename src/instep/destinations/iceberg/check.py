@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.base import Ref
+from instep.destinations.base import HERE, Ref
 from instep.destinations.connection_test import COMMIT, checks_of, scratch
 from instep.destinations.iceberg.evolve.ddl import execute
 from instep.destinations.iceberg.metadata.catalog import Lake
@@ -24,9 +24,9 @@ def check_lake(lake: Lake) -> list[Check]:
     grants = "the catalog's user needs to create, alter and drop tables"
     attempts = [
         ("open the catalog", "see the catalog's settings", lambda: lake.catalog.list_namespaces()),
-        ("create a table", grants, lambda: execute(lake, on.ref, [on.added], on.table, COMMIT)),
+        ("create a table", grants, lambda: execute(lake, on.ref, [on.added], on.table, COMMIT, HERE)),
         ("write a file", hint, lambda: IcebergLoads(lake).append(on.ref, [_scratch_file(lake, on.ref)], COMMIT)),
-        ("alter the table", grants, lambda: execute(lake, on.ref, [on.widened], on.wider, COMMIT)),
+        ("alter the table", grants, lambda: execute(lake, on.ref, [on.widened], on.wider, COMMIT, HERE)),
         ("read it back", hint, lambda: load_ours(lake, on.ref)[0].scan().to_arrow()),
         ("drop the table", grants, lambda: lake.drop_table(on.ref)),
     ]
