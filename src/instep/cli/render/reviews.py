@@ -89,6 +89,7 @@ def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
         ("status", r.status),
         ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
         ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
+        ("assignee", r.assignee),
         ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
     ):
         if value:
