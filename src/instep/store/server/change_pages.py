@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, literal, or_, select, tuple_
 
 from instep.model import Review
 from instep.operations.values import EXISTING, ChangeView
+from instep.schema.changes.version import BREAKING
 from instep.schema.selection.selection import Pattern
 from instep.store.catalogs.reviews import review_of, reviews_by_ids
 from instep.store.engine.database import Database
@@ -38,6 +39,7 @@ class ChangeSearch(Only):
     view: ChangeView | None = None
     text: str = ""
     assignee: str = ""
+    table: tuple[str, str] | None = None
 
     @property
     def pattern(self) -> Pattern | None:
@@ -49,6 +51,8 @@ class ChangeSearch(Only):
         found: list[ColumnElement[bool]] = []
         if self.view is not None:
             found.append(in_view(self.view, now))
+        if self.table is not None:
+            found.append(and_(_C.table_schema == self.table[0], _C.table_name == self.table[1]))
         if self.assignee:
             found.append(_C.assignee == self.assignee)
         if self.text and self.pattern is None:
@@ -68,6 +72,20 @@ class ChangeCounts:
     """Number per kind in the view that is searched."""
     total: int = 0
     """Number in the view that is searched."""
+
+
+@dataclass(frozen=True)
+class ChangedTable:
+    """A table with changes that stand; its name is empty for those of a whole schema."""
+
+    schema: str
+    name: str
+    changes: int
+    """Number of its changes that stand."""
+    waiting: int
+    """Number of those that wait for a review."""
+    breaking: int
+    """Number of those that break readers."""
 
 
 def in_view(view: ChangeView, now: datetime) -> ColumnElement[bool]:
@@ -139,6 +157,18 @@ class ChangePages:
                     kinds[kind] += number
         return ChangeCounts(dict(views), dict(kinds), kinds.total())
 
+    def tables(self, connection: str, after: tuple[str, str] | None, limit: int) -> list[ChangedTable]:
+        """Return the tables of a connection with changes that stand, by name."""
+        of = (_C.table_schema, _C.table_name)
+        review, broken = in_view("review", self._db.now()), _C.kind.in_(sorted(BREAKING))
+        numbers = [func.sum(case((one, 1), else_=0)) for one in (review, broken)]
+        query = select(*of, func.count(), *numbers).where(_C.connection == connection, _C.status.in_(EXISTING))
+        if after is not None:
+            query = query.where(tuple_(*of) > tuple_(literal(after[0]), literal(after[1])))
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.group_by(*of).order_by(*of).limit(limit))
+            return [ChangedTable(*row) for row in rows]
+
     def elsewhere(self, found: Sequence[Review], scope: Collection[str] | None = None) -> Mapping[str, int]:
         """Return in how many other connections the same change stands, by id: of the same kind, of an object of the
         same name, and with the same words."""
@@ -188,4 +218,4 @@ def _fits(pattern: Pattern, place: Sequence[str]) -> bool:
     return pattern.matches(path) or (bool(column) and pattern.matches(f"{path}.{column}"))
 
 
-__all__ = ["ChangeCounts", "ChangePages", "ChangeSearch", "in_view", "views_of"]
+__all__ = ["ChangeCounts", "ChangePages", "ChangeSearch", "ChangedTable", "in_view", "views_of"]
