@@ -67,6 +67,8 @@ class TableComparison:
     """The connection."""
     table: str
     """`schema.table`."""
+    destination: str
+    """`namespace.table` at the destination; "" before it is accepted."""
     columns: tuple[ComparedColumn, ...]
     """Its columns."""
     changes: tuple[Review, ...]
@@ -95,13 +97,15 @@ class ComparedTable(QueryWork):
 
     def find(self, context: QueryContext, query: CompareTable) -> TableComparison:
         """Return the comparison; a table that a side does not have has no columns there."""
-        store, name, ref = context.store, context.connection(query.connection), (query.schema, query.name)
+        store, name, ref = context.store, context.connection(query.connection), (query.table_schema, query.table)
         standing = store.changes.page(ChangeSearch({name}, EXISTING, table=ref), limit=_MOST)
         accepted, seen = store.accepted.latest_of([name]).get(name), store.discoveries.get(name)
         before = accepted[1].get(_accepted_as(ref, standing)) if accepted else None
         now = seen.catalog.get(ref) if seen else None
         path = ".".join(filter(None, ref))
-        return TableComparison(name, path, tuple(_columns(before, now, standing)), tuple(standing))
+        place = store.names.of(name).get(before.ref) if before else None
+        destination = ".".join(place) if place else ""
+        return TableComparison(name, path, destination, tuple(_columns(before, now, standing)), tuple(standing))
 
 
 _MOST = 2_000

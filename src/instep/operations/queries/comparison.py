@@ -1,4 +1,4 @@
-"""Queries for the changed tables of a connection, and for one of them of a changed connection: before, at the source now, and at the destination afterwards."""
+"""Queries for the changed tables of a connection, and for one of them before, now and afterwards."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class CompareTable(Query):
 
     connection: Name
     """The connection."""
-    name: Name
+    table: Name
     """The table's name."""
-    schema: NameText = ""
+    table_schema: NameText = ""
     """The table's schema; "" for one without schemas."""
 
 
