@@ -15,6 +15,7 @@ Values = Mapping[str, Any]
 
 def copies(action: Action, values: Values, server: str) -> dict[str, str]:
     """Return the same request as `CLI`, `Python`, `curl` and `YAML`, as far as there is such a form."""
+    values = {one.name: values.get(one.name, "") for one in action.fields}
     command = COMMANDS.get(action.name)
     call = CALLS.get(action.name)
     found = {

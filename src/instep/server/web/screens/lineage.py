@@ -76,8 +76,8 @@ class Picture:
 
 
 def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination: str) -> Picture:
-    """Return the picture of a change. `destination`: the path of its column or table there; `impact`: the document of an
-    impact job, {} where nobody has looked yet."""
+    """Return the picture of a change. `destination`: the path of its column or table there; `impact`: the document of
+    an impact job, {} where nobody has looked yet."""
     source = ".".join(filter(None, (*change["table"], change["column"]))) or change["summary"]
     judged = [(model, _level(model, change["id"])) for model in impact.get("models", ())]
     readers = _readers(judged, destination, has_column=bool(change["column"]))
