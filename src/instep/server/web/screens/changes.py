@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import RedirectResponse, Response
 
 from instep.schema.changes.version import BREAKING
+from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
 from instep.server.web.rendering import query
 from instep.server.web.visit import Pages, Visit
@@ -128,7 +129,9 @@ async def answer(visit: Visit) -> Response:
     if confirmed:
         return visit.go(back, _done_text(wanted, done))
     items = done["items"]
-    fine = [one["change"] for one in items if one["ok"]]
+    able = [one["change"] for one in items if one["ok"]]
+    renames = [one for one in able if wanted == "approved" and one["rule"] == PROPOSAL]
+    fine = [one for one in able if one not in renames]
     return await visit.render(
         "answers.html",
         answer=wanted,
@@ -137,6 +140,7 @@ async def answer(visit: Visit) -> Response:
         back=back,
         every=every,
         fine=fine,
+        renames=renames,
         refused=[one for one in items if not one["ok"]],
         kinds=Counter(one["kind"] for one in fine).most_common(),
         connections=Counter(one["connection"] for one in fine).most_common(),

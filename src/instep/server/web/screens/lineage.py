@@ -25,8 +25,8 @@ WORDS: Mapping[Level, str] = {
 }
 MOST = 40
 """Models that are drawn."""
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _TOP = 230, 46, 70, 14, 30
-_SHOWN = 27
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _TOP = 206, 46, 44, 14, 30
+_SHOWN = 25
 
 
 @pages.page("/changes/{change}/lineage")
@@ -78,8 +78,9 @@ class Picture:
 def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination: str) -> Picture:
     """Return the picture of a change. `destination`: the path of its column or table there; `impact`: the document of
     an impact job, {} where nobody has looked yet."""
+    looked = was_judged(change, impact)
     source = ".".join(filter(None, (*change["table"], change["column"]))) or change["summary"]
-    judged = [(model, _level(model, change["id"])) for model in impact.get("models", ())]
+    judged = [(model, _level(model, change["id"])) for model in impact["models"]] if looked else []
     readers = _readers(judged, destination, has_column=bool(change["column"]))
     drawn = readers[:MOST]
     worst = next((one for one in WORDS if any(level == one for _, level in drawn)), "none")
@@ -91,8 +92,13 @@ def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination
     links = _links(drawn, places, nodes[-1], table)
     picture = Picture([*nodes, *places.values()], left=len(readers) - len(drawn))
     _lay_out(picture, [(nodes[0], nodes[-1], worst)] * (len(nodes) > 1) + links)
-    picture.text = _text(source, destination, drawn, looked=bool(impact))
+    picture.text = _text(source, destination, drawn, looked=looked)
     return picture
+
+
+def was_judged(change: Mapping[str, Any], impact: Mapping[str, Any]) -> bool:
+    """Return True if the job has looked at this change: a suspected rename and a rejected change are none of today's."""
+    return any(one["id"] == change["id"] for one in impact.get("changes", ()))
 
 
 def _level(model: Mapping[str, Any], change: str) -> Level:
@@ -154,7 +160,7 @@ def _text(source: str, destination: str, drawn: Sequence[tuple[Mapping[str, Any]
     """Return the picture in words."""
     begin = f"{source} is {destination} at the destination." if destination else f"{source} is not at the destination."
     if not looked:
-        return f"{begin} Nobody has looked at the models yet."
+        return f"{begin} Nobody has looked yet at what it does to the models."
     parts = []
     for level, word in WORDS.items():
         names = [model["name"] for model, of in drawn if of == level]

@@ -14,6 +14,7 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
+from instep.server.web.screens.lineage import picture_of, was_judged
 from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
@@ -50,14 +51,13 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
     comparison = await _comparison(visit, connection, change)
     values: dict[str, Any] = {"impact": None, "comments": [], "estimate": None, "backfills": []}
     if tab in ("impact", "lineage"):
-        values["impact"] = await _job(visit, visit.asked("impact") or jobs.get("impact", ""))
+        values["impact"] = found_impact = await _job(visit, visit.asked("impact") or jobs.get("impact", ""))
+        values["judged"] = was_judged(change, (found_impact or {}).get("result") or {})
     if tab == "conversation":
         values["comments"] = (await visit.api.get(f"{page}/comments", limit=200))["items"]
     if tab == "backfill":
         values |= await _backfill(visit, connection, change)
     if tab == "lineage":
-        from instep.server.web.screens.lineage import picture_of
-
         result = (values["impact"] or {}).get("result") or {}
         values["picture"] = picture_of(change, result, _at_destination(change, comparison))
     return await visit.render(
@@ -234,11 +234,11 @@ async def _stale(visit: Visit, connection: str, change: Mapping[str, Any], plan:
     """Return why a plan that was made is not the one of now; "" if nothing on record says so."""
     if plan is None or plan["status"] != "done" or not plan["result"].get("plan"):
         return ""
-    versions = (await visit.api.get(f"{connection}/versions", limit=1))["items"]
-    if versions and versions[0]["fingerprint"] != plan["result"]["plan"]["base_accepted"]:
-        return "another schema was accepted since it was made"
-    decided = change["decided_at"]
-    if decided and datetime.fromisoformat(decided) > datetime.fromisoformat(plan["started"] or plan["created"]):
+    made = datetime.fromisoformat(plan["started"] or plan["created"])
+    versions = (await visit.api.get(f"{connection}/history", limit=1))["items"]
+    if versions and datetime.fromisoformat(versions[0]["at"]) > made:
+        return f"schema version {versions[0]['version']} was accepted since it was made"
+    if change["decided_at"] and datetime.fromisoformat(change["decided_at"]) > made:
         return "the change was answered since it was made"
     return ""
 
