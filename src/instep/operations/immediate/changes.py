@@ -39,7 +39,7 @@ class SaveFilterRequest(ImmediateRequest):
     """The filter's name."""
     search: NameText = ""
     """Text or regular expression that the list of changes looks for."""
-    connection: NameText = ""
+    connection: Name | None = None
     """Only changes of this connection."""
     kind: Annotated[tuple[Name, ...], Length(0, 20)] = ()
     """Only changes of one of these kinds."""

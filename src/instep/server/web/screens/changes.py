@@ -158,7 +158,7 @@ def _all_that_match(visit: Visit) -> dict[str, Any]:
 
 
 def _done_text(wanted: str, done: dict[str, Any]) -> str:
-    words = {"approved": "are approved: the next plan, apply or sync carries them out", "rejected": "are rejected"}
-    words |= {"ignored": "are ignored", "snoozed": "are snoozed"}
+    what = "1 change is" if done["answered"] == 1 else f"{done['answered']:,} changes are"
+    then = ": the next plan, apply or sync carries that out" if wanted == "approved" else ""
     refused = f" {done['refused']:,} could not be answered." if done["refused"] else ""
-    return f"{done['answered']:,} changes {words[wanted]}.{refused}"
+    return f"{what} {wanted}{then}.{refused}"

@@ -97,7 +97,7 @@ def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination
 
 
 def was_judged(change: Mapping[str, Any], impact: Mapping[str, Any]) -> bool:
-    """Return True if the job has looked at this change: a suspected rename and a rejected change are none of today's."""
+    """Return True if the job has looked at this change; it looks neither at suspected renames nor at rejections."""
     return any(one["id"] == change["id"] for one in impact.get("changes", ()))
 
 
