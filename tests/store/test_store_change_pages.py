@@ -120,6 +120,14 @@ def test_the_same_change_elsewhere_counts_connections(any_store: Store) -> None:
     assert any_store.changes.elsewhere([of_a], {"a", "b"}) == {of_a.id: 1}, "hidden ones are not counted"
 
 
+def test_an_expression_may_fit_more_names_than_one_statement_takes(any_store: Store) -> None:
+    any_store.reviews.record("c", [finding(f"k{n}", column=f"col_{n}") for n in range(600)], "f")
+    found = any_store.changes.page(ChangeSearch(text="re:.*col_.*"), limit=5)
+    again = any_store.changes.page(ChangeSearch(), limit=5)
+    assert [one.id for one in found] == [one.id for one in again]
+    assert len(any_store.changes.page(ChangeSearch(text="re:.*col_.*"), limit=None)) == 600
+
+
 def test_changes_of_one_detection_have_one_time(store: Store) -> None:
     found = store.reviews.record("c", [finding(name, column=name) for name in "abc"], "f")
     assert len({one.first_seen for one in found}) == 1
@@ -140,7 +148,7 @@ def test_fifty_thousand_changes_take_as_many_statements_as_few(store: Store, tex
         total = store.changes.counts(search).total
     assert len(found) <= 100
     assert total >= len(found)
-    assert (len(page) <= 2, len(counted) == 1, len(beside) <= 3) == (True, True, True)
+    assert (len(page) <= 3, len(counted) == 1, len(beside) <= 3) == (True, True, True)
 
 
 def test_comments_stand_with_the_change_in_order(any_store: Store, clock: Clock) -> None:

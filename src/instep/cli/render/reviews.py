@@ -24,7 +24,7 @@ def show_detection(out: Screen, found: list[Review], counts: Mapping[str, Mappin
         out.write(f"{level}: {', '.join(f'{n} {word}' for word, n in numbers.items())}", "dim")
 
 
-def show_changes(out: Screen, found: list[Review]) -> None:
+def show_changes(out: Screen, found: Sequence[Review]) -> None:
     """Changes as a list."""
     from rich.table import Table as Grid
     from rich.text import Text

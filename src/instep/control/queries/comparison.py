@@ -98,29 +98,29 @@ class ComparedTable(QueryWork):
     def find(self, context: QueryContext, query: CompareTable) -> TableComparison:
         """Return the comparison; a table that a side does not have has no columns there."""
         store, name, ref = context.store, context.connection(query.connection), (query.table_schema, query.table)
-        standing = store.changes.page(ChangeSearch({name}, EXISTING, table=ref), limit=_MOST)
+        recorded = store.changes.page(ChangeSearch({name}, EXISTING, table=ref), limit=_MOST)
         accepted, seen = store.accepted.latest_of([name]).get(name), store.discoveries.get(name)
-        before = accepted[1].get(_accepted_as(ref, standing)) if accepted else None
+        before = accepted[1].get(_accepted_as(ref, recorded)) if accepted else None
         now = seen.catalog.get(ref) if seen else None
         path = ".".join(filter(None, ref))
         place = store.names.of(name).get(before.ref) if before else None
         destination = ".".join(place) if place else ""
-        return TableComparison(name, path, destination, tuple(_columns(before, now, standing)), tuple(standing))
+        return TableComparison(name, path, destination, tuple(_columns(before, now, recorded)), tuple(recorded))
 
 
 _MOST = 2_000
 """Changes of one table."""
 
 
-def _accepted_as(ref: kinds.Ref, standing: Sequence[Review]) -> kinds.Ref:
+def _accepted_as(ref: kinds.Ref, recorded: Sequence[Review]) -> kinds.Ref:
     """Return the name under which a table was accepted, if a change says that it was renamed since."""
-    changes = (change_from_dict(review.change) for review in standing if review.kind == kinds.TableRenamed.kind)
+    changes = (change_from_dict(review.change) for review in recorded if review.kind == kinds.TableRenamed.kind)
     return next((one.before.ref for one in changes if isinstance(one, kinds.TableRenamed)), ref)
 
 
-def _columns(before: Table | None, now: Table | None, standing: Sequence[Review]) -> list[ComparedColumn]:
-    of_column = _by_column(standing)
-    whole = {change for review in standing for change in (review.id,) if not review.column}
+def _columns(before: Table | None, now: Table | None, recorded: Sequence[Review]) -> list[ComparedColumn]:
+    of_column = _by_column(recorded)
+    whole = {change for review in recorded for change in (review.id,) if not review.column}
     old = before.live if before else ()
     new = now.live if now else ()
     if before and now:
@@ -131,14 +131,14 @@ def _columns(before: Table | None, now: Table | None, standing: Sequence[Review]
     found = [_compared(a, b, of_column) for a, b in both]
     found += [_compared(None, b, of_column, fresh=not before) for b in come]
     found += [_compared(a, None, of_column, fresh=bool(whole) and not now) for a in gone]
-    kept = [one for one in (before.columns if before else ()) if one.retained]
-    found += [ComparedColumn("same", None, None, _at_destination(one, "kept, gets no new values")) for one in kept]
+    retained = [one for one in (before.columns if before else ()) if one.retained]
+    found += [ComparedColumn("same", None, None, _at_destination(one, "kept, gets no new values")) for one in retained]
     return sorted(found, key=lambda one: one.mark == "same")
 
 
-def _by_column(standing: Sequence[Review]) -> Mapping[str, list[tuple[Review, kinds.Change]]]:
+def _by_column(recorded: Sequence[Review]) -> Mapping[str, list[tuple[Review, kinds.Change]]]:
     found: dict[str, list[tuple[Review, kinds.Change]]] = {}
-    for review in standing:
+    for review in recorded:
         change = change_from_dict(review.change)
         names = {review.column}
         if isinstance(change, kinds.ColumnRenamed):

@@ -1,7 +1,7 @@
 """Changes as people look for them: pages of those that match, how many there are, and the same ones elsewhere.
 
-A text is matched by the database; a regular expression here, over names alone, in the order of the page and no further
-than it needs. `check_regex` has refused those that may be slow.
+A text is matched by the database; a regular expression here, over the names that there are: of those that fit, the
+database makes the page. `check_regex` has refused expressions that may be slow.
 """
 
 from __future__ import annotations
@@ -134,10 +134,16 @@ class ChangePages:
     def page(self, search: ChangeSearch, after: Place | None = None, limit: int | None = 100) -> list[Review]:
         """Return changes by when they were first seen, latest first."""
         with self._db.read() as transaction:
-            query = page_of(reviews, _C.first_seen, search, after, limit).where(*search.matching(self._db.now()))
-            if (pattern := search.pattern) is None:
-                return [review_of(row) for row in transaction.execute(query)]
-            return reviews_by_ids(transaction, self._fitting(transaction, query, pattern, limit))
+            conditions = search.matching(self._db.now())
+            if (pattern := search.pattern) is not None:
+                names = select(*_PLACE).where(*search.where(reviews), *conditions).distinct()
+                fitting = [tuple(one) for one in transaction.execute(names) if _fits(pattern, one)]
+                if len(fitting) > _AT_ONCE:
+                    query = page_of(reviews, _C.first_seen, search, after, None).where(*conditions)
+                    return reviews_by_ids(transaction, _first(transaction, query, pattern, limit))
+                conditions.append(tuple_(*_PLACE).in_(fitting))
+            query = page_of(reviews, _C.first_seen, search, after, limit).where(*conditions)
+            return [review_of(row) for row in transaction.execute(query)]
 
     def counts(self, search: ChangeSearch) -> ChangeCounts:
         """Count what matches, in each view."""
@@ -199,17 +205,17 @@ class ChangePages:
         places = {one.id: (one.connection, *one.table) for one in found}
         return {id: stats[place] for id, place in places.items() if place in stats}
 
-    def _fitting(self, transaction: Connection, query: Select[Any], pattern: Pattern, limit: int) -> Sequence[str]:
-        """Return the ids of those whose names fit, in the order of the page."""
-        names = query.with_only_columns(_C.id, *_PLACE).limit(None).execution_options(yield_per=2000)
-        found: list[str] = []
-        with transaction.execute(names) as rows:
-            for id, *place in rows:
-                if _fits(pattern, place):
-                    found.append(id)
-                    if limit is not None and len(found) >= limit:
-                        break
-        return found
+
+def _first(transaction: Connection, query: Select[Any], pattern: Pattern, limit: int | None) -> list[str]:
+    """Return the ids of the first changes whose names fit; where many names do, they are found soon."""
+    found: list[str] = []
+    with transaction.execute(query.with_only_columns(_C.id, *_PLACE).execution_options(yield_per=2000)) as rows:
+        for id, *place in rows:
+            if limit is not None and len(found) >= limit:
+                break
+            if _fits(pattern, place):
+                found.append(id)
+    return found
 
 
 def _fits(pattern: Pattern, place: Sequence[str]) -> bool:

@@ -37,9 +37,9 @@ class SavedFilters:
             number = select(func.count()).select_from(saved_filters).where(saved_filters.c.key == key)
             if transaction.execute(number).scalar_one() >= MOST:
                 raise Blocked(f"there are {MOST} saved filters already", hint="delete one that is not needed any more")
-            values = {"name": name, "filter": dict(filter), "at": self._db.now()}
-            transaction.execute(insert(saved_filters).values(key=key, **values))
-        return SavedFilter(**values)
+            saved = SavedFilter(name, dict(filter), self._db.now())
+            transaction.execute(insert(saved_filters).values(key=key, **vars(saved)))
+            return saved
 
     def delete(self, key: str, name: str) -> bool:
         """Delete a filter; False if there is none of this name."""

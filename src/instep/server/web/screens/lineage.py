@@ -36,7 +36,7 @@ async def lineage(visit: Visit) -> Response:
 
 
 @dataclass
-class Node:
+class LineageBox:
     """A box of the picture. `layer`: its column from the left."""
 
     name: str
@@ -55,7 +55,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Edge:
+class LineageLine:
     """A line between two boxes; `path` is SVG's."""
 
     path: str
@@ -63,11 +63,11 @@ class Edge:
 
 
 @dataclass
-class Picture:
+class LineagePicture:
     """Boxes and lines with their places, and the same in words. `left`: models that are not drawn."""
 
-    nodes: list[Node] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
+    nodes: list[LineageBox] = field(default_factory=list)
+    edges: list[LineageLine] = field(default_factory=list)
     heads: list[tuple[str, int]] = field(default_factory=list)
     width: int = 0
     height: int = 0
@@ -75,7 +75,7 @@ class Picture:
     left: int = 0
 
 
-def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination: str) -> Picture:
+def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination: str) -> LineagePicture:
     """Return the picture of a change. `destination`: the path of its column or table there; `impact`: the document of
     an impact job, {} where nobody has looked yet."""
     looked = was_judged(change, impact)
@@ -83,15 +83,17 @@ def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination
     judged = [(model, _level(model, change["id"])) for model in impact["models"]] if looked else []
     readers = _readers(judged, destination, has_column=bool(change["column"]))
     drawn = readers[:MOST]
-    worst = next((one for one in WORDS if any(level == one for _, level in drawn)), "none")
-    nodes = [Node(source, change["kind"].replace(".", " "), "none", 0)]
+    worst: Level = next((one for one in WORDS if any(level == one for _, level in drawn)), "none")
+    nodes = [LineageBox(source, change["kind"].replace(".", " "), "none", 0)]
     if destination:
-        nodes.append(Node(destination, "at the destination", "none", 1))
-    places = {model["name"]: Node(model["name"], WORDS[level], level, 2) for model, level in drawn}
+        nodes.append(LineageBox(destination, "at the destination", "none", 1))
+    places = {model["name"]: LineageBox(model["name"], WORDS[level], level, 2) for model, level in drawn}
     table = destination.rpartition(".")[0] if change["column"] else destination
     links = _links(drawn, places, nodes[-1], table)
-    picture = Picture([*nodes, *places.values()], left=len(readers) - len(drawn))
-    _lay_out(picture, [(nodes[0], nodes[-1], worst)] * (len(nodes) > 1) + links)
+    picture = LineagePicture([*nodes, *places.values()], left=len(readers) - len(drawn))
+    if destination:
+        links.insert(0, (nodes[0], nodes[-1], worst))
+    _lay_out(picture, links)
     picture.text = _text(source, destination, drawn, looked=looked)
     return picture
 
@@ -116,8 +118,8 @@ def _readers(
 
 
 def _links(
-    drawn: Sequence[tuple[Mapping[str, Any], Level]], places: Mapping[str, Node], start: Node, table: str
-) -> list[tuple[Node, Node, Level]]:
+    drawn: Sequence[tuple[Mapping[str, Any], Level]], places: Mapping[str, LineageBox], start: LineageBox, table: str
+) -> list[tuple[LineageBox, LineageBox, Level]]:
     """Return the lines from the destination to its readers and on to theirs; a reader stands right of what it reads."""
     reads = {model["name"]: [one for one in model.get("reads", ()) if one in places] for model, _ in drawn}
     for _ in range(len(drawn)):
@@ -128,7 +130,7 @@ def _links(
                 places[name].layer, moved = layer, True
         if not moved:
             break
-    found: list[tuple[Node, Node, Level]] = []
+    found: list[tuple[LineageBox, LineageBox, Level]] = []
     for model, level in drawn:
         node = places[model["name"]]
         if table in model.get("reads", ()) or not reads[model["name"]]:
@@ -137,7 +139,7 @@ def _links(
     return found
 
 
-def _lay_out(picture: Picture, links: Sequence[tuple[Node, Node, Level]]) -> None:
+def _lay_out(picture: LineagePicture, links: Sequence[tuple[LineageBox, LineageBox, Level]]) -> None:
     layers = sorted({node.layer for node in picture.nodes})
     rows = {layer: [node for node in picture.nodes if node.layer == layer] for layer in layers}
     tallest = max(len(nodes) for nodes in rows.values())
@@ -153,7 +155,7 @@ def _lay_out(picture: Picture, links: Sequence[tuple[Node, Node, Level]]) -> Non
     for begin, end, level in links:
         x, y, to_x, to_y = begin.x + begin.width, begin.y + _HEIGHT // 2, end.x, end.y + _HEIGHT // 2
         bend = _GAP_X // 2
-        picture.edges.append(Edge(f"M{x},{y} C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}", level))
+        picture.edges.append(LineageLine(f"M{x},{y} C{x + bend},{y} {to_x - bend},{to_y} {to_x},{to_y}", level))
 
 
 def _text(source: str, destination: str, drawn: Sequence[tuple[Mapping[str, Any], Level]], *, looked: bool) -> str:

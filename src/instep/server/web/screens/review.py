@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from instep.operations.values import EXISTING
 from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
@@ -28,8 +29,6 @@ TABS = (
     ("Lineage", "lineage"),
     ("JSON", "json"),
 )
-STANDING = ("open", "approved", "rejected")
-ANSWERS = ("approve_change", "reject_change", "ignore_change")
 
 
 @pages.page("/changes/{change}")
@@ -78,7 +77,7 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
         stale=await _stale(visit, connection, change, plan),
         drops=(plan or {}).get("result", {}).get("drops", []),
         checks=checks_of((plan or {}).get("result") or {}),
-        answerable=change["status"] in STANDING,
+        answerable=change["status"] in EXISTING,
         copies=copies(action_of("approve_change"), {"change": change["id"]}, str(visit.request.base_url).rstrip("/")),
         **values,
     )
