@@ -138,7 +138,8 @@ class Review:
     detections, for confirming removals. `tables_fingerprint` identifies the state of the change's table, at the source
     and as accepted, when the change was last shown or approved; an approval is valid as long as it matches. An open
     change with a `decided_by` was approved before its table changed again. `snoozed_until`: hidden from lists until
-    then. `evidence`: what makes a rename without column ids likely (score, lines, counts; never values).
+    then. `evidence`: what makes a rename without column ids likely (score, lines, counts; never values). `assignee`:
+    who is to look after it, by name.
     """
 
     id: str
@@ -162,6 +163,7 @@ class Review:
     tables_fingerprint: str = ""
     snoozed_until: datetime | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    assignee: str = ""
 
 
 @dataclass(frozen=True)

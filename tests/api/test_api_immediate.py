@@ -72,6 +72,12 @@ def a_change(api: Api) -> str:
     return (api.store.reviews.find("eu") or recorded(api.store, "eu", "note"))[0].id
 
 
+def a_saved_filter(api: Api) -> None:
+    """Save a filter for the key of an admin, and for the project."""
+    assert api.call("PUT", "/filters/mine", body={"search": "note"}).status_code == 200
+    api.store.filters.save("", "mine", {"search": "note"})
+
+
 def a_job(api: Api, *, over: bool = False) -> str:
     """Return the id of a detection that waits, or that was cancelled."""
     found = api.store.jobs.enqueue("eu", "detect", why="a test")[0].id
@@ -180,6 +186,17 @@ CASES = [
          {"answer": "rejected", "hash": False}, before=lambda api: a_change(api)),
     Case("answer_changes", {"answer": "ignored", "ids": [], "connection": "eu", "kinds": ["column"]},
          "changes.ignored", "connection", {"answer": "ignored", "hash": False}, before=lambda api: a_change(api)),
+    Case("answer_changes", {"answer": "approved", "view": "review", "search": "NOTE", "tag": "europe"},
+         "changes.approved", "all connections", {"answer": "approved"}, before=lambda api: a_change(api)),
+    Case("snooze_changes", {"patterns": ["*note"], "duration": "2d"}, "changes.snoozed", "all connections",
+         {"duration": "2d", "until": None}, before=lambda api: a_change(api)),
+    Case("comment_change", {"change": a_change, "text": "wait for Monday"}, "change.commented", "change",
+         {"connection": "eu"}),
+    Case("assign_change", {"change": a_change, "assignee": "ann"}, "change.assigned", "change",
+         {"connection": "eu", "assignee": "ann"}),
+    Case("save_filter", {"name": "mine", "search": "note", "view": "review"}, "filter.save", "name",
+         {"filter": {"search": "note", "view": "review"}}),
+    Case("delete_filter", {"name": "mine"}, "filter.delete", "name", before=lambda api: a_saved_filter(api)),
     Case("cancel_job", {"job": a_job}, "job.cancel", "job", {"connection": "eu", "kind": "detect"}),
     Case("retry_job", {"job": lambda api: a_job(api, over=True)}, "job.retry", "job",
          {"connection": "eu", "kind": "detect"}),

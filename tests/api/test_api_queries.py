@@ -18,6 +18,8 @@ from instep.backends.decode import record
 from instep.control.queries.context import QueryContext
 from instep.events import ChangeSnoozed
 from instep.model import Member
+from instep.operations.queries.changes import CountChanges, ListComments, ListFilters
+from instep.operations.queries.comparison import CompareTable, ListChangedTables
 from instep.operations.queries.decisions import (
     ExplainDecision,
     GetChange,
@@ -115,7 +117,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         app.store.backfills.want("eu", ("main", "item"), column="note", why="new")
         app.store.events.add(ChangeSnoozed("eu", "c-1", "ann", "2999-01-01"))
         app.store.audit.add("ann", "key.create", "k", {"role": "admin"})
-        recorded(app.store, "eu", "other", "third")
+        [review, *_] = recorded(app.store, "eu", "other", "third")
+        app.store.comments.add(review, "ann", "wait for Monday")
         app.store.jobs.enqueue("eu", "detect", why="a test")
         members, what = (Member("", "eu", 1, "waiting", "applies"),), {"selection": [["off", "main.item"]]}
         app.store.rollouts.add(RolloutDraft(what, {"names": ["eu"]}, ("rest",), {}, members, "ann"))
@@ -126,6 +129,12 @@ def asked(api: Api) -> Iterator[Query]:
     """One query of each kind, about what is there."""
     store = api.store
     yield ListChanges(connection="eu", status=("open",))
+    yield ListChanges(view="review", search="re:main.*", tag="europe")
+    yield CountChanges(view="review", search="other")
+    yield ListComments(store.reviews.find("eu", ("open",))[0].id)
+    yield ListFilters()
+    yield ListChangedTables("eu")
+    yield CompareTable("eu", "item", "main")
     yield GetChange(store.reviews.find("eu")[0].id)
     yield ListRuns(kind=("sync", "detect"))
     yield GetRun(store.runs.history("eu")[0].id)
@@ -167,7 +176,7 @@ def asked(api: Api) -> Iterator[Query]:
 def test_a_server_answers_what_the_project_answers(api: Api) -> None:
     seen: set[type[Query]] = set()
     context = QueryContext(api.app.project, lambda: api.store, open_connection=api.app.sync_context)
-    empty = (ListPlans("eu"), ListDeliveries(status="sent"), ListChannels())
+    empty = (ListFilters(), ListPlans("eu"), ListDeliveries(status="sent"), ListChannels())
     for query in asked(api):
         spec = query_for(query)
         seen.add(type(query))

@@ -24,7 +24,7 @@ from instep.store.tables import all
 from instep.store.tables.all import metadata
 
 GOES = {
-    "accepted", "backfills", "connector_held", "connector_states", "copies", "cursors", "destination_names",
+    "accepted", "backfills", "comments", "connector_held", "connector_states", "copies", "cursors", "destination_names",
     "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names", "pauses", "plans",
     "reviews", "runs", "schedules", "schemas", "setups", "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip

@@ -11,7 +11,8 @@ from sqlalchemy import Select
 from store_world import START, Clock, finding
 
 from instep.store.catalogs.plans import PlannedStep
-from instep.store.server.pages import Only, Place, _page
+from instep.store.server.change_pages import ChangeSearch
+from instep.store.server.pages import Only, Place, page_of
 from instep.store.store import Store
 from instep.store.tables.catalogs import reviews, runs
 
@@ -21,10 +22,10 @@ def changes(store: Store, connection: str, *keys: str) -> None:
     store.reviews.record(connection, found, "f", unseen={("public", "orders")})
 
 
-def all_pages(store: Store, only: Only, limit: int) -> list[str]:
+def all_pages(store: Store, only: ChangeSearch, limit: int) -> list[str]:
     found: list[str] = []
     place: Place | None = None
-    while page := store.pages.reviews(only, place, limit):
+    while page := store.changes.page(only, place, limit):
         found += [r.id for r in page]
         place = (page[-1].first_seen, page[-1].id)
     return found
@@ -34,22 +35,22 @@ def test_pages_are_the_list_in_pieces(any_store: Store, clock: Clock) -> None:
     for number in range(7):
         changes(any_store, f"c{number % 2}", *(f"{number}{letter}" for letter in "abc"))
         clock.forward(1 if number % 3 else 0)
-    whole = any_store.pages.reviews(Only(), limit=100)
+    whole = any_store.changes.page(ChangeSearch(), limit=100)
     assert len(whole) == 21
     assert [r.first_seen for r in whole] == sorted((r.first_seen for r in whole), reverse=True)
     for limit in (1, 2, 5, 21):
-        assert all_pages(any_store, Only(), limit) == [r.id for r in whole]
+        assert all_pages(any_store, ChangeSearch(), limit) == [r.id for r in whole]
     of_one = [r.id for r in whole if r.connection == "c1"]
-    assert all_pages(any_store, Only({"c1"}, ("open",), ("column.widened", "x")), 4) == of_one
-    assert all_pages(any_store, Only(()), 4) == []
+    assert all_pages(any_store, ChangeSearch({"c1"}, ("open",), ("column.widened", "x")), 4) == of_one
+    assert all_pages(any_store, ChangeSearch(()), 4) == []
 
 
 def test_what_is_added_meanwhile_moves_nothing(store: Store, clock: Clock) -> None:
     changes(store, "c", "a", "b", "d")
     clock.forward(1)
-    first = store.pages.reviews(Only(), limit=2)
+    first = store.changes.page(ChangeSearch(), limit=2)
     changes(store, "c", "new")
-    rest = store.pages.reviews(Only(), (first[-1].first_seen, first[-1].id), 9)
+    rest = store.changes.page(ChangeSearch(), (first[-1].first_seen, first[-1].id), 9)
     assert len({r.id for r in [*first, *rest]}) == 3
 
 
@@ -108,10 +109,10 @@ def test_events_before_and_of_several(any_store: Store) -> None:
 
 BEHIND = (START, "x")
 PAGES = {
-    "changes": _page(reviews, reviews.c.first_seen, Only(), BEHIND, 100),
-    "open changes": _page(reviews, reviews.c.first_seen, Only(statuses=("open",)), BEHIND, 100),
-    "changes of one": _page(reviews, reviews.c.first_seen, Only({"c"}), BEHIND, 100),
-    "runs": _page(runs, runs.c.started, Only(), BEHIND, 100),
+    "changes": page_of(reviews, reviews.c.first_seen, ChangeSearch(), BEHIND, 100),
+    "open changes": page_of(reviews, reviews.c.first_seen, ChangeSearch(statuses=("open",)), BEHIND, 100),
+    "changes of one": page_of(reviews, reviews.c.first_seen, ChangeSearch({"c"}), BEHIND, 100),
+    "runs": page_of(runs, runs.c.started, Only(), BEHIND, 100),
 }
 
 

@@ -20,16 +20,22 @@ connections:
 """
 
 
+def _added(name: str) -> DetectedChange:
+    change = {"kind": "column.added", "table": ["main", "item"], "after": {"name": name, "type": "string"}}
+    text, why = f"main.item.{name} is new", "waits for a review"
+    place = ("main", "item")
+    return DetectedChange(
+        f"column.added {name}", "column.added", place, name, text, change | {"position": 1}, "review",
+        "preset approve", why,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Site]:
     """The page over two connections, of which one has changes that wait."""
     tmp_path.joinpath("instep.yml").write_text(PROJECT)
     with open_project(tmp_path) as app:
-        found = [
-            DetectedChange(f"column.added {name}", "column.added", ("main", "item"), name, f"main.item.{name} is new",
-                {"after": {"name": name}}, "review", "preset approve", "waits for a review")
-            for name in ("colour", "weight")
-        ]  # fmt: skip
+        found = [_added(name) for name in ("colour", "weight")]
         app.store.reviews.record("eu", found, "f")
         yield site(app)
 

@@ -129,7 +129,7 @@ def _say_everywhere(app: Any, text: str) -> None:
         ("main", text),
         text,
         text,
-        {"after": {"name": text}},
+        {"kind": "column.added", "table": ["main", text], "after": {"name": text, "type": "string"}, "position": 1},
         "review",
         text,
         text,

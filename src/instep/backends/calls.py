@@ -4,13 +4,14 @@ changes, detection, discarding and erasing, and the impact on models."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from instep.control.reviews import ChangeFilter, selected, waits
+from instep.control.reviews import ChangeFilter, selected
 from instep.errors import Blocked, Conflict, InstepError
 from instep.operations.decide.impact import ImpactRequest
 from instep.operations.everyday.detect import Detected, DetectRequest
+from instep.operations.immediate.changes import AssignChangeRequest, CommentChangeRequest
 from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
 from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
@@ -23,11 +24,13 @@ from instep.schema.catalog.catalog import catalog_from_dict
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
+    from instep.control.queries.changes import ListedChange
     from instep.control.queries.history import AppliedPlan
     from instep.lineage.model import Model
     from instep.model import Review, Run
     from instep.operations.spec import ImmediateRequest
-    from instep.operations.values import Answer
+    from instep.operations.values import Answer, ChangeView
+    from instep.store.catalogs.comments import Comment
 
 Ref = tuple[str, str]
 
@@ -49,11 +52,36 @@ def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
     return found, [reviews[id] for id in found.changes if id in reviews]
 
 
-def list_changes(backend: Backend, connection: str | None, *, every: bool) -> list[Review]:
-    """Return the changes that wait for a person, or every one, newest first."""
+def list_changes(
+    backend: Backend,
+    connection: str | None,
+    *,
+    every: bool,
+    search: str = "",
+    kinds: Sequence[str] = (),
+    tag: str = "",
+    assignee: str = "",
+) -> list[ListedChange]:
+    """Return the changes that wait for a person, or every one, newest first; of these only those that match."""
     name = backend.connection(connection) if connection else None
-    found: list[Review] = backend.items(ListChanges(name, () if every else ("open",)))
-    return found if every else [one for one in found if waits(one, datetime.now(UTC))]
+    view: ChangeView | None = None if every else "review"
+    query = ListChanges(name, kind=tuple(kinds), view=view, search=search, tag=tag, assignee=assignee)
+    found: list[ListedChange] = backend.items(query)
+    return found
+
+
+def comment_change(backend: Backend, id: str, text: str) -> Comment:
+    """Comment on the change with this id, or a unique prefix of it; return the comment."""
+    change = find_change(backend, id).id
+    done: Comment = backend.operations.perform(CommentChangeRequest(change=change, text=text)).comment
+    return done
+
+
+def assign_change(backend: Backend, id: str, assignee: str) -> Review:
+    """Name who is to look after a change, found as by `find_change`; "" for nobody. Return the change."""
+    change = find_change(backend, id).id
+    done: Review = backend.operations.perform(AssignChangeRequest(change=change, assignee=assignee)).change
+    return done
 
 
 def find_change(backend: Backend, id: str) -> Review:

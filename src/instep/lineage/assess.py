@@ -35,6 +35,8 @@ class ModelVerdict:
 
     model: Model
     findings: tuple[ModelFinding, ...]
+    reads: tuple[str, ...] = ()
+    """The models by name, and the tables as `namespace.table`, that it reads."""
 
     @property
     def level(self) -> Level:
@@ -49,7 +51,7 @@ def assess(models: Sequence[Model], relations: Iterable[ModelRelation]) -> tuple
     """Return one verdict a model, the worst first. `relations` are the tables of the destination with the edits on
     them."""
     judge = _Judge(models, relations)
-    found = [ModelVerdict(model, judge.judge(place)[0]) for place, model in enumerate(models)]
+    found = [ModelVerdict(model, judge.judge(place)[0], judge.reads(place)) for place, model in enumerate(models)]
     return tuple(sorted(found, key=lambda v: (LEVELS.index(v.level), v.model.name)))
 
 
@@ -60,6 +62,7 @@ class _Judge:
         self._models = models
         self._tables = tuple(relations)
         self._done: dict[int, tuple[tuple[ModelFinding, ...], RelationShape]] = {}
+        self._found: dict[int, set[str]] = {}
 
     def judge(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
         if place not in self._done:
@@ -67,6 +70,10 @@ class _Judge:
             findings, shape = self._read(place)
             self._done[place] = findings, _seen_by_readers(self._models[place], findings, shape)
         return self._done[place]
+
+    def reads(self, place: int) -> tuple[str, ...]:
+        """Return what a model that was judged reads."""
+        return tuple(sorted(self._found.get(place, ())))
 
     def _read(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
         model = self._models[place]
@@ -95,14 +102,16 @@ class _Judge:
 
     def _shape(self, name: tuple[str, ...], reader: int) -> RelationShape:
         """Return the relation that a name means: the one that agrees with it in most parts, models before tables."""
-        best, shape, model = 0, UNKNOWN, -1
+        best, shape, model, known_as = 0, UNKNOWN, -1, ""
         for table in self._tables:
             if (score := _agreement(name, table.name)) > best:
-                best, shape = score, table.shape
+                best, shape, known_as = score, table.shape, ".".join(table.name)
         for place, known in enumerate(self._models):
             score = _agreement(name, known.relation) if place != reader else 0
             if score and score >= best and (score > best or model < 0):
-                best, model = score, place
+                best, model, known_as = score, place, known.name
+        if known_as:
+            self._found.setdefault(reader, set()).add(known_as)
         return self.judge(model)[1] if model >= 0 else shape
 
 

@@ -192,6 +192,12 @@ Answer = Literal["approved", "rejected", "ignored"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 """The statuses of a change that still differs from what is accepted."""
+ChangeView = Literal[
+    "review", "blocked", "snoozed", "pending", "applied", "auto_applied", "rejected", "ignored", "obsolete"
+]
+"""Changes by what is to be done about them. Those for `review` wait for a person, of which the `blocked` ones pause
+their table or connection; `pending` ones are accepted and not applied yet; the policy alone has `auto_applied` and
+`ignored` its own."""
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 DeliveryStatus = Literal["waiting", "sent", "dead"]
 Side = Literal["source", "accepted", "destination"]

@@ -76,6 +76,7 @@ def impact_document(found: ImpactReport) -> dict[str, Any]:
                 "file": v.model.file,
                 "verdict": v.level,
                 "problem": v.model.problem,
+                "reads": list(v.reads),
                 "findings": [asdict(f) for f in v.findings],
             }
             for v in found.verdicts

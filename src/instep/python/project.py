@@ -10,7 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from instep.backends.calls import answer_changes, choose_changes, list_changes, snooze_changes
+from instep.backends.calls import (
+    answer_changes,
+    assign_change,
+    choose_changes,
+    comment_change,
+    find_change,
+    list_changes,
+    snooze_changes,
+)
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
 from instep.python.frames import DestinationTable
@@ -23,7 +31,9 @@ if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.bootstrap import App
     from instep.model import Review
-    from instep.operations.queries.work import ListStatus
+    from instep.store.catalogs.comments import Comment
+from instep.operations.queries.changes import ListComments
+from instep.operations.queries.work import ListStatus
 from instep.operations.values import Answer
 
 
@@ -134,9 +144,28 @@ class Project(AbstractContextManager["Project"]):
         """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
         return Records(Document(asdict(one)) for one in self._backend.items(ListStatus()))
 
-    def changes(self, *, all: bool = False) -> Changes:
-        """Return the changes that wait for a decision, or `all` changes; newest first."""
-        return Changes(list_changes(self._backend, None, every=all))
+    def changes(self, *, all: bool = False, search: str = "", tag: str = "", assignee: str = "") -> Changes:
+        """Return the changes that wait for a decision, or `all` changes; newest first.
+
+        `search`: a part of the name of a connection, schema, table or column, or a regular expression after `re:`;
+        `tag`: of connections with this tag; `assignee`: that this person is to look after.
+        """
+        return Changes(list_changes(self._backend, None, every=all, search=search, tag=tag, assignee=assignee))
+
+    def comment(self, change: Review | str, text: str) -> Comment:
+        """Comment on a change, given as a record or by its id; return the comment. Errors: see `approve`."""
+        [id] = chosen((change,))
+        return comment_change(self._backend, id, text)
+
+    def comments(self, change: Review | str) -> Records[Comment]:
+        """Return the comments on a change, oldest first. Errors: see `approve`."""
+        [id] = chosen((change,))
+        return Records(self._backend.items(ListComments(find_change(self._backend, id).id)))
+
+    def assign(self, change: Review | str, assignee: str) -> Review:
+        """Name who is to look after a change, "" for nobody; return the change. Errors: see `approve`."""
+        [id] = chosen((change,))
+        return assign_change(self._backend, id, assignee)
 
     def approve(self, *changes: Review | str) -> Changes:
         """Approve changes, given as records or by their ids; the next sync or `apply` carries them out.

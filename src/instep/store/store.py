@@ -15,6 +15,7 @@ from instep.store.admin.prune import Prune
 from instep.store.catalogs.backfills import Backfills, Watermarks
 from instep.store.catalogs.choices import Choices, Switches
 from instep.store.catalogs.clones import Copies
+from instep.store.catalogs.comments import Comments
 from instep.store.catalogs.connections import Connections, DestinationNames
 from instep.store.catalogs.connector_states import ConnectorStates
 from instep.store.catalogs.discoveries import Discoveries, SourceFiles
@@ -31,10 +32,12 @@ from instep.store.history.outbox import Outbox
 from instep.store.history.totals import Positions, Totals
 from instep.store.server.api_keys import ApiKeys
 from instep.store.server.audit import Audit, Idempotency
+from instep.store.server.change_pages import ChangePages
 from instep.store.server.connection_tests import Setups
 from instep.store.server.gauges import StoreGauges
 from instep.store.server.pages import Pages
 from instep.store.server.resources import StoredResources
+from instep.store.server.saved_filters import SavedFilters
 from instep.store.server.secrets import Secrets
 from instep.store.server.sessions import Sessions
 from instep.store.tables.queue import installation
@@ -139,6 +142,9 @@ class Store:
         self.audit = Audit(self._db)
         self.idempotency = Idempotency(self._db)
         self.pages = Pages(self._db)
+        self.changes = ChangePages(self._db)
+        self.comments = Comments(self._db)
+        self.filters = SavedFilters(self._db)
         self.rollouts = Rollouts(self._db, lease)
         self.totals = Totals(self._db)
         self.installation = Installation(self._db)

@@ -24,7 +24,7 @@ def show_detection(out: Screen, found: list[Review], counts: Mapping[str, Mappin
         out.write(f"{level}: {', '.join(f'{n} {word}' for word, n in numbers.items())}", "dim")
 
 
-def show_changes(out: Screen, found: list[Review]) -> None:
+def show_changes(out: Screen, found: Sequence[Review]) -> None:
     """Changes as a list."""
     from rich.table import Table as Grid
     from rich.text import Text
@@ -89,6 +89,7 @@ def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
         ("status", r.status),
         ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
         ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
+        ("assignee", r.assignee),
         ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
     ):
         if value:

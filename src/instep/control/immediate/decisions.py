@@ -5,18 +5,26 @@ A person's own switches of what is read of a connection, in the store alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from instep.control import reviews
 from instep.control.immediate.context import WriteContext
+from instep.control.queries.changes import connections_of
 from instep.control.selection.selections import answer_hashed, place_of, switch, switch_steps
-from instep.errors import Conflict, InstepError
+from instep.errors import Conflict, InstepError, NotFound
 from instep.model import Review
-from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest, SwitchSelectionRequest
+from instep.operations.immediate.decisions import (
+    AnswerChangesRequest,
+    ChangesRequest,
+    SnoozeChangeRequest,
+    SnoozeChangesRequest,
+    SwitchSelectionRequest,
+)
 from instep.operations.spec import ImmediateRequest, ImmediateWork
 from instep.operations.values import Answer, Verb
+from instep.store.server.change_pages import ChangeSearch
 
 
 @dataclass(frozen=True)
@@ -109,15 +117,38 @@ class ChangeAnswers:
     items: tuple[ChangeAnswer, ...]
     """Result of each change."""
 
+    @classmethod
+    def of(cls, items: Sequence[ChangeAnswer]) -> ChangeAnswers:
+        """Return the answers with their numbers."""
+        refused = sum(not one.ok for one in items)
+        return cls(len(items) - refused, refused, tuple(items))
 
-class AnsweringMany(ImmediateWork):
-    """Give many changes one answer, each with a result of its own."""
+
+MOST = 10_000
+"""Changes that one request may answer."""
+
+
+class _ForMany(ImmediateWork):
+    """Do the same to many changes, each with a result of its own."""
+
+    def prepare(self, context: WriteContext, request: Any) -> Sequence[Review]:
+        """Find the changes: matching the names of all open ones would hold up all writers of the store."""
+        return _chosen(context, request)
+
+    def refusal(self, result: ChangeAnswers) -> InstepError | None:
+        """Return a Conflict about the first change that was not answered."""
+        problem = next((one.problem for one in result.items if not one.ok), "")
+        return Conflict(problem, hint="see `instep changes list`") if problem else None
+
+
+class AnsweringMany(_ForMany):
+    """Give many changes one answer."""
 
     def prepare(self, context: WriteContext, request: AnswerChangesRequest) -> Sequence[Review]:
-        """Find the changes: matching the names of all open ones would hold up all writers of the store."""
+        """Find the changes; InstepError for hashes of what is not approved."""
         if request.hash and request.answer != "approved":
             raise InstepError("hash goes with the answer approved", hint="leave it out")
-        return _chosen(context, request)
+        return super().prepare(context, request)
 
     def execute(
         self, context: WriteContext, request: AnswerChangesRequest, prepared: Sequence[Review] | None
@@ -125,19 +156,9 @@ class AnsweringMany(ImmediateWork):
         """Answer those that can be answered; with `hash` all of them, or none."""
         found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
         if request.hash:
-            items = tuple(
-                ChangeAnswer(one.id, True, one.summary, change=one)
-                for one in answer_hashed(context.project, context.store, found, "approved", context.who)
-            )
-        else:
-            items = tuple(_try(context, one, request.answer) for one in found)
-        refused = sum(not one.ok for one in items)
-        return ChangeAnswers(len(items) - refused, refused, items)
-
-    def refusal(self, result: ChangeAnswers) -> InstepError | None:
-        """Return a Conflict about the first change that was not answered."""
-        problem = next((one.problem for one in result.items if not one.ok), "")
-        return Conflict(problem, hint="see `instep changes list`") if problem else None
+            done = answer_hashed(context.project, context.store, found, "approved", context.who)
+            return ChangeAnswers.of([ChangeAnswer(one.id, True, one.summary, change=one) for one in done])
+        return ChangeAnswers.of([_try(one, lambda it: _answered(context, it, request.answer)) for one in found])
 
     def detail(self, request: AnswerChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
         """Return the answer, and the ids of the changes that it was given to."""
@@ -145,25 +166,69 @@ class AnsweringMany(ImmediateWork):
         return {"answer": request.answer, "hash": request.hash, "changes": ids}
 
 
-def _chosen(context: WriteContext, request: AnswerChangesRequest) -> list[Review]:
-    """Return those that are meant: ids must be known, filters find what the asker may see."""
-    named = {one.id: one for one in (_known(context, change) for change in request.ids)}
+class SnoozingMany(_ForMany):
+    """Leave many open changes alone for a while."""
+
+    def execute(
+        self, context: WriteContext, request: SnoozeChangesRequest, prepared: Sequence[Review] | None
+    ) -> ChangeAnswers:
+        """Snooze those that are open; InstepError for a time that is none or not ahead."""
+        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
+        until = reviews.until(request.duration, request.until, context.store.api_keys.now())
+        return ChangeAnswers.of(
+            [_try(one, lambda it: reviews.snooze(context.store, [it], until, context.who)[0]) for one in found]
+        )
+
+    def detail(self, request: SnoozeChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
+        """Return how long, and the ids of the changes."""
+        ids = [one.id for one in result.items if one.ok]
+        return {"duration": request.duration, "until": request.until, "changes": ids}
+
+
+def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
+    """Return those that are meant: ids must be known, filters find what the asker may see. Raises InstepError if there
+    are none, or more than one request may answer."""
+    found = _named(context, request.ids)
     filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
-    fitting = reviews.choose(context.store, filters, context.scope) if filters.filters or not named else []
-    return list({**named, **{one.id: one for one in fitting}}.values())
+    if filters.filters or request.view or request.search or request.tag:
+        search = ChangeSearch(
+            connections_of(context, request.connection, request.tag),
+            () if request.view else ("open",),
+            view=request.view,
+            text=request.search,
+        )
+        found |= {one.id: one for one in context.store.changes.page(search, limit=None) if filters.fits(one)}
+    if not found:
+        raise InstepError("no change was named", hint="give ids from `instep changes list`, or --match PATTERN")
+    if len(found) > MOST:
+        raise InstepError(f"{len(found):,} changes match, not {MOST:,} or fewer", hint="narrow the filters")
+    return list(found.values())
 
 
-def _as_they_are(context: WriteContext, looked: Sequence[Review], request: AnswerChangesRequest) -> list[Review]:
+def _named(context: WriteContext, ids: Sequence[str]) -> dict[str, Review]:
+    """Return the changes with these whole ids; NotFound for one that is not there, or that is hidden."""
+    known = {one.id: one for one in context.store.reviews.of_ids(ids) if context.sees(one.connection)}
+    for id in ids:
+        if id not in known:
+            raise NotFound.of("change", id)
+    return {id: known[id] for id in ids}
+
+
+def _as_they_are(context: WriteContext, looked: Sequence[Review], request: ChangesRequest) -> list[Review]:
     """Return these as they are by now, without those that a filter has found and somebody has answered since."""
-    ids = [one.id for one in looked]
-    now = {one.id: one for at in range(0, len(ids), 500) for one in context.store.reviews.of_ids(ids[at : at + 500])}
-    found = [now[one.id] for one in looked if one.id in now]
-    return [one for one in found if one.id in request.ids or one.status == "open"]
+    now = {one.id: one for one in context.store.reviews.of_ids([one.id for one in looked])}
+    named = frozenset(request.ids)
+    return [now[one.id] for one in looked if one.id in now and (one.id in named or now[one.id].status == one.status)]
 
 
-def _try(context: WriteContext, review: Review, answer: Answer) -> ChangeAnswer:
+def _answered(context: WriteContext, review: Review, answer: Answer) -> Review:
+    [done] = reviews.answer(context.store, [review], answer, context.who)
+    return done
+
+
+def _try(review: Review, do: Callable[[Review], Review]) -> ChangeAnswer:
     try:
-        [done] = reviews.answer(context.store, [review], answer, context.who)
+        done = do(review)
     except Conflict as error:
         return ChangeAnswer(review.id, False, review.summary, error.message)
     return ChangeAnswer(review.id, True, review.summary, change=done)

@@ -24,7 +24,6 @@ from instep.operations.queries.decisions import (
     GetPolicy,
     GetRollout,
     GetSelection,
-    ListChanges,
     ListRolloutConnections,
     ListRollouts,
     RunPolicyCases,
@@ -35,24 +34,6 @@ from instep.operations.values import MemberStatus
 from instep.project.documents import check_storable, section_of
 from instep.project.files.policy_files import sample_cases
 from instep.project.sections.policies import PolicySection
-from instep.store.server.pages import Only
-
-
-class ChangeList(QueryWork):
-    """Changes by the time when they were first seen."""
-
-    place_types = (datetime, str)
-
-    def items(
-        self, context: QueryContext, query: ListChanges, after: Sequence[Any] | None, limit: int
-    ) -> Sequence[Review]:
-        """Return changes, newest first."""
-        only = Only(context.only(query.connection), query.status, query.kind, query.id or "")
-        return context.store.pages.reviews(only, (after[0], after[1]) if after else None, limit)
-
-    def place(self, item: Review) -> Sequence[Any]:
-        """Return when the change was first seen, and its id."""
-        return (item.first_seen, item.id)
 
 
 class ChangeLookup(QueryWork):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from instep.operations.spec import ImmediateRequest, ImmediateSpec
-from instep.operations.values import Answer, LeadsTo, Length, Name, NameList, Verb
+from instep.operations.values import Answer, ChangeView, LeadsTo, Length, Name, NameList, NameText, Verb
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,11 @@ class SnoozeChangeRequest(ImmediateRequest):
     """The end of the snooze: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
 
 
-@dataclass(frozen=True)
-class AnswerChangesRequest(ImmediateRequest):
-    """Give the same answer to many changes: by id, or to all open changes that match the filters. Different filters are
-    combined with AND, the values of one filter with OR. With `dry_run` the response is a preview."""
+@dataclass(frozen=True, kw_only=True)
+class ChangesRequest(ImmediateRequest):
+    """Base of requests about many changes: by id, or all that match the filters. Different filters are combined with
+    AND, the values of one filter with OR."""
 
-    answer: Answer
-    """The answer to each change."""
-    hash: bool = False
-    """Replicate the approved columns as salted SHA-256 hashes; then either all changes are answered or none."""
     ids: Annotated[tuple[Name, ...], Length(0, 10_000)] = ()
     """Full ids of the changes."""
     connection: Name | None = None
@@ -67,6 +63,34 @@ class AnswerChangesRequest(ImmediateRequest):
     """Kinds such as column.added, or families such as column."""
     tables: NameList = ()
     """Patterns of `schema.table`."""
+    view: ChangeView | None = None
+    """Only changes of this view; null: only open changes."""
+    search: NameText = ""
+    """Only changes that this text or regular expression finds, as in the list of changes."""
+    tag: NameText = ""
+    """Only changes of connections with this tag."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerChangesRequest(ChangesRequest):
+    """Give the same answer to many changes: by id, or to all open changes that match the filters. Different filters are
+    combined with AND, the values of one filter with OR. With `dry_run` the response is a preview."""
+
+    answer: Answer
+    """The answer to each change."""
+    hash: bool = False
+    """Replicate the approved columns as salted SHA-256 hashes; then either all changes are answered or none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnoozeChangesRequest(ChangesRequest):
+    """Hide many open changes until a given time: by id, or all that match the filters. Give exactly one of `duration`
+    and `until`. With `dry_run` the response is a preview."""
+
+    duration: Annotated[str, Length(0, 10), LeadsTo("setting")] | None = None
+    """The length of the snooze: `90m`, `4h`, `3d`, `2w`."""
+    until: Annotated[str, Length(0, 40), LeadsTo("setting")] | None = None
+    """The end of the snooze: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +174,16 @@ SPECS = (
         result="instep.control.immediate.decisions:ChangeAnswers",
         work="instep.control.immediate.decisions:AnsweringMany",
         audit="changes.{answer}",
+        target="connection",
+    ),
+    ImmediateSpec(
+        "snooze_changes",
+        role="approver",
+        route="POST /changes/snoozes",
+        request=SnoozeChangesRequest,
+        result="instep.control.immediate.decisions:ChangeAnswers",
+        work="instep.control.immediate.decisions:SnoozingMany",
+        audit="changes.snoozed",
         target="connection",
     ),
     ImmediateSpec(

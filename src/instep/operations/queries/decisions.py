@@ -7,7 +7,16 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import LeadsTo, Length, MemberStatus, Name, NameText, ReviewStatus, RolloutStatus
+from instep.operations.values import (
+    ChangeView,
+    LeadsTo,
+    Length,
+    MemberStatus,
+    Name,
+    NameText,
+    ReviewStatus,
+    RolloutStatus,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,15 @@ class ListChanges(Query):
     """Only changes of one of these kinds, such as column.added."""
     id: Name | None = None
     """Only changes whose ids begin with this."""
+    view: ChangeView | None = None
+    """Only changes of this view: what waits for a review, blocks a connection, is snoozed, waits to be applied, ..."""
+    search: NameText = ""
+    """Only changes whose connection, schema, table or column has this text in its name; after `re:` a regular
+    expression that fits all of `schema.table` or `schema.table.column`."""
+    tag: NameText = ""
+    """Only changes of connections with this tag."""
+    assignee: NameText = ""
+    """Only changes that this person is to look after."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +143,8 @@ SPECS = (
         role="viewer",
         route="GET /changes",
         query=ListChanges,
-        result="instep.model:Review",
-        work="instep.control.queries.decisions:ChangeList",
+        result="instep.control.queries.changes:ListedChange",
+        work="instep.control.queries.changes:ChangeList",
         paged=True,
     ),
     QuerySpec(

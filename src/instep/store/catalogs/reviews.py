@@ -61,26 +61,28 @@ class Reviews:
     ) -> list[Review]:
         """Record one detection's changes and answer them in the order of `findings`.
 
-        New ones are opened. Standing ones count one more detection (unless `count` is false) and, while open,
-        take the new decision. Standing ones that are not among the findings become obsolete, except those of
-        `unseen` tables, which this detection could not look at, and those `out_of_sight`, by content key.
+        New ones are opened, all at one time. Standing ones count one more detection (unless `count` is false) and,
+        while open, take the new decision. Standing ones that are not among the findings become obsolete, except
+        those of `unseen` tables, which this detection could not look at, and those `out_of_sight`, by content key.
         """
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
+            now = self._db.now()
             existing = {r.key: r for r in self._select(transaction, connection, EXISTING)}
             for finding in {f.key: f for f in findings}.values():
                 if finding.key in existing:
                     self._see(transaction, existing[finding.key], finding, source_fingerprint, count)
                 else:
-                    self._open(transaction, connection, finding, source_fingerprint)
+                    self._open(transaction, connection, finding, source_fingerprint, now)
             gone = existing.keys() - {f.key for f in findings} - set(out_of_sight)
             ids = [existing[key].id for key in gone if existing[key].table not in unseen]
             self._close(transaction, ids, "obsolete", EXISTING)
-            now = {r.key: r for r in self._select(transaction, connection, EXISTING)}
-            return [now[finding.key] for finding in findings]
+            recorded = {r.key: r for r in self._select(transaction, connection, EXISTING)}
+            return [recorded[finding.key] for finding in findings]
 
-    def _open(self, transaction: Connection, connection: str, finding: DetectedChange, source: str) -> None:
-        now = self._db.now()
+    def _open(
+        self, transaction: Connection, connection: str, finding: DetectedChange, source: str, now: datetime
+    ) -> None:
         row = {
             "id": _new_id(transaction, connection, finding.key),
             "connection": connection,
@@ -124,7 +126,7 @@ class Reviews:
         with self._db.write() as transaction:
             existing = {r.key: r for r in self._select(transaction, connection, EXISTING)}
             if finding.key not in existing:
-                self._open(transaction, connection, finding, "")
+                self._open(transaction, connection, finding, "", self._db.now())
         return self.decide((existing.get(finding.key) or self.existing(connection)[finding.key]).id, "approved", who)
 
     def snooze(self, review_id: str, until: datetime) -> Review:
@@ -137,6 +139,13 @@ class Reviews:
                     hint="see `instep changes list`",
                 )
             transaction.execute(update(reviews).where(reviews.c.id == review.id).values(snoozed_until=until))
+            return self._one(transaction, review.id)
+
+    def assign(self, review_id: str, assignee: str) -> Review:
+        """Name who is to look after a change; "" for nobody."""
+        with self._db.write() as transaction:
+            review = self._one(transaction, review_id)
+            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(assignee=assignee))
             return self._one(transaction, review.id)
 
     def reopen(self, ids: Iterable[str]) -> None:
@@ -184,9 +193,9 @@ class Reviews:
             return self._one(transaction, review_id)
 
     def of_ids(self, ids: Collection[str]) -> list[Review]:
-        """Return those of these that there are."""
+        """Return the changes with these whole ids; unknown ids are skipped."""
         with self._db.read() as transaction:
-            return [review_of(row) for row in transaction.execute(select(reviews).where(reviews.c.id.in_(ids)))]
+            return reviews_by_ids(transaction, list(ids))
 
     def find(
         self,
@@ -225,11 +234,13 @@ class Reviews:
 
     def _one(self, transaction: Connection, review_id: str) -> Review:
         wanted = review_id if review_id.startswith("c-") else f"c-{review_id}"
+        exact = transaction.execute(select(reviews).where(reviews.c.id == wanted)).first()
+        if exact is not None:  # by the key: the beginning of an id is looked for in every row
+            return review_of(exact)
         query = select(reviews).where(reviews.c.id.startswith(wanted, autoescape=True)).order_by(reviews.c.id).limit(9)
         rows = transaction.execute(query).all()
-        exact = [row for row in rows if row.id == wanted]
-        if len(exact or rows) == 1:
-            return review_of((exact or rows)[0])
+        if len(rows) == 1:
+            return review_of(rows[0])
         if rows:
             fits = ", ".join(row.id for row in rows)
             raise InstepError(f"{review_id!r} fits several changes: {fits}", hint="give one more character")
@@ -259,6 +270,15 @@ def _columns(finding: DetectedChange) -> dict[str, Any]:
         "modifiers": dict(finding.modifiers),
         "evidence": dict(finding.evidence),
     }
+
+
+def reviews_by_ids(transaction: Connection, ids: Sequence[str]) -> list[Review]:
+    """Return the changes with these whole ids, in their order; unknown ids are skipped."""
+    known: dict[str, Review] = {}
+    for at in range(0, len(ids), 500):
+        rows = transaction.execute(select(reviews).where(reviews.c.id.in_(ids[at : at + 500])))
+        known |= {row.id: review_of(row) for row in rows}
+    return [known[id] for id in dict.fromkeys(ids) if id in known]
 
 
 def review_of(row: Row[Any]) -> Review:

@@ -9,9 +9,8 @@ from datetime import datetime
 
 from sqlalchemy import Column, ColumnElement, Select, Table, func, literal, select, tuple_
 
-from instep.model import Review, Run
+from instep.model import Run
 from instep.store.catalogs.plans import StoredPlan, plan_of
-from instep.store.catalogs.reviews import review_of
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import pauses, plans, reviews, runs
 from instep.store.tables.columns import Utc
@@ -47,15 +46,9 @@ class Pages:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def reviews(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Review]:
-        """Return changes by when they were first seen."""
-        query = _page(reviews, reviews.c.first_seen, only, after, limit)
-        with self._db.read() as transaction:
-            return [review_of(row) for row in transaction.execute(query)]
-
     def runs(self, only: Only, after: Place | None = None, limit: int = 100) -> list[Run]:
         """Runs by their start."""
-        query = _page(runs, runs.c.started, only, after, limit)
+        query = page_of(runs, runs.c.started, only, after, limit)
         with self._db.read() as transaction:
             return [run_of(row) for row in transaction.execute(query)]
 
@@ -99,9 +92,10 @@ class Pages:
             return frozenset(transaction.execute(select(c.connection).where(*where).distinct()).scalars())
 
 
-def _page(
-    table: Table, at: Column[datetime], only: Only, after: Place | None, limit: int
+def page_of(
+    table: Table, at: Column[datetime], only: Only, after: Place | None, limit: int | None
 ) -> Select[tuple[object, ...]]:
+    """Return the query of a page: rows behind a place, newest first."""
     where = only.where(table)
     if after is not None:
         where.append(tuple_(at, table.c.id) < tuple_(literal(after[0], Utc()), literal(after[1])))

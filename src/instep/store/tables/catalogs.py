@@ -86,9 +86,24 @@ reviews = Table(
     text_column("tables_fingerprint"),
     Column("snoozed_until", Utc),
     Column("evidence", JSON, nullable=False, server_default="{}"),
+    text_column("assignee"),
 )
 Index(None, reviews.c.connection, reviews.c.key)
+Index("ix_reviews_object", reviews.c.table_name, reviews.c.column_name, reviews.c.kind)
 one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")
+
+comments = Table(
+    "comments",
+    metadata,
+    number_column(),
+    connection_column(),
+    Column("change", String, nullable=False),
+    text_column("who"),
+    Column("at", Utc, nullable=False),
+    Column("text", Redacted, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index(None, comments.c.change, comments.c.number)
 
 plans = Table(
     "plans",

@@ -111,6 +111,15 @@ sign_in_links = Table(
     Column("expires", Utc, nullable=False),
 )
 
+saved_filters = Table(
+    "saved_filters",
+    metadata,
+    Column("key", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("filter", JSON, nullable=False),
+    Column("at", Utc, nullable=False),
+)
+
 audit = Table(
     "audit",
     metadata,

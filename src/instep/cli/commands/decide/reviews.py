@@ -41,6 +41,8 @@ def add_answers(changes: typer.Typer) -> None:
             "instep changes snooze c-7f3a2b --for 3d", "instep changes snooze --kind key --until 2026-12-01"
         )
     )(snooze)
+    changes.command(epilog=examples("instep changes comment c-7f3a2b 'the shop team renames it on Monday'"))(comment)
+    changes.command(epilog=examples("instep changes assign c-7f3a2b ann", "instep changes assign c-7f3a2b ''"))(assign)
 
 
 def approve(
@@ -135,6 +137,30 @@ def map_columns(
         else:
             data = _map(backend, backend.connection(connection), old, new)
     emit(data, lambda out: out.write(_mapped(data)))
+
+
+def comment(
+    id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
+    text: Annotated[str, typer.Argument(help="The comment.")],
+) -> None:
+    """Comment on a change; `changes show` has its comments."""
+    from instep.backends.calls import comment_change
+
+    with open_backend() as backend:
+        done = comment_change(backend, id, text)
+    emit(asdict(done), lambda out: out.write(f"commented on {done.change}"))
+
+
+def assign(
+    id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
+    assignee: Annotated[str, typer.Argument(help="Who is to look after it; '' for nobody.", metavar="NAME")],
+) -> None:
+    """Name who is to look after a change."""
+    from instep.backends.calls import assign_change
+
+    with open_backend() as backend:
+        done = assign_change(backend, id, assignee)
+    emit(asdict(done), lambda out: out.write(f"{done.id} is assigned to {done.assignee or 'nobody'}"))
 
 
 def _mapped(data: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ from instep.cli.render.reviews import meanwhile_of, show_changes, show_detection
 from instep.errors import Blocked, InstepError, SchemaError
 from instep.operations.everyday.plan import PlanRequest
 from instep.operations.immediate.work import PauseRequest, ResumeRequest
+from instep.operations.queries.changes import ListComments
 from instep.operations.queries.history import ListVersions
 
 if TYPE_CHECKING:
@@ -173,12 +174,17 @@ def _id(data: dict[str, Any]) -> str:
 def list_changes(
     connection: Connection = None,
     every: Annotated[bool, typer.Option("--all", help="Also list applied, rejected and deselected changes.")] = False,
+    search: Annotated[
+        str, typer.Option("--search", help="Part of a connection's, table's or column's name, or re:PATTERN.")
+    ] = "",
+    tag: Annotated[str, typer.Option("--tag", help="Only changes of connections with this tag.")] = "",
+    assignee: Annotated[str, typer.Option("--assignee", help="Only changes assigned to this person.")] = "",
 ) -> None:
     """List changes that wait for a decision."""
     from instep.backends.calls import list_changes as found_changes
 
     with open_backend() as backend:
-        found = found_changes(backend, connection, every=every)
+        found = found_changes(backend, connection, every=every, search=search, tag=tag, assignee=assignee)
     emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
 
@@ -199,6 +205,7 @@ def show(
     with open_backend() as backend:
         review = find_change(backend, id)
         seen = backend.change_details(review, sample)
+        comments = backend.items(ListComments(review.id))
     lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.invalid_values))]
     document = {
         **asdict(review),
@@ -206,7 +213,8 @@ def show(
         "held": list(seen.invalid_values),
         "lossy": list(seen.lossy),
     }
-    document["meanwhile"] = meanwhile_of(review)
+    document |= {"meanwhile": meanwhile_of(review), "comments": [asdict(one) for one in comments]}
+    lines += [f"{one.who}, {one.at:%Y-%m-%d %H:%M} UTC: {one.text}" for one in comments]
     emit(document, lambda out: show_one(out, review, lines))
 
 

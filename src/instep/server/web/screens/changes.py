@@ -1,22 +1,37 @@
-"""The inbox of changes, one change's review, and answers to many."""
+"""The inbox of changes: what waits, found and grouped, and answers to many of them at once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
+from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
+from instep.schema.changes.version import BREAKING
+from instep.schema.policy.similarity import PROPOSAL
+from instep.server.problems import ApiProblem
 from instep.server.web.rendering import query
 from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
 TABS = (
-    ("Needs review", "open", ("open",)),
-    ("Approved", "approved", ("approved",)),
-    ("Applied", "applied", ("applied",)),
-    ("Rejected", "rejected", ("rejected",)),
-    ("Obsolete", "obsolete", ("obsolete",)),
+    ("Needs review", "review"),
+    ("Blocked", "blocked"),
+    ("Snoozed", "snoozed"),
+    ("To be applied", "pending"),
+    ("Applied", "applied"),
+    ("Auto-applied", "auto_applied"),
+    ("Rejected", "rejected"),
+    ("Ignored", "ignored"),
+    ("Obsolete", "obsolete"),
 )
+ANSWERABLE = ("review", "blocked", "snoozed", "pending", "rejected", "ignored")
+"""Views of changes that a person may still answer."""
+ANSWERS = {"approved": "Approve", "rejected": "Reject", "ignored": "Ignore", "snoozed": "Snooze"}
+_FILTER = ("search", "connection", "kind", "tag", "assignee")
+SHOWN = 50
+"""Changes that a preview lists."""
 
 
 @pages.page("/")
@@ -27,27 +42,123 @@ async def home(visit: Visit) -> Response:
 
 @pages.page("/changes")
 async def inbox(visit: Visit) -> Response:
-    """Show the changes of one state, by connection."""
-    tab, search, connection = visit.asked("tab", "open"), visit.asked("search"), visit.asked("connection")
-    statuses = next((found for _, name, found in TABS if name == tab), ("open",))
-    page = await visit.api.get(
-        "/changes", status=statuses, connection=connection, cursor=visit.asked("cursor"), limit=100
-    )
-    items = page["items"]
+    """Show the changes of one view, by connection and detection."""
+    view = visit.asked("tab", "review")
+    view = view if view in dict(map(reversed, TABS)) else "review"  # type: ignore[arg-type]
+    chosen = {name: visit.asked(name) for name in _FILTER}
+    found, next_cursor, refusal = [], None, None
+    counts: dict[str, Any] = {"views": {}, "kinds": {}, "total": 0}
+    try:
+        page = await visit.api.get("/changes", **chosen, view=view, cursor=visit.asked("cursor"), limit=100)
+        counts = await visit.api.get("/change-counts", **chosen, view=view)
+        found, next_cursor = page["items"], page["next_cursor"]
+    except ApiProblem as problem:  # an unknown connection, or a pattern that is not finished yet
+        if problem.status not in (404, 422):
+            raise
+        refusal = problem
+    filters = (await visit.api.get("/filters"))["items"]
+    here = {"tab": view, **chosen}
     return await visit.render(
         "changes.html",
-        tab=tab,
-        search=search,
-        connection=connection,
-        tabs=[(text, query("/changes", tab=name), name == tab) for text, name, _ in TABS],
-        items=items,
-        groups=[(name, list(rows)) for name, rows in groupby(items, lambda one: one["connection"])],
-        next_cursor=page["next_cursor"],
+        refusal=refusal,
+        tab=view,
+        chosen=chosen,
+        here_filter=here,
+        filtered=any(chosen.values()),
+        tabs=[(label, name, counts["views"].get(name, 0)) for label, name in TABS],
+        counts=counts,
+        kinds=sorted({*counts["kinds"], *filter(None, [chosen["kind"]])}),
+        filters=[(one["name"], _address(one["filter"])) for one in filters],
+        groups=_groups(found),
+        next_cursor=next_cursor,
+        answers=ANSWERS if view in ANSWERABLE else {},
+        item_count=len(found),
     )
 
 
-@pages.page("/changes/{change}")
-async def review(visit: Visit) -> Response:
-    """Show one change."""
-    found = await visit.api.send("GET", f"/changes/{visit.path['change']}")
-    return await visit.render("change.html", change=found.document, etag=found.etag)
+def _address(saved: dict[str, Any]) -> str:
+    given = {**saved, "kind": "".join(saved.get("kind", ())[:1])}
+    return query("/changes", tab=given.pop("view", None) or "review", **given)
+
+
+def _groups(found: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """Return the changes of each detection of a connection, by table."""
+    parts = groupby(found, lambda one: (one["connection"], one["first_seen"]))
+    return [(*of, sorted(rows, key=lambda one: (one["table"], one["column"], one["id"]))) for of, rows in parts]
+
+
+@pages.form("/changes/filters")
+async def save_filter(visit: Visit) -> Response:
+    """Save the filter in use under a name, or delete the one of this name."""
+    name = visit.sent("name").strip()
+    chosen = {one: visit.sent(one) for one in _FILTER if visit.sent(one)}
+    path = f"/filters/{query_name(name)}"
+    if visit.sent("button") == "delete":
+        await visit.api.send("DELETE", path)
+        return visit.go(visit.sent("back", "/changes"), f"The filter {name} is deleted.")
+    body = {**chosen, **({"kind": [chosen["kind"]]} if "kind" in chosen else {}), "view": visit.sent("tab") or None}
+    await visit.api.send("PUT", path, body)
+    return visit.go(visit.sent("back", "/changes"), f"The filter is saved as {name}.")
+
+
+def query_name(name: str) -> str:
+    """Return a name as a part of a path. Raises ApiProblem for one that is empty or has a slash."""
+    from urllib.parse import quote
+
+    if not name or "/" in name or "\\" in name:
+        raise ApiProblem(422, "invalid", "a filter needs a name without slashes", "go back and give one")
+    return quote(name, safe="")
+
+
+@pages.form("/changes/answers")
+async def answer(visit: Visit) -> Response:
+    """Show what an answer to many changes does, or give it, as the pressed button says."""
+    wanted, back = visit.sent("answer"), visit.sent("back", "/changes")
+    if wanted not in ANSWERS:
+        raise ApiProblem(422, "invalid", f"there is no answer {wanted!r}", "go back and press one of the buttons")
+    ids = [one for text in visit.form.get("ids", []) for one in text.split()]
+    every = visit.sent("scope") == "all"
+    if not ids and not every:
+        return visit.go(back, "No change is selected: tick some, or choose all that match.")
+    duration = visit.sent("duration", "1d").strip()
+    body: dict[str, Any] = _all_that_match(visit) if every else {"ids": ids}
+    confirmed = visit.sent("button") == "do"
+    path = "/changes/snoozes" if wanted == "snoozed" else "/changes/answers"
+    body |= {"duration": duration} if wanted == "snoozed" else {"answer": wanted}
+    done = (await visit.api.send("POST", path, body, parameters={} if confirmed else {"dry_run": True})).document
+    if confirmed:
+        return visit.go(back, _done_text(wanted, done))
+    items = done["items"]
+    able = [one["change"] for one in items if one["ok"]]
+    renames = [one for one in able if wanted == "approved" and one["rule"] == PROPOSAL]
+    fine = [one for one in able if one not in renames]
+    return await visit.render(
+        "answers.html",
+        answer=wanted,
+        word=ANSWERS[wanted],
+        duration=duration,
+        back=back,
+        every=every,
+        fine=fine,
+        renames=renames,
+        refused=[one for one in items if not one["ok"]],
+        kinds=Counter(one["kind"] for one in fine).most_common(),
+        connections=Counter(one["connection"] for one in fine).most_common(),
+        breaking=sum(one["kind"] in BREAKING for one in fine),
+        shown=SHOWN,
+        breaking_kinds=BREAKING,
+    )
+
+
+def _all_that_match(visit: Visit) -> dict[str, Any]:
+    """Return the filter of the inbox as the API takes it."""
+    body: dict[str, Any] = {"view": visit.sent("tab", "review")}
+    body |= {name: visit.sent(name) for name in ("search", "tag", "connection") if visit.sent(name)}
+    return {**body, "kinds": [visit.sent("kind")]} if visit.sent("kind") else body
+
+
+def _done_text(wanted: str, done: dict[str, Any]) -> str:
+    what = "1 change is" if done["answered"] == 1 else f"{done['answered']:,} changes are"
+    then = ": the next plan, apply or sync carries that out" if wanted == "approved" else ""
+    refused = f" {done['refused']:,} could not be answered." if done["refused"] else ""
+    return f"{what} {wanted}{then}.{refused}"

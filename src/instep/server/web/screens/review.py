@@ -1,0 +1,279 @@
+"""One change: what it is, what it would do, and what a person says to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from instep.operations.values import EXISTING
+from instep.schema.changes.version import BREAKING
+from instep.schema.policy.similarity import PROPOSAL
+from instep.server.problems import ApiProblem
+from instep.server.web.copies import copies
+from instep.server.web.forms import action_of
+from instep.server.web.rendering import query, quoted
+from instep.server.web.screens.lineage import picture_of, was_judged
+from instep.server.web.visit import Pages, Visit
+
+pages = Pages()
+TABS = (
+    ("Table", "table"),
+    ("Impact", "impact"),
+    ("DDL", "ddl"),
+    ("Backfill", "backfill"),
+    ("Conversation", "conversation"),
+    ("Checks", "checks"),
+    ("Lineage", "lineage"),
+    ("JSON", "json"),
+)
+
+
+@pages.page("/changes/{change}")
+async def review(visit: Visit) -> Response:
+    """Show one change under one of its tabs."""
+    return await show_review(visit)
+
+
+async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Response:
+    """Show one change, and why what was asked for about it is refused."""
+    found = await visit.api.send("GET", f"/changes/{quoted(visit.path['change'])}")
+    change, tab = found.document, visit.asked("tab", "table")
+    tab = tab if tab in dict(map(reversed, TABS)) else "table"  # type: ignore[arg-type]
+    connection = f"/connections/{quoted(change['connection'])}"
+    page = f"/changes/{quoted(change['id'])}"
+    listed = await _beside(visit, change)
+    jobs = await latest_jobs(visit, change["connection"])
+    plan = await _job(visit, visit.asked("plan") or jobs.get("plan", ""))
+    comparison = await _comparison(visit, connection, change)
+    values: dict[str, Any] = {"impact": None, "comments": [], "estimate": None, "backfills": []}
+    if tab in ("impact", "lineage"):
+        values["impact"] = found_impact = await _job(visit, visit.asked("impact") or jobs.get("impact", ""))
+        values["judged"] = was_judged(change, (found_impact or {}).get("result") or {})
+    if tab == "conversation":
+        values["comments"] = (await visit.api.get(f"{page}/comments", limit=200))["items"]
+    if tab == "backfill":
+        values |= await _backfill(visit, connection, change)
+    if tab == "lineage":
+        result = (values["impact"] or {}).get("result") or {}
+        values["picture"] = picture_of(change, result, _at_destination(change, comparison))
+    return await visit.render(
+        "change.html",
+        problem.status if problem else 200,
+        problem=problem,
+        change={**change, "breaking": change["kind"] in BREAKING},
+        listed=listed,
+        etag=found.etag,
+        tab=tab,
+        page=page,
+        tabs=[(label, query(page, tab=name), name == tab) for label, name in TABS],
+        states=await _states(visit, connection, change, jobs),
+        tree=await _tree(visit, connection),
+        comparison=comparison,
+        proposal=_pair(change),
+        plan=plan,
+        stale=await _stale(visit, connection, change, plan),
+        drops=(plan or {}).get("result", {}).get("drops", []),
+        checks=checks_of((plan or {}).get("result") or {}),
+        answerable=change["status"] in EXISTING,
+        copies=copies(action_of("approve_change"), {"change": change["id"]}, str(visit.request.base_url).rstrip("/")),
+        **values,
+    )
+
+
+@pages.form("/changes/{change}/plan")
+async def ask_plan(visit: Visit) -> Response:
+    """Queue a dry run: a plan of the connection with its costs."""
+    return await _ask(visit, "plan", "plans", {"sample": 1000}, visit.sent("tab", "ddl"))
+
+
+@pages.form("/changes/{change}/impact")
+async def ask_impact(visit: Visit) -> Response:
+    """Queue a look at the models that read the connection's tables."""
+    return await _ask(visit, "impact", "impact", {"configured": True}, visit.sent("tab", "impact"))
+
+
+async def _ask(visit: Visit, kind: str, path: str, body: Mapping[str, Any], tab: str) -> Response:
+    change = await visit.api.get(f"/changes/{quoted(visit.path['change'])}")
+    job = (await visit.api.send("POST", f"/connections/{quoted(change['connection'])}/{path}", body)).document
+    place = query(f"/changes/{quoted(change['id'])}", tab=tab, **{kind: job["id"]})
+    return visit.go(place, f"The {kind} of {change['connection']} is queued. {job.get('note') or ''}".strip())
+
+
+@pages.form("/changes/{change}/apply")
+async def apply(visit: Visit) -> Response:
+    """Queue the application of the plan that was shown. What it drops has to be named."""
+    change = await visit.api.get(f"/changes/{quoted(visit.path['change'])}")
+    connection = f"/connections/{quoted(change['connection'])}"
+    plan = await _job(visit, visit.sent("plan"))
+    drops = (plan or {}).get("result", {}).get("drops", [])
+    if why := await _stale(visit, connection, change, plan):
+        problem = ApiProblem(409, "conflict", f"this plan is stale: {why}", "press Dry run: it plans again")
+        return await show_review(visit, problem)
+    typed = [one.strip() for one in visit.form.get("allow", [])]
+    if missing := [one for one in drops if one not in typed]:
+        text = f"{', '.join(missing)} would be dropped, and was not named"
+        return await show_review(visit, ApiProblem(409, "blocked", text, "type the name of each object, or cancel"))
+    body = {"plan": visit.sent("plan"), **({"allow": drops} if drops else {})}
+    try:
+        job = (await visit.api.send("POST", f"{connection}/apply", body)).document
+    except ApiProblem as problem:
+        return await show_review(visit, problem)
+    return visit.go(f"/jobs/{quoted(job['id'])}", f"The plan of {change['connection']} is queued to be applied.")
+
+
+@pages.form("/changes/{change}/comments")
+async def comment(visit: Visit) -> Response:
+    """Comment on the change, or name who looks after it."""
+    path = f"/changes/{quoted(visit.path['change'])}"
+    back = query(path, tab="conversation")
+    if visit.sent("button") == "assign":
+        name = visit.sent("assignee").strip()
+        await visit.api.send("POST", f"{path}/assign", {"assignee": name}, headers={"If-Match": visit.sent("etag")})
+        return visit.go(back, f"The change is assigned to {name}." if name else "The change is assigned to nobody.")
+    if not visit.sent("text").strip():
+        return visit.go(back, "The comment is empty: write a text.")
+    await visit.api.send("POST", f"{path}/comments", {"text": visit.sent("text")})
+    return visit.go(back, "The comment is added.")
+
+
+async def latest_jobs(visit: Visit, connection: str) -> dict[str, str]:
+    """Return the id of the newest job of each kind among the last ones of a connection."""
+    found = (await visit.api.get("/queue", connection=connection, limit=100))["items"]
+    return {one["kind"]: one["id"] for one in reversed(found)}
+
+
+async def _job(visit: Visit, id: str) -> dict[str, Any] | None:
+    if not id:
+        return None
+    try:
+        found: dict[str, Any] = await visit.api.get(f"/jobs/{quoted(id)}")
+    except ApiProblem:
+        return None
+    return found
+
+
+async def _beside(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the change as lists have it, with what stands beside it."""
+    found = (await visit.api.get("/changes", id=change["id"], connection=change["connection"], limit=1))["items"]
+    return next(iter(found), {"elsewhere": 0, "comments": 0, "rows": None})
+
+
+async def _tree(visit: Visit, connection: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the changed tables by schema."""
+    tables = (await visit.api.get(f"{connection}/changed-tables", limit=100))["items"]
+    schemas: dict[str, list[dict[str, Any]]] = {}
+    for one in tables:
+        schemas.setdefault(one["schema"], []).append(one)
+    return list(schemas.items())
+
+
+async def _comparison(visit: Visit, connection: str, change: Mapping[str, Any]) -> dict[str, Any] | None:
+    schema, name = change["table"]
+    if not name:
+        return None
+    found: dict[str, Any] = await visit.api.get(f"{connection}/comparison", table=name, table_schema=schema)
+    return found
+
+
+def _at_destination(change: Mapping[str, Any], comparison: Mapping[str, Any] | None) -> str:
+    """Return the path of the change's column, or of its table, at the destination; "" where it has none."""
+    if comparison is None or not comparison["destination"] or not change["column"]:
+        return comparison["destination"] if comparison else ""
+    own = (one["after"] or one["before"] for one in comparison["columns"] if change["id"] in one["changes"])
+    side = next((one for one in own if one), None)
+    return f"{comparison['destination']}.{side['name'] if side else change['column']}"
+
+
+async def _states(
+    visit: Visit, connection: str, change: Mapping[str, Any], jobs: Mapping[str, str]
+) -> list[tuple[str, str, Any, bool]]:
+    """Return the steps of the change as far as they are recorded: word, by whom, when, and True for the last one."""
+    found: list[tuple[str, str, Any]] = [("Detected", "", change["first_seen"]), ("Decided", change["rule"], None)]
+    if change["decided_by"]:
+        word = "Rejected" if change["status"] == "rejected" else "Approved"
+        found.append((word, change["decided_by"], change["decided_at"]))
+    if change["status"] == "applied":
+        plans = (await visit.api.get(f"{connection}/plans", limit=100))["items"]
+        plan = next((one for one in plans if change["id"] in one["changes"]), None)
+        ended = plan and plan["ended"]
+        found.append(("Applied", f"schema version {plan['version']}" if plan else "", ended))
+        fills = (await visit.api.get(f"{connection}/backfills", limit=100))["items"]
+        fill = next((one for one in fills if one["change"] == change["id"]), None)
+        if fill:
+            word = "Backfilled" if fill["status"] == "done" else f"Backfill {fill['status']}"
+            found.append((word, "", fill["ended"]))
+        verify = await _job(visit, jobs.get("verify", ""))
+        if verify and ended and verify["status"] == "done" and verify["ended"] > ended:
+            found.append(("Verified", "", verify["ended"]))
+    elif change["status"] == "obsolete":
+        found.append(("Obsolete", "the source shows it no more", None))
+    elif change["status"] != "rejected":
+        found.append(("Waits to be applied" if change["status"] == "approved" else "Waits", "", None))
+    return [(*one, at == len(found) - 1) for at, one in enumerate(found)]
+
+
+async def _backfill(visit: Visit, connection: str, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a backfill of the change's table would take, and the ones on record."""
+    table = ".".join(filter(None, change["table"]))
+    every = (await visit.api.get(f"{connection}/backfills", limit=100))["items"]
+    own = [one for one in every if one["table"] == change["table"] or one["change"] == change["id"]]
+    column = [change["column"]] if change["column"] and change["status"] == "applied" else []
+    estimate, why = None, ""
+    try:
+        estimate = await visit.api.get(f"{connection}/backfills/estimate", table=table, column=column)
+    except ApiProblem as problem:
+        why = problem.detail
+    return {"backfills": own, "estimate": estimate, "no_estimate": why, "columns": column}
+
+
+async def _stale(visit: Visit, connection: str, change: Mapping[str, Any], plan: Mapping[str, Any] | None) -> str:
+    """Return why a plan that was made is not the one of now; "" if nothing on record says so."""
+    if plan is None or plan["status"] != "done" or not plan["result"].get("plan"):
+        return ""
+    made = datetime.fromisoformat(plan["started"] or plan["created"])
+    versions = (await visit.api.get(f"{connection}/history", limit=1))["items"]
+    if versions and datetime.fromisoformat(versions[0]["at"]) > made:
+        return f"schema version {versions[0]['version']} was accepted since it was made"
+    if change["decided_at"] and datetime.fromisoformat(change["decided_at"]) > made:
+        return "the change was answered since it was made"
+    return ""
+
+
+def _pair(change: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the old and the new path that a suspected rename is about; None for any other change."""
+    if change["rule"] != PROPOSAL:
+        return None
+    detail = change["change"]
+    if change["kind"] == "table.renamed":
+        old, new = ([detail[side].get("schema", ""), detail[side]["name"]] for side in ("before", "after"))
+    else:
+        old, new = ([*change["table"], detail[side]["name"]] for side in ("before", "after"))
+    return ".".join(filter(None, old)), ".".join(filter(None, new))
+
+
+def checks_of(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a plan has checked: `blocks`, `warning` or `passed`, and what it is about; the gravest first."""
+    if not result.get("plan"):
+        return []
+    plan, costs = result["plan"], result.get("costs") or {}
+    found = [("blocks", f"{'.'.join(one['table'])}: {one['why']}") for one in plan["refused"]]
+    found += [("blocks", one) for one in result.get("missing", ())]
+    found += [("warning", f"{one} would be dropped: apply needs its name") for one in result.get("drops", ())]
+    for step in plan["steps"]:
+        found += [("warning", f"{step['text']}: {one['text']}") for one in step.get("hazards", ())]
+    found += [("warning", one["text"]) for one in _tried(costs) if one.get("invalid_values") or one.get("why_not")]
+    found += [("warning", text) for text, style in result.get("downstream", ()) if style in ("red", "yellow")]
+    found += [("warning", one) for one in (*result.get("keys", ()), *result.get("notes", ()))]
+    found += [("passed", one["text"]) for one in _tried(costs) if not (one.get("invalid_values") or one.get("why_not"))]
+    if not any(level == "blocks" for level, _ in found):
+        found.append(("passed", "the destination can take every step of the plan"))
+    if not result.get("drops"):
+        found.append(("passed", "nothing is dropped"))
+    return found
+
+
+def _tried(costs: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [*costs.get("lossy", ()), *costs.get("held", ())]
