@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 150, 70, 22
+WIDTH, HEIGHT, LEFT, BOTTOM = 640, 150, 84, 22
 """Of a bar chart, in its own units; the left and lower margins are for texts."""
 
 
