@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,12 +57,12 @@ def _command(*words: str, **options: str) -> Callable[[Values], str]:
 
 
 def _filled(word: str, values: Values) -> str:
-    return word.format_map({name: "" if value is None else value for name, value in values.items()})
+    return word.format_map(defaultdict(str, {name: "" if value is None else value for name, value in values.items()}))
 
 
 def _call(text: str) -> Callable[[Values], str]:
-    """Return what writes a call: {field} becomes its value as Python writes it."""
-    return lambda values: text.format_map({name: repr(value) for name, value in values.items()})
+    """Return what writes a call: {field} becomes its value as Python writes it, and ... where none is given."""
+    return lambda values: text.format_map(defaultdict(lambda: "...", {name: repr(one) for name, one in values.items()}))
 
 
 _REASON = {"why": "--why"}

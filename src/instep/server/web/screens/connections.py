@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from instep.operations.registry import policy_of
+from instep.operations.spec import Role
 from instep.server.problems import ApiProblem
 from instep.server.web.charts import Bar, bars
 from instep.server.web.rendering import count, query, quoted, size
@@ -15,31 +16,31 @@ from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
 STATES = {
-    "failing": "failed",
-    "paused": "paused",
-    "waiting": "waiting",
-    "processing": "running",
-    "running": "running",
-    "idle": "ok",
-    "new": "new",
+    "failing": "bad",
+    "paused": "wait",
+    "waiting": "wait",
+    "processing": "info",
+    "running": "info",
+    "idle": "good",
+    "new": "",
 }
-"""The states of connections, those to look at first, with the state whose colour each has."""
+"""The states of connections, those to look at first, with the class of their colour."""
 ROWS = 50
 CHART_RUNS = 40
-TABS = (
-    ("Status", ""),
-    ("Schema", "/schema"),
-    ("Schema history", "/schema/history"),
-    ("Timeline", "/timeline"),
-    ("Quarantine", "/quarantine"),
-    ("Detector", "/detector"),
+TABS: tuple[tuple[str, str, Role], ...] = (
+    ("Status", "", "viewer"),
+    ("Schema", "/schema", "viewer"),
+    ("Schema history", "/schema/history", "viewer"),
+    ("Timeline", "/timeline", "viewer"),
+    ("Quarantine", "/quarantine", "operator"),
+    ("Detector", "/detector", "viewer"),
 )
 
 
-def tabs_of(name: str, current: str) -> list[tuple[str, str, bool]]:
-    """Return the tabs that the pages of one connection share."""
+def tabs_of(visit: Visit, name: str, current: str) -> list[tuple[str, str, bool]]:
+    """Return the tabs that the pages of one connection share, as far as the caller may see them."""
     base = f"/connections/{quoted(name)}"
-    own = [(text, base + path, path == current) for text, path in TABS]
+    own = [(text, base + path, path == current) for text, path, role in TABS if visit.may(role)]
     more = [("Changes", query("/changes", connection=name), False), ("Runs", query("/runs", connection=name), False)]
     return [*own, *more]
 
@@ -79,7 +80,7 @@ async def connection(visit: Visit) -> Response:
         etag=found.etag,
         report=report,
         states=STATES,
-        tabs=tabs_of(name, ""),
+        tabs=tabs_of(visit, name, ""),
         table=table,
         loads=loads,
         charts=charts_of(loads, table or name),
@@ -171,7 +172,7 @@ async def quarantine(visit: Visit) -> Response:
     return await visit.render(
         "quarantine.html",
         name=name,
-        tabs=tabs_of(name, "/quarantine"),
+        tabs=tabs_of(visit, name, "/quarantine"),
         table=table,
         every=every,
         items=page["items"],

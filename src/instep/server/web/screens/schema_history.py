@@ -44,7 +44,7 @@ async def history(visit: Visit) -> Response:
     return await visit.render(
         "schema_history.html",
         name=name,
-        tabs=tabs_of(name, "/schema/history"),
+        tabs=tabs_of(visit, name, "/schema/history"),
         address=f"{base}/schema/history",
         side=side,
         sides=SIDES,
@@ -106,7 +106,7 @@ async def trail(visit: Visit) -> Response:
     return await visit.render(
         "schema_object.html",
         name=name,
-        tabs=tabs_of(name, "/schema/history"),
+        tabs=tabs_of(visit, name, "/schema/history"),
         of=of,
         found=found,
         entries=found["entries"][-100:],

@@ -96,7 +96,7 @@ async def timeline(visit: Visit) -> Response:
     return await visit.render(
         "timeline.html",
         name=name,
-        tabs=tabs_of(name, "/timeline"),
+        tabs=tabs_of(visit, name, "/timeline"),
         address=address,
         filters=filters,
         filtered=any(filters.values()),
