@@ -69,6 +69,31 @@ def test_a_connection_is_paused_and_resumed(shop: Site) -> None:
     assert not shop.store.pauses.active("eu")
 
 
+def test_one_table_is_resumed(shop: Site) -> None:
+    for name in ("item", "place"):
+        pauses.pause(shop.store, "eu", "a test", ("main", name))
+    text = shop.get("/connections/eu")
+    [form] = re.findall(r'<form[^>]*action="/do/resume">(?:(?!</form>).)*main\nitem.*?</form>', text, re.DOTALL)
+    assert "Resume this table" in form
+    shop.post("/do/resume", connection="eu", table="main\nitem", back="/connections/eu", button="do")
+    assert [one.table for one in shop.store.pauses.active("eu")] == [("main", "place")]
+
+
+def test_what_is_done_is_copied_as_a_command(shop: Site) -> None:
+    for address, command in (
+        ("backfill?connection=eu&table=main.item&columns=colour", "instep backfill main.item -c eu --column colour"),
+        (
+            "discard_quarantine?connection=eu&tables=main.item&tables=main.x",
+            "quarantine discard main.item main.x -c eu",
+        ),
+        ("switch_selection?connection=eu&verb=hash&objects=main.a.b", "instep selection hash main.a.b -c eu"),
+    ):
+        assert command in shop.get(f"/do/{address}"), address
+    text = shop.get("/do/pause?connection=eu")
+    assert ".pause(...)" in text
+    assert "    assert ".pause(...)" in shop.get("/do/pause?connection=eu")#34;table    assert ".pause(...)" in shop.get("/do/pause?connection=eu")#34;:     assert ".pause(...)" in shop.get("/do/pause?connection=eu")#34;    assert ".pause(...)" in shop.get("/do/pause?connection=eu")#34;" not in text
+
+
 def test_quarantined_values_are_shown_to_who_may_see_them(shop: Site) -> None:
     text = shop.get("/connections/eu/quarantine?table=main.item", "operator")
     assert "&lt;b&gt;large&lt;/b&gt;" in text

@@ -28,7 +28,14 @@ def test_runs_are_filtered(shop: Site) -> None:
 
 def test_a_run_has_its_steps_tables_and_log(shop: Site) -> None:
     text = shop.get(f"/runs/{last_run(shop)}")
-    for said in ("column eu.item.colour added", "load main.item", "main.place", "table.loaded", "run.ended", "engine local"):
+    for said in (
+        "column eu.item.colour added",
+        "load main.item",
+        "main.place",
+        "table.loaded",
+        "run.ended",
+        "engine local",
+    ):
         assert said in text, said
     assert re.search(r'role="img" aria-label="load main.item: [\d.]+ s"', text)
     assert re.search(r'href="/do/undo\?connection=eu&amp;what=p-', text)
