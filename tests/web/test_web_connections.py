@@ -50,6 +50,12 @@ def test_how_a_connection_stands(shop: Site) -> None:
     assert "main.place" in row
 
 
+def test_a_column_without_values_in_older_rows_is_shown(shop: Site) -> None:
+    text = shop.get("/connections/eu")
+    assert "main.item.colour</span> has no values in rows that were loaded before" in text
+    assert 'href="/do/backfill?connection=eu&amp;table=main.item&amp;columns=colour' in text
+
+
 def test_a_disabled_button_says_why(shop: Site) -> None:
     text = shop.get("/connections/eu", "viewer")
     assert re.search(r'<button type="button" disabled title="needs the role operator; you are viewer">Sync now', text)
