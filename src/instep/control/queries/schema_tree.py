@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from instep.control.queries.context import QueryContext
-from instep.control.selection.listing import Listed, Listing
+from instep.control.selection.listing import Listed, ObjectListing
 from instep.control.selection.partial import PartialSelection, Ref, Searched
 from instep.control.selection.selections import SwitchTarget, check
 from instep.errors import InstepError, NotFound
@@ -221,19 +221,19 @@ def _by_state(part: PartialSelection, found: Mapping[Ref, int], state: str) -> M
     return {ref: columns for ref, columns in found.items() if listing.table(_whole(listing, ref)).enabled is wanted}
 
 
-def _whole(listing: Listing, ref: Ref) -> Table:
+def _whole(listing: ObjectListing, ref: Ref) -> Table:
     """Return the table as the source has it, else as it is accepted."""
     found = listing.place.source.get(ref) or listing.place.accepted.get(ref)
     assert found is not None, ref
     return found
 
 
-def _schema(listing: Listing, name: str, tables: int) -> SelectedSchema:
+def _schema(listing: ObjectListing, name: str, tables: int) -> SelectedSchema:
     one, switch = listing.schema(name), listing.switches.get((name, "", ""))
     return SelectedSchema(name, one.enabled, one.why, switch is not None and switch.enabled is not None, tables)
 
 
-def _table(part: PartialSelection, listing: Listing, ref: Ref, matching: int) -> SelectedTable:
+def _table(part: PartialSelection, listing: ObjectListing, ref: Ref, matching: int) -> SelectedTable:
     table, settings = _whole(listing, ref), listing.place.settings(_whole(listing, ref))
     columns = [one for one in listing.columns(table) if one.column in table.by_name]
     own, on = listing.table(table), sum(one.enabled for one in columns)
@@ -256,7 +256,7 @@ def _table(part: PartialSelection, listing: Listing, ref: Ref, matching: int) ->
     )
 
 
-def _column(listing: Listing, table: Table, one: Listed, number: int, there: Table | None) -> SelectedColumn:
+def _column(listing: ObjectListing, table: Table, one: Listed, number: int, there: Table | None) -> SelectedColumn:
     column, known = table.by_name[one.column], listing.place.accepted.get(table.ref)
     accepted = known.by_name.get(column.name) if known else None
     landed = _landed(there, accepted or column)
@@ -285,7 +285,7 @@ def _landed(there: Table | None, column: Column) -> Column | None:
     return next((one for one in there.columns if column.name in (one.alias, one.name)), None)
 
 
-def _common(listing: Listing, one: Listed, target: SwitchTarget) -> dict[str, Any]:
+def _common(listing: ObjectListing, one: Listed, target: SwitchTarget) -> dict[str, Any]:
     switch = listing.switches.get((one.schema, one.table, one.column))
     lock = ""
     try:

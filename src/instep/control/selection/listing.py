@@ -43,7 +43,7 @@ class Listed:
 
 def listed(place: SwitchedConnection, *, columns: bool = False) -> list[Listed]:
     """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
-    return list(Listing(place, columns).all()) if place.known.tables else []
+    return list(ObjectListing(place, columns).all()) if place.known.tables else []
 
 
 def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
     return {"schema_change_handling": handling(place.policy.preset), "schemas": schemas}
 
 
-class Listing:
+class ObjectListing:
     """What a connection's selection is, object by object."""
 
     def __init__(self, place: SwitchedConnection, columns: bool) -> None:

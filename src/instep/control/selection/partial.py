@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from instep.control.selection.coming import Coming
-from instep.control.selection.listing import Listing
+from instep.control.selection.listing import ObjectListing
 from instep.control.selection.selections import SwitchedConnection, place_in
 from instep.errors import SchemaError
 from instep.project.project import Project
@@ -116,7 +116,7 @@ class PartialSelection:
         both = {**there, **self.source.tables}
         return {ref: both[ref] for ref in sorted(both)}
 
-    def listing(self, refs: Iterable[Ref]) -> Listing:
+    def listing(self, refs: Iterable[Ref]) -> ObjectListing:
         """Return the listing in which these tables have their columns, and all that were switched."""
         switches = self.store.switches.of(self.connection)
         ids = {one.table_id for one in switches if one.table_id}
@@ -124,12 +124,12 @@ class PartialSelection:
         whole = {*refs, *(one.ref for one in switches if one.table), *moved}
         seen = replace(self.seen, catalog=self.source.catalog(whole))
         place = place_in(self.project, self.store, self.connection, seen, self.accepted.catalog(whole))
-        found = Listing(place, columns=True)
+        found = ObjectListing(place, columns=True)
         if not self.version:
             found.coming = self._coming(place, found)
         return found
 
-    def _coming(self, place: SwitchedConnection, listing: Listing) -> Coming:
+    def _coming(self, place: SwitchedConnection, listing: ObjectListing) -> Coming:
         on = frozenset(t.ref for t in place.source.tables if t.path in place.now.on and t.ref not in place.denied)
         first = _first_look(self.store, self.connection, self.seen.at)
         return Coming(place, first, listing.switches, listing.reviews, on, frozenset())

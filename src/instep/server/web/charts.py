@@ -40,9 +40,15 @@ def bars(title: str, given: Sequence[Bar], most: str) -> Markup:
         '<text x="{t}" y="{b}" text-anchor="end">0</text><text x="{l}" y="{f}">{first}</text>'
         '<text x="{w}" y="{f}" text-anchor="end">{last}</text>'
     ).format(
-        l=LEFT, b=HEIGHT - BOTTOM, w=WIDTH, t=LEFT - 8, f=HEIGHT - 5, most=most, first=given[0].label,
+        l=LEFT,
+        b=HEIGHT - BOTTOM,
+        w=WIDTH,
+        t=LEFT - 8,
+        f=HEIGHT - 5,
+        most=most,
+        first=given[0].label,
         last=given[-1].label if len(given) >= 12 else "",
-    )  # fmt: skip
+    )
     return _picture(WIDTH, HEIGHT, title, frame + drawn)
 
 

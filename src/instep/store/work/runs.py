@@ -315,7 +315,7 @@ _COUNTED = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes",
 
 def _summed(row: Row[Any]) -> TableRun:
     counted = {name: row._mapping[name] for name in _COUNTED}
-    whole = {name: float(value) if name == "seconds" else int(value) for name, value in counted.items()}
+    whole: dict[str, Any] = {name: float(value) if name == "seconds" else int(value) for name, value in counted.items()}
     return TableRun(row.id, ("", ""), "failed" if row.failed else "done", **whole)
 
 

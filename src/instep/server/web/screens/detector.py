@@ -16,8 +16,13 @@ from instep.server.web.screens.connections import tabs_of
 from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
-FREQUENCIES = ((1800, "every 30 minutes"), (3600, "every hour"), (21600, "every 6 hours"), (43200, "every 12 hours"),
-               (86400, "every 24 hours"))  # fmt: skip
+FREQUENCIES = (
+    (1800, "every 30 minutes"),
+    (3600, "every hour"),
+    (21600, "every 6 hours"),
+    (43200, "every 12 hours"),
+    (86400, "every 24 hours"),
+)
 LEVELS = ("schemas", "tables", "columns")
 COUNTS = ("new", "deleted", "updated", "unchanged")
 ABOUT = {
