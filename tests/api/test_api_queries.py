@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,7 +18,7 @@ from fastapi.encoders import jsonable_encoder
 from instep.backends.decode import record
 from instep.control.queries.context import QueryContext
 from instep.events import ChangeSnoozed
-from instep.model import Member
+from instep.model import Member, TableRun
 from instep.operations.queries.changes import CountChanges, ListComments, ListFilters
 from instep.operations.queries.comparison import CompareTable, ListChangedTables
 from instep.operations.queries.decisions import (
@@ -43,12 +44,14 @@ from instep.operations.queries.govern import (
     ListKeys,
 )
 from instep.operations.queries.history import (
+    CompareVersions,
     GetObjectHistory,
     GetPlan,
     GetRun,
     GetSchema,
     GetVersion,
     ListEvents,
+    ListLoads,
     ListPlans,
     ListRuns,
     ListVersions,
@@ -65,6 +68,7 @@ from instep.operations.queries.objects import (
     ListSources,
 )
 from instep.operations.queries.quarantine import ListQuarantined, MatchQuarantined
+from instep.operations.queries.schema_tree import ListSelectedColumns, ListSelectedTables, MatchPattern
 from instep.operations.queries.work import (
     EstimateBackfill,
     GetConnection,
@@ -113,7 +117,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
             app.store.accepted.add(
                 "eu", Catalog.of([Table("main", "item", tuple(columns[:number]))]), who="ann", why=""
             )
-        app.store.runs.finish(app.store.runs.claim("eu", "sync"), "done")
+        run = app.store.runs.claim("eu", "sync")
+        app.store.runs.record_tables(TableRun(run.id, ("main", "item"), "done", "upsert", 3, 2, 1))
+        app.store.runs.finish(run, "done")
         app.store.backfills.want("eu", ("main", "item"), column="note", why="new")
         app.store.events.add(ChangeSnoozed("eu", "c-1", "ann", "2999-01-01"))
         app.store.audit.add("ann", "key.create", "k", {"role": "admin"})
@@ -139,16 +145,22 @@ def asked(api: Api) -> Iterator[Query]:
     yield ListRuns(kind=("sync", "detect"))
     yield GetRun(store.runs.history("eu")[0].id)
     yield ListEvents(connection="eu")
+    yield ListEvents(who="ann", since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2999, 1, 1, tzinfo=UTC))
+    yield ListLoads("eu", "main.item")
     yield ListPlans("eu")
     yield ListVersions("eu")
     yield GetVersion("eu", 1)
     yield GetSchema("eu", at="1")
+    yield CompareVersions("eu", 1, 2)
+    yield ListSelectedTables("eu", "ITEM", "enabled")
+    yield ListSelectedColumns("eu", "main.item")
+    yield MatchPattern("eu", "main.*")
     yield GetObjectHistory("eu", "main.item.note")
     yield GetPolicy("eu")
     yield ExplainDecision("eu", "main.item.note", "column.removed")
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
-    yield ListConnections(tag="europe", search="e")
+    yield ListConnections(tag="europe", search="e", status="waiting")
     yield GetConnection("eu")
     yield ListKeys()
     yield ListQueue(connection="eu")

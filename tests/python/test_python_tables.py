@@ -235,3 +235,15 @@ def test_the_first_rows_of_a_table(connection: instep.Connection) -> None:
     assert "Bo &lt;b&gt;" in table.preview()._repr_html_()
     with pytest.raises(InstepError, match="preview is 101, not 0 to 100"):
         table.preview(101)
+
+
+def test_loads_and_versions_are_compared(shop: Shop, project: instep.Project) -> None:
+    connection = project.connection()
+    connection.sync()
+    shop.sql("alter table customer add column extra text")
+    connection.sync()
+    assert [one["kind"] for one in connection.loads("main.customer")] == ["sync", "sync"]
+    assert connection.loads("main.nothing") == []
+    [added] = connection.compare(1, 2)
+    assert (added["kind"], added["column"], added["breaking"]) == ("column.added", "extra", False)
+    assert connection.compare(1, 1) == []

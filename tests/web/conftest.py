@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
+from watched_world import synced, watched
 from web_world import CHROMIUM, Site, site
 
 from instep.bootstrap import open_project
@@ -49,3 +51,19 @@ def browser() -> Iterator[Any]:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def synced_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose connection was synced twice, for tests to copy."""
+    folder = tmp_path_factory.mktemp("synced")
+    synced(folder)
+    return folder
+
+
+@pytest.fixture
+def shop(tmp_path: Path, synced_folder: Path) -> Iterator[Site]:
+    """The page over a copy of what was synced."""
+    copytree(synced_folder, tmp_path, dirs_exist_ok=True)
+    with watched(tmp_path) as opened:
+        yield opened

@@ -135,7 +135,7 @@ def _say_everywhere(app: Any, text: str) -> None:
         text,
     )
     app.store.reviews.record("shop", [change], "f")
-    app.store.pauses.pause("crm", text, text)
+    app.store.pauses.pause("crm", text)
     app.store.audit.add(text, text, text, {"text": text})
 
 

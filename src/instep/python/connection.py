@@ -17,7 +17,15 @@ from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
 from instep.operations.everyday.verify import VerifyRequest
 from instep.operations.immediate.work import PauseRequest, ResumeRequest
-from instep.operations.queries.history import GetSchema, ListEvents, ListPlans, ListRuns, ListVersions
+from instep.operations.queries.history import (
+    CompareVersions,
+    GetSchema,
+    ListEvents,
+    ListLoads,
+    ListPlans,
+    ListRuns,
+    ListVersions,
+)
 from instep.operations.queries.work import GetStatus
 from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.repair.undo import UndoRequest
@@ -296,6 +304,15 @@ class Connection:
     def runs(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` runs, newest first."""
         return _documents(asdict(one) for one in self._backend.items(ListRuns(connection=self.name), limit))
+
+    def loads(self, table: str | None = None, limit: int = 50) -> Records[Document]:
+        """Return what at most `limit` runs loaded, newest first: of one table, or of all together."""
+        return _documents(asdict(one) for one in self._backend.items(ListLoads(self.name, table), limit))
+
+    def compare(self, before: int, after: int, side: Side = "accepted", limit: int = 1000) -> Records[Document]:
+        """Return at most `limit` changes from one version of a schema to another; 0 is the empty schema before all."""
+        query = CompareVersions(self.name, before, after, side)
+        return _documents(asdict(one) for one in self._backend.items(query, limit))
 
     def plans(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` applied plans, newest first."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from instep.control import object_history, schema_history
 from instep.control.queries.context import QueryContext
+from instep.control.times import aware
 from instep.errors import NotFound
 from instep.model import Run, TableRun
 from instep.operations.queries.history import (
@@ -21,11 +22,13 @@ from instep.operations.queries.history import (
     GetSchema,
     GetVersion,
     ListEvents,
+    ListLoads,
     ListPlans,
     ListRuns,
     ListVersions,
 )
 from instep.operations.spec import QueryWork
+from instep.operations.values import RunKind
 from instep.schema.catalog.catalog import catalog_to_dict
 from instep.store.catalogs.clones import Copy
 from instep.store.catalogs.plans import PlanStatus, StepRecord, StoredPlan
@@ -61,13 +64,6 @@ class TableOutcome:
 
 
 @dataclass(frozen=True)
-class RunWithTables(Run):
-    """A run with its outcome per table."""
-
-    tables: tuple[TableOutcome, ...] = ()
-
-
-@dataclass(frozen=True)
 class AppliedPlan:
     """An applied plan with its steps, without the plan document."""
 
@@ -100,6 +96,34 @@ class PlanWithDocument(AppliedPlan):
     plan: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class RunWithTables(Run):
+    """A run with its outcome per table, and the plans that it applied."""
+
+    tables: tuple[TableOutcome, ...] = ()
+    plans: tuple[AppliedPlan, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunLoad:
+    """What one run loaded."""
+
+    run: str
+    kind: RunKind
+    number: int
+    """Grows with each run of the connection."""
+    started: datetime
+    status: Literal["done", "failed"]
+    """failed: at least one table was not loaded."""
+    read: int
+    inserted: int
+    updated: int
+    deleted: int
+    invalid_values: int
+    bytes: int
+    seconds: float
+
+
 class EventList(QueryWork):
     """Events by their numbers."""
 
@@ -109,8 +133,16 @@ class EventList(QueryWork):
         self, context: QueryContext, query: ListEvents, after: Sequence[Any] | None, limit: int
     ) -> Sequence[LoggedEvent]:
         """Return events, newest first."""
-        scope, before = context.only(query.connection), after[0] if after else None
-        return context.store.events.latest(types=query.type, limit=limit, connections=scope, before=before)
+        named = {"run": query.run, "who": query.who, "status": query.status}
+        return context.store.events.latest(
+            types=query.type,
+            limit=limit,
+            connections=context.only(query.connection),
+            before=after[0] if after else None,
+            since=aware(query.since) if query.since else None,
+            until=aware(query.until) if query.until else None,
+            data={name: value for name, value in named.items() if value is not None},
+        )
 
     def place(self, item: LoggedEvent) -> Sequence[Any]:
         """Return the event's number."""
@@ -138,7 +170,33 @@ class RunDetails(QueryWork):
     def find(self, context: QueryContext, query: GetRun) -> RunWithTables:
         """Return the run with what it did to each table."""
         found = context.owned("run", query.run, context.store.runs.get)
-        return RunWithTables(**vars(found), tables=tuple(map(TableOutcome.of, context.store.runs.tables(found.id))))
+        tables = tuple(map(TableOutcome.of, context.store.runs.tables(found.id)))
+        plans = context.store.plans.of_run(found.connection, found.id)
+        steps = context.store.steps.of_many([plan.id for plan in plans])
+        applied = tuple(AppliedPlan.of(plan, steps.get(plan.id, ())) for plan in plans)
+        return RunWithTables(**vars(found), tables=tables, plans=applied)
+
+
+class LoadList(QueryWork):
+    """What the runs of one connection loaded, by the runs' numbers."""
+
+    place_types = (int,)
+
+    def items(
+        self, context: QueryContext, query: ListLoads, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[RunLoad]:
+        """Return loads, newest first."""
+        name = context.connection(query.connection)
+        found = context.store.runs.loads(name, query.table, after[0] if after else None, limit)
+        counted = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds", "status")
+        return [
+            RunLoad(run.id, run.kind, run.fence, run.started, **{one: getattr(sums, one) for one in counted})
+            for run, sums in found
+        ]
+
+    def place(self, item: RunLoad) -> Sequence[Any]:
+        """Return the run's number."""
+        return (item.number,)
 
 
 class PlanList(QueryWork):

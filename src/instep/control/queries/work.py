@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,8 +14,9 @@ from instep.control.queries.context import QueryContext
 from instep.control.resources.api_keys import links_of_groups
 from instep.control.resources.resources import Managed
 from instep.errors import InstepError, NotFound, ProjectError
-from instep.model import Job, JobSummary, Run, Worker
+from instep.model import Job, JobSummary, Run, Scheduled, Worker
 from instep.operations.queries.work import (
+    ConnectionState,
     GetConnection,
     GetDetector,
     GetQueuedJob,
@@ -28,8 +29,6 @@ from instep.operations.values import JobStatus
 from instep.store.catalogs.backfills import Backfill
 from instep.store.server.resources import Link
 
-Fares = Literal["processing", "paused", "running", "failing", "waiting", "idle", "new"]
-
 
 @dataclass(frozen=True)
 class ConnectionSummary:
@@ -41,20 +40,24 @@ class ConnectionSummary:
     namespace: str
     policy: str
     tags: tuple[str, ...]
-    status: Fares
+    status: ConnectionState
     """processing: a detection runs; waiting: for a person; new: it has never run."""
     waiting: int
     """Open changes that wait for a person."""
     last_run: Run | None
     managed_by: Literal["file", "server"]
+    synced: datetime | None = None
+    """End of the last sync that succeeded; null before the first."""
 
 
 @dataclass(frozen=True)
 class ConnectionDetails(ConnectionSummary):
-    """A connection with its pauses."""
+    """A connection with its pauses and schedules."""
 
     pauses: tuple[ActivePause, ...] = ()
     """Pauses in effect for it or its tables."""
+    schedules: tuple[Scheduled, ...] = ()
+    """Its scheduled work with the next times."""
 
 
 class ConnectionList(QueryWork):
@@ -65,8 +68,15 @@ class ConnectionList(QueryWork):
     def items(
         self, context: QueryContext, query: ListConnections, after: Sequence[Any] | None, limit: int
     ) -> Sequence[ConnectionSummary]:
-        """Return connections by name."""
-        return summaries(context, managed_page(context, query, after, limit))
+        """Return connections by name; those of one state are looked for page by page."""
+        found: list[ConnectionSummary] = []
+        while len(found) < limit:
+            page = managed_page(context, query, after, limit)
+            found += (one for one in summaries(context, page) if query.status in (None, one.status))
+            if query.status is None or len(page) < limit:
+                break
+            after = (page[-1].name,)
+        return found[:limit]
 
     def place(self, item: ConnectionSummary) -> Sequence[Any]:
         """Return the connection's name."""
@@ -83,7 +93,8 @@ class ConnectionLookup(QueryWork):
         if found is None:
             raise NotFound.of("connection", name)
         [one] = summaries(context, [found])
-        return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name))
+        schedules = tuple(context.store.schedules.all(name))
+        return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name), schedules=schedules)
 
 
 def managed_page(
@@ -106,7 +117,7 @@ def summaries(context: QueryContext, found: Sequence[Managed]) -> list[Connectio
     """Return how connections fare, by a few statements for all of them."""
     names, store = [one.name for one in found], context.store
     runs, waiting = store.pages.latest_runs(names), store.pages.waiting(names)
-    paused, namespaces = store.pages.paused(names), dict[str, str]()
+    paused, namespaces, outcomes = store.pages.paused(names), dict[str, str](), store.runs.outcomes(names)
     detecting = {
         job.connection for job in store.jobs.unfinished(names) if job.kind == "detect" and job.status == "running"
     }
@@ -114,13 +125,19 @@ def summaries(context: QueryContext, found: Sequence[Managed]) -> list[Connectio
     def one(of: Managed) -> ConnectionSummary:
         run, open_ = runs.get(of.name), waiting.get(of.name, 0)
         status = "processing" if of.name in detecting else _status(run, open_, of.name in paused)
-        return _summary(context, of, run, open_, status, namespaces)
+        synced = outcomes[of.name].succeeded if of.name in outcomes else None
+        return replace(_summary(context, of, run, open_, status, namespaces), synced=synced)
 
     return [one(of) for of in found]
 
 
 def _summary(
-    context: QueryContext, found: Managed, run: Run | None, waiting: int, status: Fares, namespaces: dict[str, str]
+    context: QueryContext,
+    found: Managed,
+    run: Run | None,
+    waiting: int,
+    status: ConnectionState,
+    namespaces: dict[str, str],
 ) -> ConnectionSummary:
     """Return one summary. What the server keeps names both its ends: their sections are not read for it."""
     name, spec, own = found.name, found.spec, found.by == "file"
@@ -149,7 +166,7 @@ def _namespace(context: QueryContext, destination: str) -> str:
         return ""
 
 
-def _status(run: Run | None, waiting: int, paused: bool) -> Fares:
+def _status(run: Run | None, waiting: int, paused: bool) -> ConnectionState:
     if paused:
         return "paused"
     if run is not None and run.status in ("running", "failed"):

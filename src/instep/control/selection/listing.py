@@ -43,7 +43,7 @@ class Listed:
 
 def listed(place: SwitchedConnection, *, columns: bool = False) -> list[Listed]:
     """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
-    return list(_Listing(place, columns).all()) if place.known.tables else []
+    return list(ObjectListing(place, columns).all()) if place.known.tables else []
 
 
 def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
@@ -62,7 +62,9 @@ def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
     return {"schema_change_handling": handling(place.policy.preset), "schemas": schemas}
 
 
-class _Listing:
+class ObjectListing:
+    """What a connection's selection is, object by object."""
+
     def __init__(self, place: SwitchedConnection, columns: bool) -> None:
         self.place, self.every = place, columns
         store, name = place.store, place.connection
@@ -75,6 +77,7 @@ class _Listing:
                 self.named.setdefault((schema, table), []).append(column)
 
     def all(self) -> Iterator[Listed]:
+        """Return every object in order of the names."""
         tables = {t.ref: t for t in self.place.known.tables}
         chosen = [place for place, s in self.switches.items() if s.is_chosen]
         for schema, name, _ in chosen:
@@ -93,6 +96,7 @@ class _Listing:
         return self._one((name, "", ""), on, why, None, SchemaAdded(name))
 
     def table(self, table: Table) -> Listed:
+        """Return a table's listing."""
         on, why = is_on(replace(self.place.now, schemas_off=frozenset()), table)
         if on and table.schema in self.place.now.schemas_off:
             why = f"{why}; the schema {table.schema} is switched off"
@@ -101,6 +105,7 @@ class _Listing:
         return self._one((*table.ref, ""), on, why, None, TableAdded(table))
 
     def columns(self, table: Table) -> Iterator[Listed]:
+        """Return the listing of a table's columns, as far as they are listed."""
         names = self.named.get(table.ref, ())
         if not (names or self.every or self.place.now.covers_columns or self._is_unread(table)):
             return

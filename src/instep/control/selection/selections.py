@@ -21,6 +21,7 @@ from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, bind, with_switches
 from instep.schema.selection.pii import by_name
 from instep.schema.selection.selection import Pattern, Selection, column_is_on, hashed
+from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 from instep.suggest import did_you_mean
 
@@ -85,23 +86,29 @@ class SwitchStep:
 
 def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:
     """Return what stands for one connection, from the project file and the store alone."""
-    seen = store.discoveries.get(connection)
-    source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
-    accepted, file = store.accepted.catalog(connection), project.selection(connection)
+    seen = store.discoveries.get(connection) or CachedDiscovery(Catalog(), "")
+    return place_in(project, store, connection, seen, store.accepted.catalog(connection))
+
+
+def place_in(
+    project: Project, store: Store, connection: str, seen: CachedDiscovery, accepted: Catalog
+) -> SwitchedConnection:
+    """Return what stands for those tables of a connection that are in these catalogs."""
+    file = project.selection(connection)
     return SwitchedConnection(
         connection,
         store,
         file,
-        now=with_switches(file, store.switches.of(connection), source, identity),
-        source=source,
+        now=with_switches(file, store.switches.of(connection), seen.catalog, seen.identity),
+        source=seen.catalog,
         accepted=accepted,
-        identity=identity,
+        identity=seen.identity,
         policy=project.policy(connection),
         tags=tuple(project.connection(connection).tags),
         settings=lambda t: project.table(connection, t.ref),
         line=lambda section, entry: _line(project, connection, section, entry),
         salted=bool(project.connection(connection).salt),
-        denied=seen.denied if seen else {},
+        denied=seen.denied,
     )
 
 

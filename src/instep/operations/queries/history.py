@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from instep.operations.spec import Query, QuerySpec
@@ -17,6 +18,16 @@ class ListEvents(Query):
     """Only items of this connection."""
     type: NameList = ()
     """Only events of these types."""
+    run: Name | None = None
+    """Only events of the run with this id."""
+    who: Name | None = None
+    """Only events with this actor."""
+    status: Name | None = None
+    """Only events that ended with this status."""
+    since: datetime | None = None
+    """Only events at this time or later, in UTC where it does not say otherwise."""
+    until: datetime | None = None
+    """Only events before this time, in UTC where it does not say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,16 @@ class GetRun(Query):
 
     run: Name
     """The run's id."""
+
+
+@dataclass(frozen=True)
+class ListLoads(Query):
+    """List the runs that loaded tables of a connection with their rows and bytes, newest first."""
+
+    connection: Name
+    """The connection."""
+    table: Annotated[Name, Length(1, 500)] | None = None
+    """Only this accepted table (`schema.table`); none: all tables of a run together."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +113,20 @@ class GetVersion(Query):
 
 
 @dataclass(frozen=True)
+class CompareVersions(Query):
+    """List the changes from one version of a schema to another one, in the order of their tables."""
+
+    connection: Name
+    """The connection."""
+    before: Annotated[int, NumberRange(0, 2**31 - 1)]
+    """The number of the first version on its side; 0 for the empty schema before all versions."""
+    after: Annotated[int, NumberRange(0, 2**31 - 1)]
+    """The number of the other version."""
+    side: Side = "accepted"
+    """The side: source, accepted or destination."""
+
+
+@dataclass(frozen=True)
 class GetObjectHistory(Query):
     """Return the names and all changes of one table or column, oldest first."""
 
@@ -127,6 +162,15 @@ SPECS = (
         query=GetRun,
         result="instep.control.queries.history:RunWithTables",
         work="instep.control.queries.history:RunDetails",
+    ),
+    QuerySpec(
+        "list_loads",
+        role="viewer",
+        route="GET /connections/{connection}/loads",
+        query=ListLoads,
+        result="instep.control.queries.history:RunLoad",
+        work="instep.control.queries.history:LoadList",
+        paged=True,
     ),
     QuerySpec(
         "list_plans",
@@ -169,6 +213,16 @@ SPECS = (
         query=GetVersion,
         result="instep.control.queries.history:SchemaDocument",
         work="instep.control.queries.history:VersionDetails",
+    ),
+    QuerySpec(
+        "compare_versions",
+        role="viewer",
+        route="GET /connections/{connection}/comparison",
+        query=CompareVersions,
+        result="instep.control.queries.version_comparison:ComparedChange",
+        work="instep.control.queries.version_comparison:VersionComparison",
+        paged=True,
+        beside="instep.control.queries.version_comparison:ComparedVersions",
     ),
     QuerySpec(
         "get_object_history",

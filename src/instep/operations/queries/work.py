@@ -8,12 +8,14 @@ The scheduled detection of schema changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from instep.operations.spec import Query, QuerySpec
 from instep.operations.values import BackfillStatus, JobStatus, LeadsTo, Length, Name, NameList
 
 Text = Annotated[str, Length(0, 200), LeadsTo("name")]
+ConnectionState = Literal["processing", "paused", "running", "failing", "waiting", "idle", "new"]
+"""processing: a detection runs; waiting: for a person; new: it has never run."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class ListConnections(Query):
     """Only connections with this tag."""
     search: Text | None = None
     """Only names that contain this text."""
+    status: ConnectionState | None = None
+    """Only connections in this state."""
 
 
 @dataclass(frozen=True)

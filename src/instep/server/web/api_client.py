@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
-from starlette.types import ASGIApp, Message
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from instep.server.access import PREFIX, SIGNED_IN
 from instep.server.context import Caller
@@ -56,8 +57,7 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
     ) -> ApiAnswer:
         """Send a request; raise ApiProblem for an answer that is one."""
-        given = {name: one for name, one in (parameters or {}).items() if one not in (None, "", [], ())}
-        query = urlencode({name: _text(one) for name, one in given.items()}, doseq=True)
+        query = _query(parameters or {})
         payload = b"" if body is None else json.dumps(body).encode()
         sent = {"content-type": "application/json", "content-length": str(len(payload))} if body is not None else {}
         status, found, content = await self._exchange(
@@ -68,12 +68,12 @@ class ApiClient:
             raise _problem(status, document or {}, found)
         return ApiAnswer(status, document, found)
 
-    async def _exchange(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], payload: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
-        from urllib.parse import unquote
+    def stream(self, path: str, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+        """Return the answer of the API to a GET as it comes, part by part."""
+        return _Forwarded(self.app, self._scope("GET", PREFIX + path, _query(parameters), headers))
 
-        scope: dict[str, Any] = {
+    def _scope(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        return {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
@@ -88,6 +88,11 @@ class ApiClient:
             "server": ("instep", 80),
             SIGNED_IN: self.caller,
         }
+
+    async def _exchange(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], payload: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        scope = self._scope(method, path, query, headers)
         parts: list[bytes] = []
         start: dict[str, Any] = {}
         sent = False
@@ -108,6 +113,24 @@ class ApiClient:
         await self.app(scope, receive, send)
         found = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
         return int(start["status"]), found, b"".join(parts)
+
+
+class _Forwarded(Response):
+    """The answer of an application to another request than the one that it is the answer to."""
+
+    def __init__(self, app: ASGIApp, scope: Scope) -> None:
+        super().__init__()
+        self.app, self.scope = app, scope
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer."""
+        await self.app({**self.scope, "client": scope.get("client")}, receive, send)
+
+
+def _query(parameters: Mapping[str, Any]) -> str:
+    """Return parameters as an address has them, without those that are None or empty."""
+    given = {name: one for name, one in parameters.items() if one not in (None, "", [], ())}
+    return urlencode({name: _text(one) for name, one in given.items()}, doseq=True)
 
 
 def _text(value: Any) -> Any:

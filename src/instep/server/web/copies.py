@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,6 @@ Values = Mapping[str, Any]
 
 def copies(action: Action, values: Values, server: str) -> dict[str, str]:
     """Return the same request as `CLI`, `Python`, `curl` and `YAML`, as far as there is such a form."""
-    values = {one.name: values.get(one.name, "") for one in action.fields}
     command = COMMANDS.get(action.name)
     call = CALLS.get(action.name)
     found = {
@@ -40,7 +40,7 @@ def _command(*words: str, **options: str) -> Callable[[Values], str]:
     """Return what writes a command: words with {field} in them, then an option for each field that is given."""
 
     def write(values: Values) -> str:
-        parts = ["instep", *(shlex.quote(_filled(word, values)) for word in words if _filled(word, values))]
+        parts = ["instep", *(shlex.quote(one) for word in words for one in _filled(word, values) if one)]
         for name, option in options.items():
             value = values.get(name)
             if value in (None, "", False, [], ()):
@@ -55,13 +55,17 @@ def _command(*words: str, **options: str) -> Callable[[Values], str]:
     return write
 
 
-def _filled(word: str, values: Values) -> str:
-    return word.format_map({name: "" if value is None else value for name, value in values.items()})
+def _filled(word: str, values: Values) -> list[str]:
+    """Return the words that a word becomes: several where its field has several values."""
+    if isinstance(several := values.get(word.strip("{}")), list | tuple):
+        return [str(one) for one in several]
+    known = defaultdict(str, {name: "" if value is None else value for name, value in values.items()})
+    return [word.format_map(known)]
 
 
 def _call(text: str) -> Callable[[Values], str]:
-    """Return what writes a call: {field} becomes its value as Python writes it."""
-    return lambda values: text.format_map({name: repr(value) for name, value in values.items()})
+    """Return what writes a call: {field} becomes its value as Python writes it, and ... where none is given."""
+    return lambda values: text.format_map(defaultdict(lambda: "...", {name: repr(one) for name, one in values.items()}))
 
 
 _REASON = {"why": "--why"}
@@ -77,6 +81,16 @@ COMMANDS: Mapping[str, Callable[[Values], str]] = {
     "plan": _command("plan", "{connection}"),
     "pause": _command("pause", "{connection}", reason="--reason"),
     "resume": _command("resume", "{connection}"),
+    "backfill": _command("backfill", "{table}", connection="-c", columns="--column"),
+    "verify": _command("verify", "{connection}", tables="-t"),
+    "maintain": _command("maintain", "{connection}", tables="-t"),
+    "undo": _command("undo", "{what}", connection="-c", allow="--allow-destructive"),
+    "replay_quarantine": _command("quarantine", "replay", "{tables}", connection="-c", column="--column"),
+    "discard_quarantine": _command("quarantine", "discard", "{tables}", "{ids}", connection="-c"),
+    "switch_selection": _command("selection", "{verb}", "{objects}", connection="-c", matching="--match"),
+    "enable_detector": _command("detector", "enable", "{connection}"),
+    "cancel_job": _command("queue", "cancel", "{job}"),
+    "retry_job": _command("queue", "retry", "{job}"),
 }
 CALLS: Mapping[str, Callable[[Values], str]] = {
     "approve_change": _call("project.approve({change})"),

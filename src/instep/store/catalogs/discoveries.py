@@ -70,7 +70,22 @@ class Discoveries:
         """`get` of several connections; those that were never looked at are not there."""
         query = select(discoveries).where(discoveries.c.connection.in_(names))
         with self._db.read() as transaction:
-            return {row.connection: _discovery(row) for row in transaction.execute(query)}
+            return {
+                row.connection: _discovery(row, catalog_from_dict(row.catalog)) for row in transaction.execute(query)
+            }
+
+    def document(self, connection: str) -> Mapping[str, Any]:
+        """Return the last catalog as `catalog_from_dict` reads it; empty without one."""
+        query = select(discoveries.c.catalog).where(discoveries.c.connection == connection)
+        with self._db.read() as transaction:
+            return transaction.execute(query).scalar() or {}
+
+    def without_catalog(self, connection: str) -> CachedDiscovery | None:
+        """Return what was seen but for the tables."""
+        columns = [one for one in discoveries.c if one.name != "catalog"]
+        with self._db.read() as transaction:
+            row = transaction.execute(select(*columns).where(discoveries.c.connection == connection)).first()
+        return None if row is None else _discovery(row, Catalog())
 
     def fingerprint(self, connection: str) -> str:
         """Return the fingerprint of the last discovery, "" without one; the catalog is not read."""
@@ -92,9 +107,9 @@ class Discoveries:
             transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
 
 
-def _discovery(row: Row[Any]) -> CachedDiscovery:
+def _discovery(row: Row[Any], catalog: Catalog) -> CachedDiscovery:
     return CachedDiscovery(
-        catalog=catalog_from_dict(row.catalog),
+        catalog=catalog,
         fingerprint=row.fingerprint,
         stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
         denied={tuple(path): why for path, why in row.denied},

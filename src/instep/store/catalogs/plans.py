@@ -128,6 +128,13 @@ class Plans:
         with self._db.read() as transaction:
             return [plan_of(row) for row in _newest(transaction, connection, limit)]
 
+    def of_run(self, connection: str, run: str) -> list[StoredPlan]:
+        """Return the plans that a run of a connection applied, oldest first."""
+        where = (plans.c.connection == connection, plans.c.run == run)
+        query = select(plans).where(*where).order_by(plans.c.number)
+        with self._db.read() as transaction:
+            return [plan_of(row) for row in transaction.execute(query).mappings()]
+
     def unfinished(self, connection: str) -> list[StoredPlan]:
         """Return those that may have left tables half way, newest first: nothing has ended well since."""
         status = (

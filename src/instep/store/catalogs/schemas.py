@@ -5,7 +5,7 @@ The source's and the destination's schemas as they were: versions that are only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -87,6 +87,12 @@ class Accepted:
         if data is None and version is not None:
             raise InstepError(f"connection {connection} has no accepted version {version}", hint="see `instep history`")
         return catalog_from_dict(data) if data else Catalog()
+
+    def document(self, connection: str, version: int) -> Mapping[str, Any]:
+        """Return the catalog of a version as `catalog_from_dict` reads it; empty if there is none."""
+        query = select(accepted.c.catalog).where(accepted.c.connection == connection, accepted.c.version == version)
+        with self._db.read() as transaction:
+            return transaction.execute(query).scalar() or {}
 
     def history(self, connection: str) -> list[AcceptedVersion]:
         """Return all versions, newest first."""
@@ -172,6 +178,13 @@ class Schemas:
         with self._db.read() as transaction:
             data = transaction.execute(query).scalar()
         return None if data is None else catalog_from_dict(data)
+
+    def document(self, connection: str, side: CatalogSide, version: int) -> Mapping[str, Any]:
+        """Return the catalog of a version as `catalog_from_dict` reads it; empty if there is none."""
+        c = schemas.c
+        query = select(c.catalog).where(c.connection == connection, c.side == side, c.version == version)
+        with self._db.read() as transaction:
+            return transaction.execute(query).scalar() or {}
 
     def catalog(self, connection: str, side: CatalogSide, version: int) -> Catalog:
         """InstepError if there is no such version."""

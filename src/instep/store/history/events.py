@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -63,11 +64,19 @@ class Events:
         limit: int = 100,
         connections: Collection[str] | None = None,
         before: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        data: Mapping[str, str] | None = None,
     ) -> list[LoggedEvent]:
-        """Return the last events, newest first; `before`: with a lower number."""
+        """Return the last events, newest first; `before`: with a lower number; `data`: with these values in it."""
         where = _of(connection, connections)
         if before is not None:
             where.append(events.c.number < before)
+        if since is not None:
+            where.append(events.c.at >= since)
+        if until is not None:
+            where.append(events.c.at < until)
+        where += [events.c.data[name].as_string() == value for name, value in (data or {}).items()]
         return self._find(where, types, limit, newest=True)
 
     def maintained(self, names: Sequence[str]) -> dict[str, list[LoggedEvent]]:

@@ -214,6 +214,25 @@ class Runs:
         with self._db.read() as transaction:
             return [_table_run(row) for row in transaction.execute(query)]
 
+    def loads(self, connection: str, table: str | None, before: int | None, limit: int) -> list[tuple[Run, TableRun]]:
+        """Return runs that loaded a table with what they did to it, or (None) to all tables together, newest first.
+
+        `table` is `schema.table`; `before`: runs with a lower fence.
+        """
+        c = table_runs.c
+        sums = [func.sum(c[name]).label(name) for name in _COUNTED]
+        failed = func.max(case((c.status == "failed", 1), else_=0)).label("failed")
+        query = select(runs, *sums, failed).join(table_runs, runs.c.id == c.run).where(runs.c.connection == connection)
+        if table is not None:
+            path = case((c.table_schema == "", c.table_name), else_=c.table_schema + "." + c.table_name)
+            query = query.where(path == table)
+        if before is not None:
+            query = query.where(runs.c.fence < before)
+        query = query.group_by(runs.c.id).order_by(runs.c.fence.desc()).limit(limit)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query).all()
+        return [(run_of(row), _summed(row)) for row in rows]
+
     def has_quarantined(self, connection: str) -> bool:
         """Return whether a run of the connection has put anything into quarantine."""
         return bool(self.with_quarantined([connection]))
@@ -289,6 +308,15 @@ _RUN_FIELDS = ("id", "connection", "kind", "status", "fence", "started", "ended"
 
 def run_of(row: Row[Any]) -> Run:
     return Run(**{field: getattr(row, field) for field in _RUN_FIELDS})
+
+
+_COUNTED = ("read", "inserted", "updated", "deleted", "invalid_values", "bytes", "seconds")
+
+
+def _summed(row: Row[Any]) -> TableRun:
+    counted = {name: row._mapping[name] for name in _COUNTED}
+    whole: dict[str, Any] = {name: float(value) if name == "seconds" else int(value) for name, value in counted.items()}
+    return TableRun(row.id, ("", ""), "failed" if row.failed else "done", **whole)
 
 
 def _row(result: TableRun) -> dict[str, Any]:

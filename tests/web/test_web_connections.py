@@ -1,0 +1,206 @@
+"""Connections on the page: the list, how one stands, its detector, its quarantine, and its end."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from web_world import Site, needs_browser, served, tab
+
+from instep.control import pauses
+from instep.store.work.jobs import WAITED_FOR
+
+
+def rows(text: str) -> list[str]:
+    """Return the rows of tables that keys move along."""
+    return re.findall(r"<tr data-row.*?</tr>", text, re.DOTALL)
+
+
+def test_connections_are_searched_by_name_tag_and_state(shop: Site) -> None:
+    assert len(rows(shop.get("/connections"))) == 2
+    for address, name in (("search=u&tag=america", "us"), ("tag=europe", "eu"), ("status=new", "us")):
+        [row] = rows(shop.get(f"/connections?{address}"))
+        assert f'href="/connections/{name}"' in row, address
+    assert "No connection fits" in shop.get("/connections?search=nothing")
+    assert "never synced" in rows(shop.get("/connections?search=us"))[0]
+
+
+def test_many_connections_come_in_pages(shop: Site) -> None:
+    for number in range(130):
+        shop.app.objects.put("connection", f"c{number:03}", {"source": "db", "destination": "lake"}, who="ann")
+    text = shop.get("/connections")
+    assert len(rows(text)) == 100
+    [address] = re.findall(r'rel="next" href="([^"]+)"', text)
+    second = shop.get(address.replace("&amp;", "&"))
+    assert len(rows(second)) == 32
+    assert not set(rows(text)) & set(rows(second))
+    pauses.pause(shop.store, "c128", "a test")
+    [row] = rows(shop.get("/connections?status=paused"))
+    assert "c128" in row
+
+
+def test_how_a_connection_stands(shop: Site) -> None:
+    text = shop.get("/connections/eu")
+    assert 'aria-label="Rows written of eu in the last 2 runs"' in text
+    assert "main.item" in text
+    assert "1 values and rows" in text
+    assert "nothing is scheduled" in text
+    assert 'aria-label="Bytes written of main.item in the last 2 runs"' in shop.get("/connections/eu?table=main.item")
+    [row] = rows(shop.get("/connections/eu?search=PLACE"))
+    assert "main.place" in row
+
+
+def test_a_column_without_values_in_older_rows_is_shown(shop: Site) -> None:
+    text = shop.get("/connections/eu")
+    assert "main.item.colour</span> has no values in rows that were loaded before" in text
+    assert 'href="/do/backfill?connection=eu&amp;table=main.item&amp;columns=colour' in text
+
+
+def test_a_disabled_button_says_why(shop: Site) -> None:
+    text = shop.get("/connections/eu", "viewer")
+    assert re.search(r'<button type="button" disabled title="needs the role operator; you are viewer">Sync now', text)
+    pauses.pause(shop.store, "eu", "the source moves")
+    text = shop.get("/connections/eu")
+    assert re.search(
+        r"<button type=\"button\" disabled>Sync now</button> <span [^>]*>the connection is paused: the sou", text
+    )
+    assert "What resuming will do" in text
+
+
+def test_a_connection_is_paused_and_resumed(shop: Site) -> None:
+    assert "No sync starts until the connection is resumed" in shop.get("/connections/eu")
+    shop.post("/do/pause", connection="eu", reason="a move", back="/connections/eu", button="do")
+    assert [one.reason for one in shop.store.pauses.active("eu")] == ["a move"]
+    shop.post("/do/resume", connection="eu", back="/connections/eu", button="do")
+    assert not shop.store.pauses.active("eu")
+
+
+def test_one_table_is_resumed(shop: Site) -> None:
+    for name in ("item", "place"):
+        pauses.pause(shop.store, "eu", "a test", ("main", name))
+    text = shop.get("/connections/eu")
+    [form] = re.findall(r'<form[^>]*action="/do/resume">(?:(?!</form>).)*main\nitem.*?</form>', text, re.DOTALL)
+    assert "Resume this table" in form
+    shop.post("/do/resume", connection="eu", table="main\nitem", back="/connections/eu", button="do")
+    assert [one.table for one in shop.store.pauses.active("eu")] == [("main", "place")]
+
+
+def test_what_is_done_is_copied_as_a_command(shop: Site) -> None:
+    for address, command in (
+        ("backfill?connection=eu&table=main.item&columns=colour", "instep backfill main.item -c eu --column colour"),
+        (
+            "discard_quarantine?connection=eu&tables=main.item&tables=main.x",
+            "quarantine discard main.item main.x -c eu",
+        ),
+        ("switch_selection?connection=eu&verb=hash&objects=main.a.b", "instep selection hash main.a.b -c eu"),
+    ):
+        assert command in shop.get(f"/do/{address}"), address
+    text = shop.get("/do/pause?connection=eu")
+    assert ".pause(...)" in text
+    assert "&#34;table&#34;: &#34;&#34;" not in text
+
+
+def test_quarantined_values_are_shown_to_who_may_see_them(shop: Site) -> None:
+    text = shop.get("/connections/eu/quarantine?table=main.item", "operator")
+    assert "&lt;b&gt;large&lt;/b&gt;" in text
+    assert "<b>large" not in text
+    assert "size" in text
+    shop.get("/connections/eu/quarantine", "viewer", 403)
+    answer = shop.post("/do/replay_quarantine", "operator", connection="eu", tables="main.item", button="do")
+    assert answer.headers["location"].startswith("/jobs/")
+
+
+def test_the_detector_shows_its_counts_and_all_of_its_options(shop: Site) -> None:
+    text = shop.get("/connections/us/detector")
+    assert text.count("1 new, 0 deleted, 2 updated, 3 unchanged") == 3
+    assert "set off by an error" in text
+    for name in (
+        "enable_detect_schema_changes",
+        "excluded_external_column_names_regexes",
+        "auto_unsync_deleted_tables",
+    ):
+        assert f'name="{name}"' in text
+    assert "managed by the project file" in shop.get("/connections/eu/detector")
+    assert "needs the role approver" in shop.get("/connections/us/detector", "operator")
+
+
+def test_options_of_the_detector_are_set(shop: Site) -> None:
+    form = {
+        "enable_detect_schema_changes": "true",
+        "detect_schema_changes_frequency_in_seconds": "21600",
+        "create_detect_schema_changes_ping_on_each_error": "true",
+        "excluded_external_table_names": "main.a\nmain.b",
+        "table": "",
+    }
+    text = shop.post("/connections/us/detector", **form, button="preview").text
+    assert "What would be set" in text
+    assert "app_options" not in shop.app.objects.get("connection", "us").spec
+    shop.post("/connections/us/detector", **form, button="do")
+    options = {
+        "detect_schema_changes_frequency_in_seconds": 21600,
+        "excluded_external_table_names": ["main.a", "main.b"],
+    }
+    assert shop.app.objects.get("connection", "us").spec["app_options"] == options
+    columns = {"table": "main.*", "of_tables": "true", "auto_unsync_deleted_columns": "true"}
+    shop.post("/connections/us/detector", **columns, button="do")
+    assert shop.app.objects.get("connection", "us").spec["table_options"] == {
+        "main.*": {"auto_unsync_deleted_columns": True}
+    }
+    wrong = shop.post("/connections/us/detector", **{**columns, "table": "", "button": "do"})
+    assert "no pattern of tables is given" in wrong.text
+
+
+def test_a_detector_that_is_off_by_itself_is_switched_on_again(shop: Site) -> None:
+    shop.store.detectors.disable("us", "main.item is gone")
+    assert "main.item is gone" in shop.get("/connections/us/detector")
+    shop.post("/do/enable_detector", connection="us", back="/connections/us/detector", button="do")
+    assert not shop.store.detectors.get("us").disabled
+
+
+def test_a_connection_is_deleted_by_its_name_alone(shop: Site) -> None:
+    assert "take it out of instep.yml" in shop.get("/connections/eu/delete")
+    shop.get("/connections/us/delete", "approver", 403)
+    for typed in ("", "u", "eu"):
+        answer = shop.post("/connections/us/delete", confirm=typed, tables="keep", button="do")
+        assert answer.status_code == 409, typed
+        assert not shop.store.jobs.find(connection="us", kind="delete_connection")
+    assert shop.post("/connections/us/delete", "approver", confirm="us", button="do").status_code == 403
+    answer = shop.post("/connections/us/delete", confirm="us", tables="drop", button="do")
+    [job] = shop.store.jobs.find(connection="us", kind="delete_connection")
+    assert answer.headers["location"] == f"/jobs/{job.id}"
+    assert job.options["tables"] == "drop"
+
+
+def test_the_queue_is_shown_and_its_jobs_are_cancelled(shop: Site) -> None:
+    job, _ = shop.store.jobs.enqueue("eu", "detect", priority=WAITED_FOR, why="a <b>test</b>", who="ann")
+    text = shop.get("/queue?status=queued")
+    assert "a &lt;b&gt;test&lt;/b&gt;" in text
+    assert len(rows(text)) == 1
+    assert "Cancel (needs" in re.sub(r"<[^>]+>", "", shop.get("/queue", "viewer"))
+    shop.post("/do/cancel_job", job=job.id, back="/queue", button="do")
+    assert shop.store.jobs.get(job.id).status == "cancelled"
+    assert "No jobs here" in shop.get("/queue?status=queued")
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_connection_is_found_and_paused_in_a_browser(shop: Site, browser: object, theme: str) -> None:
+    with served(shop.app) as base, tab(browser, base, shop.token("admin"), theme=theme) as opened:
+        shown = opened.open("/connections")
+        shown.fill("#search", "us")
+        shown.wait_for_selector("tr[data-row]:only-child")
+        shown.fill("#search", "eu")
+        shown.click("tr[data-row] >> text=eu")
+        shown.wait_for_selector("h1:has-text('eu')")
+        assert not opened.violations()
+        shown.click("summary:has-text('Pause')")
+        shown.click("details a:has-text('Pause')")
+        shown.fill("[name=reason]", "a move")
+        shown.click("button:has-text('Pause')")
+        shown.wait_for_selector("text=What resuming will do")
+        for path in ("/connections", "/connections/eu", "/connections/us/detector", "/connections/eu/quarantine",
+                     "/connections/us/delete", "/queue"):  # fmt: skip
+            opened.open(path)
+            assert not opened.violations(), path
+    assert [one.reason for one in shop.store.pauses.active("eu")] == ["a move"]
