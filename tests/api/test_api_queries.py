@@ -32,6 +32,7 @@ from instep.operations.queries.decisions import (
 )
 from instep.operations.queries.govern import (
     CheckAudit,
+    CheckHealth,
     GetChannelState,
     GetDelivery,
     GetKey,
@@ -39,6 +40,8 @@ from instep.operations.queries.govern import (
     ListAudit,
     ListDeliveries,
     ListKeys,
+    ListNotificationRoutes,
+    ListReferences,
 )
 from instep.operations.queries.history import (
     GetObjectHistory,
@@ -149,6 +152,9 @@ def asked(api: Api) -> Iterator[Query]:
     yield GetRollout(store.rollouts.find()[0].id)
     yield ListRolloutConnections(store.rollouts.find()[0].id)
     yield ListAudit()
+    yield ListAudit("k")
+    yield ListNotificationRoutes()
+    yield ListReferences()
     yield CheckAudit()
     yield ListDeliveries(status="sent")
     yield ListStatus()
@@ -167,7 +173,7 @@ def asked(api: Api) -> Iterator[Query]:
 def test_a_server_answers_what_the_project_answers(api: Api) -> None:
     seen: set[type[Query]] = set()
     context = QueryContext(api.app.project, lambda: api.store, open_connection=api.app.sync_context)
-    empty = (ListPlans("eu"), ListDeliveries(status="sent"), ListChannels())
+    empty = (ListPlans("eu"), ListDeliveries(status="sent"), ListChannels(), ListNotificationRoutes())
     for query in asked(api):
         spec = query_for(query)
         seen.add(type(query))
@@ -185,7 +191,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert told == jsonable_encoder(found), spec.name
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
-    others = {ListQuarantined, MatchQuarantined, GetPolicyDocument, GetChannelDocument, GetChannelState}
+    others = {ListQuarantined, MatchQuarantined, GetPolicyDocument, GetChannelDocument, GetChannelState, CheckHealth}
     assert left - others == {GetPlan, GetQueuedJob, GetDelivery, GetMe, EstimateBackfill}, "tested by their own routes"
 
 
