@@ -29,7 +29,7 @@ REMOTE = frozenset({
     "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
     "notify test", "notify log", "notify retry", "notify open",
-    "keys list", "keys create", "keys rotate", "keys revoke",
+    "keys list", "keys create", "keys rotate", "keys revoke", "keys password", "keys link", "remove",
 })  # fmt: skip
 """The commands that work over a server, beside those that show the answer of a `DirectWork`: see `is_remote`."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -23,7 +23,7 @@ from instep.operations.values import LeadsTo
 from instep.server.problems import ApiProblem
 from instep.server.requests import texts_of
 
-Control = Literal["text", "number", "flag", "choice", "lines", "document", "moment", "long"]
+Control = Literal["text", "secret", "number", "flag", "choice", "lines", "document", "moment", "long"]
 HIDDEN_OPERATIONS = frozenset(
     {"refresh", "reload", "rollout", "test_connection", "delete_connection", "discover"}
 )
@@ -51,6 +51,8 @@ class FormField:
         """Return the value that these texts of a form stand for; None for one that is not given."""
         if self.control == "flag":
             return values[-1:] == ["true"]
+        if self.control == "secret":
+            return values[0] or None
         text = "\n".join(values).strip()
         if self.control == "lines":
             return [line.strip() for line in text.splitlines() if line.strip()] or None
@@ -134,7 +136,7 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField,
     return tuple(
         FormField(
             one.name,
-            _kind(hints[one.name])[0],
+            _control(one, hints[one.name]),
             texts.get(one.name, ""),
             choices=_kind(hints[one.name])[1],
             required=one.default is MISSING and one.default_factory is MISSING,
@@ -144,6 +146,12 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField,
         for one in sorted(fields(record), key=lambda one: bool(one.kw_only))
         if one.name in hints
     )
+
+
+def _control(one: Field[Any], hint: Any) -> Control:
+    """Return the control of a field; a text that a record does not show is a secret."""
+    kind = _kind(hint)[0]
+    return "secret" if kind == "text" and not one.repr else kind
 
 
 def _kind(hint: Any) -> tuple[Control, tuple[str, ...]]:

@@ -18,7 +18,8 @@ pages = Pages()
 async def ask(visit: Visit) -> Response:
     """Show the form of an operation, filled with what the address says."""
     action = action_of(visit.path["operation"])
-    given = {one.name: visit.asked_all(one.name) for one in action.fields if visit.asked_all(one.name)}
+    open_fields = [one.name for one in action.fields if one.control != "secret"]
+    given = {name: visit.asked_all(name) for name in open_fields if visit.asked_all(name)}
     return await _show(visit, action, action.read(given), visit.asked("back", "/"))
 
 
