@@ -76,6 +76,8 @@ class Action:
     in_path: tuple[str, ...]
     immediate: bool
     match: bool = False
+    secret_field: str = ""
+    """The field of the answer that is shown once."""
 
     @property
     def title(self) -> str:
@@ -128,7 +130,8 @@ def _of_immediate(spec: ImmediateSpec) -> Action:
     own = _fields(spec.request, get_type_hints(spec.request, include_extras=True))
     in_path = tuple(re.findall(r"{(\w+)}", path))
     about = (spec.request.__doc__ or "").strip()
-    return Action(spec.name, about, spec.role, method, path, own, in_path, immediate=True, match=bool(spec.match))
+    return Action(spec.name, about, spec.role, method, path, own, in_path, immediate=True, match=bool(spec.match),
+                  secret_field=spec.secret_field)  # fmt: skip
 
 
 def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField, ...]:
