@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from govern_world import check_pages, server_site
+from govern_world import check_pages, send, server_site
 from web_world import Site, needs_browser, served, tab
 
 from instep.control.resources import api_keys, sign_in
@@ -27,8 +27,7 @@ def shop(tmp_path: Path) -> Iterator[Site]:
 
 def create_key(shop: Site, name: str, button: str) -> Any:
     """Send the form of a new key."""
-    data = {"form_token": sign_in.form_token(shop.token("admin")), "name": name, "role": "operator", "button": button}
-    return shop.client().post("/do/create_key", data=data)
+    return send(shop, "/do/create_key", {"name": name, "role": "operator", "button": button})
 
 
 def test_a_viewer_sees_oneself_alone(shop: Site) -> None:

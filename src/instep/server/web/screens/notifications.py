@@ -53,9 +53,9 @@ async def create(visit: Visit) -> Response:
 async def channel(visit: Visit) -> Response:
     """Show one channel: its settings, the message that a test sends, and its last deliveries."""
     name = visit.path["name"]
-    found = (await visit.api.get(f"/channels/{quoted(name)}"))
+    found = await visit.api.get(f"/channels/{quoted(name)}")
     shown = None
-    if visit.asked("test"):
+    if visit.asked("test") and visit.may("operator"):
         shown = (await visit.api.send("POST", f"/channels/{quoted(name)}/test", parameters={"dry_run": True})).document
     return await _show(
         visit,
