@@ -31,9 +31,12 @@ shelves: [.]
 def server_site(folder: Path, text: str = PROJECT) -> Iterator[Site]:
     """Open a server over a shop with two tables."""
     folder.joinpath("instep.yml").write_text(text)
-    run_sql(folder, "create table item (id integer primary key, colour text)",
-            "create table person (id integer primary key, email text)",
-            "insert into item values (1, 'red'), (2, 'blue')")  # fmt: skip
+    run_sql(
+        folder,
+        "create table item (id integer primary key, colour text)",
+        "create table person (id integer primary key, email text)",
+        "insert into item values (1, 'red'), (2, 'blue')",
+    )
     with open_server(folder, insecure_dev=True) as app:
         yield site(app)
 

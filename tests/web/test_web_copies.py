@@ -36,10 +36,23 @@ DOCUMENTS: dict[str, Any] = {
     "values": {"frequency": 1800, "excluded": ["a", "b"], "enabled": True},
 }
 TEXTS = {
-    "table": "main.orders", "old": "main.orders.a", "new": "main.orders.b", "change": "c-1a2b", "key": "k-1a2b",
-    "plan": "j-1a2b", "job": "j-1a2b", "rollout": "w-1a2b", "what": "c-1a2b", "until": "2999-01-01", "duration": None,
-    "name": "shop", "connection": "shop", "at": None, "snapshot": "77", "preset": None,
-}  # fmt: skip
+    "table": "main.orders",
+    "old": "main.orders.a",
+    "new": "main.orders.b",
+    "change": "c-1a2b",
+    "key": "k-1a2b",
+    "plan": "j-1a2b",
+    "job": "j-1a2b",
+    "rollout": "w-1a2b",
+    "what": "c-1a2b",
+    "until": "2999-01-01",
+    "duration": None,
+    "name": "shop",
+    "connection": "shop",
+    "at": None,
+    "snapshot": "77",
+    "preset": None,
+}
 LINES = {"sizes": ["1", "10%", "rest"], "gates": ["failed=10%"], "objects": ["main.orders"], "ids": ["q-1a2b"]}
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from govern_world import PROJECT, check_pages, send, server_site
-from receivers import Web, web
 from web_world import Site, needs_browser, served, tab
 
 from instep.events import Paused
+from receivers import Web, web
 
 HOOK = "/hook/path-is-secret"
 MORE = """\
@@ -51,7 +51,8 @@ def test_the_list_has_digest_quiet_hours_and_state(shop: Site) -> None:
 def test_the_message_is_shown_before_it_is_sent(shop: Site, receiver: Web) -> None:
     text = unescape(shop.get("/notifications/channels/chat?test=1"))
     assert receiver.got == []
-    shown = json.loads(text.partition("<h2>The message that a test sends</h2>")[2].partition('tabindex="0">')[2].partition("</pre>")[0])  # fmt: skip
+    card = text.partition("<h2>The message that a test sends</h2>")[2]
+    shown = json.loads(card.partition('tabindex="0">')[2].partition("</pre>")[0])
     done = shop.post("/do/test_channel", name="chat", back="/notifications/channels/chat", button="do")
     assert done.status_code == 200
     [document] = receiver.documents
@@ -123,7 +124,8 @@ def test_a_dead_delivery_is_tried_again(shop: Site, receiver: Web) -> None:
 
 def test_who_may_not_is_told_why(shop: Site) -> None:
     assert "New channel <span" in shop.get("/notifications/channels", "viewer")
-    refused = send(shop, "/notifications/channels/new", {"type": "slack", "name": "x", "url": "https://a.example"}, "viewer")  # fmt: skip
+    fields = {"type": "slack", "name": "x", "url": "https://a.example"}
+    refused = send(shop, "/notifications/channels/new", fields, "viewer")
     assert refused.status_code == 403
     text = shop.get("/notifications/channels/chat?test=1", "viewer")
     assert "Test (needs the role operator)" in text
@@ -149,5 +151,12 @@ def test_a_test_is_sent_in_a_browser(shop: Site, receiver: Web, browser: Any) ->
 @pytest.mark.server
 def test_its_pages_are_accessible_in_both_themes(shop: Site, browser: Any) -> None:
     forms = [f"/notifications/channels/new?type={one}" for one in ("email", "webhook")]
-    check_pages(shop, browser, "/notifications/channels", "/notifications/channels/mail?test=1",
-                "/notifications/routes", "/notifications/deliveries", *forms)  # fmt: skip
+    check_pages(
+        shop,
+        browser,
+        "/notifications/channels",
+        "/notifications/channels/mail?test=1",
+        "/notifications/routes",
+        "/notifications/deliveries",
+        *forms,
+    )

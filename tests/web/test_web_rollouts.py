@@ -44,11 +44,13 @@ def test_the_preview_shows_how_it_fits_and_changes_nothing(shop: Site) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [("what=selection&verb=off&object=main.nothing&matching=*", "main.nothing"),
-     ("what=change&change=c-1&matching=*", "change"),
-     ("what=preset&preset=none&matching=*", "none"),
-     ("what=selection&verb=off&object=main.item&matching=nobody*", "nobody")],
-)  # fmt: skip
+    [
+        ("what=selection&verb=off&object=main.nothing&matching=*", "main.nothing"),
+        ("what=change&change=c-1&matching=*", "change"),
+        ("what=preset&preset=none&matching=*", "none"),
+        ("what=selection&verb=off&object=main.item&matching=nobody*", "nobody"),
+    ],
+)
 def test_what_cannot_be_rolled_out_is_told_above_the_form(shop: Site, fields: str, why: str) -> None:
     answer = shop.client().get(f"/rollouts/new?{fields}&preview=1")
     assert answer.status_code in (404, 422)
@@ -70,8 +72,9 @@ def test_it_is_advanced_stopped_and_skipped(shop: Site) -> None:
     address = create(shop)
     id = address.rpartition("/")[2]
     assert shop.post("/do/skip_connections", rollout=id, connections=["us"], reason="", button="do").status_code == 422
-    moved = shop.post("/do/skip_connections", rollout=id, connections=["us"], reason="it moves", back=address,
-                      button="do")  # fmt: skip
+    moved = shop.post(
+        "/do/skip_connections", rollout=id, connections=["us"], reason="it moves", back=address, button="do"
+    )
     assert moved.headers["location"] == address
     assert "skipped" in shop.get(address)
     shop.post("/do/advance_rollout", rollout=id, back=address, button="do")

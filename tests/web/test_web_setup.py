@@ -56,8 +56,16 @@ def test_the_whole_way_to_the_first_plan(shop: Site) -> None:
     assert 'name="include" value="main.i*"' in text
     lake = shop.post("/setup/destinations/new", type="iceberg", name="lake", back="/setup/connection?source=shop")
     assert lake.headers["location"] == "/setup/connection?source=shop&destination=lake"
-    form = {"name": "own", "source": "shop", "destination": "lake", "policy": "approve", "include": "main.i*",
-            "exclude": "", "tags": "a, b", "sync": "every 1h"}  # fmt: skip
+    form = {
+        "name": "own",
+        "source": "shop",
+        "destination": "lake",
+        "policy": "approve",
+        "include": "main.i*",
+        "exclude": "",
+        "tags": "a, b",
+        "sync": "every 1h",
+    }
     shown = shop.post("/setup/connection", **form, button="preview").text
     assert "connections:\n  own:\n    source: shop" in shown
     assert shop.post("/setup/connection", **form, button="create").headers["location"] == "/setup/connections/own"
@@ -73,12 +81,17 @@ def test_the_whole_way_to_the_first_plan(shop: Site) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [({"type": "sqlite", "name": "shop", "path": "/etc/passwd"}, "shelf"),
-     ({"type": "sqlite", "name": "shop"}, "path"),
-     ({"type": "sqlite", "name": "9 lives", "path": "shop.db"}, "a name starts with a letter"),
-     ({"type": "postgres", "name": "pg", "host": "db.example", "port": "many", "database": "d", "user": "u"}, "port"),
-     ({"type": "postgres", "name": "pg", "database": "d", "user": "u", "tls": "mode: [x"}, "neither YAML nor JSON")],
-)  # fmt: skip
+    [
+        ({"type": "sqlite", "name": "shop", "path": "/etc/passwd"}, "shelf"),
+        ({"type": "sqlite", "name": "shop"}, "path"),
+        ({"type": "sqlite", "name": "9 lives", "path": "shop.db"}, "a name starts with a letter"),
+        (
+            {"type": "postgres", "name": "pg", "host": "db.example", "port": "many", "database": "d", "user": "u"},
+            "port",
+        ),
+        ({"type": "postgres", "name": "pg", "database": "d", "user": "u", "tls": "mode: [x"}, "neither YAML nor JSON"),
+    ],
+)
 def test_what_is_wrong_is_told_and_what_was_typed_stays(shop: Site, fields: dict[str, str], why: str) -> None:
     answer = send(shop, NEW, fields)
     assert answer.status_code == 422

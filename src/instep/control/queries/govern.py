@@ -168,7 +168,8 @@ def _routes(context: QueryContext, first: str) -> Iterator[NotificationRoute]:
 
 def _numbered(connection: str, found: Sequence[Notify]) -> Iterator[NotificationRoute]:
     for number, one in enumerate(found):
-        more = {name: getattr(one, name) for name in ("tags", "groups", "connections")} if isinstance(one, Route) else {}
+        names = ("tags", "groups", "connections") if isinstance(one, Route) else ()
+        more = {name: getattr(one, name) for name in names}
         yield NotificationRoute(connection, number, one.to, one.on, one.severity, one.kinds, **more)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from instep.operations.spec import ImmediateRequest, ImmediateSpec
-from instep.operations.values import LeadsTo, Length, Name
+from instep.operations.values import Length, Name
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,14 @@ def _spec(name: str, route: str, request: type[ImmediateRequest], work: str, aud
 
 SPECS = (
     _spec("test_source", "POST /sources/{name}/test", TestSourceRequest, "SourceTesting", "source.test"),
-    _spec("test_destination", "POST /destinations/{name}/test", TestDestinationRequest, "DestinationTesting",
-          "destination.test"),
-    _spec("discover_source", "POST /sources/{name}/discover", DiscoverSourceRequest, "SourceDiscovery",
-          "source.discover"),
-)  # fmt: skip
+    _spec(
+        "test_destination",
+        "POST /destinations/{name}/test",
+        TestDestinationRequest,
+        "DestinationTesting",
+        "destination.test",
+    ),
+    _spec(
+        "discover_source", "POST /sources/{name}/discover", DiscoverSourceRequest, "SourceDiscovery", "source.discover"
+    ),
+)

@@ -240,21 +240,45 @@ def _path_of(values: Values) -> dict[str, Any]:
 
 
 def _answers(values: Values) -> list[str]:
-    command = _command("changes", _VERBS.get(str(values.get("answer")), "approve"), "{ids}", "{patterns}",
-                       connection="--connection", kinds="--kind", tables="--table", hash="--hash")  # fmt: skip
+    command = _command(
+        "changes",
+        _VERBS.get(str(values.get("answer")), "approve"),
+        "{ids}",
+        "{patterns}",
+        connection="--connection",
+        kinds="--kind",
+        tables="--table",
+        hash="--hash",
+    )
     return command({**values, "hash": values.get("hash") and values.get("answer") == "approved"})
 
 
 def _set_key(values: Values) -> list[str]:
     given = {**values, "key": ",".join(_each(values.get("key"))), "option": f"--{values.get('way') or 'rekey'}"}
-    return _command("table", "set-key", "{table}", "{key}", "{option}", connection="--connection",
-                    allow="--allow-destructive", preview="--dry-run")(given)  # fmt: skip
+    return _command(
+        "table",
+        "set-key",
+        "{table}",
+        "{key}",
+        "{option}",
+        connection="--connection",
+        allow="--allow-destructive",
+        preview="--dry-run",
+    )(given)
 
 
 def _set_cursor(values: Values) -> list[str]:
     given = {**values, "none": not values.get("column")}
-    return _command("table", "set-cursor", "{table}", "{column}", connection="--connection", none="--none",
-                    start="--from", preview="--dry-run")(given)  # fmt: skip
+    return _command(
+        "table",
+        "set-cursor",
+        "{table}",
+        "{column}",
+        connection="--connection",
+        none="--none",
+        start="--from",
+        preview="--dry-run",
+    )(given)
 
 
 def _detector_options(values: Values) -> list[str]:
@@ -265,21 +289,37 @@ def _detector_options(values: Values) -> list[str]:
 
 
 def _replayed(values: Values) -> list[str]:
-    command = _command("quarantine", "replay", "{table}", connection="--connection", column="--column",
-                       preview="--dry-run")  # fmt: skip
+    command = _command(
+        "quarantine", "replay", "{table}", connection="--connection", column="--column", preview="--dry-run"
+    )
     return [line for table in values.get("tables") or [None] for line in command({**values, "table": table})]
 
 
 def _rollout(values: Values) -> list[str]:
     group, change = values.get("group") or {}, values.get("change") or {}
-    turns = {verb: [one["object"] for one in values.get("selection") or () if one["verb"] == verb]
-             for verb in ("on", "off", "hash")}  # fmt: skip
+    turns = {
+        verb: [one["object"] for one in values.get("selection") or () if one["verb"] == verb]
+        for verb in ("on", "off", "hash")
+    }
     answer = {change["verdict"]: change["change"]} if change else {}
     given = {**values, **group, **turns, **answer, "sizes": ",".join(_each(values.get("sizes")))}
-    return _command("rollout", "create", on="--on", off="--off", hash="--hash", approved="--approve",
-                    rejected="--reject", preset="--preset", destinations="--destination", tags="--tag",
-                    matching="--match", connections="--connection", sizes="--waves", canary="--canary",
-                    gates="--gate")(given)  # fmt: skip
+    return _command(
+        "rollout",
+        "create",
+        on="--on",
+        off="--off",
+        hash="--hash",
+        approved="--approve",
+        rejected="--reject",
+        preset="--preset",
+        destinations="--destination",
+        tags="--tag",
+        matching="--match",
+        connections="--connection",
+        sizes="--waves",
+        canary="--canary",
+        gates="--gate",
+    )(given)
 
 
 FILE = "instep-object.yml"
@@ -317,9 +357,7 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "tables": _command("tables", "{table}", connection="--connection"),
     "verify": _command("verify", "{connection}", tables="--table"),
     "maintain": _command("maintain", "{connection}", table="--table", preview="--dry-run"),
-    "undo": _command(
-        "undo", "{what}", connection="--connection", allow="--allow-destructive", preview="--dry-run"
-    ),
+    "undo": _command("undo", "{what}", connection="--connection", allow="--allow-destructive", preview="--dry-run"),
     "backfill": _command("backfill", "{table}", columns="--column", connection="--connection"),
     "cancel_backfill": lambda values: _command(
         "backfill", "{table}", "--cancel", columns="--column", connection="--connection"
@@ -328,8 +366,15 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "repair": _command(
         "repair", "{table}", connection="--connection", allow="--allow-destructive", preview="--dry-run"
     ),
-    "restore": _command("restore", "{table}", connection="--connection", snapshot="--snapshot", at="--at",
-                        allow="--allow-destructive", preview="--dry-run"),
+    "restore": _command(
+        "restore",
+        "{table}",
+        connection="--connection",
+        snapshot="--snapshot",
+        at="--at",
+        allow="--allow-destructive",
+        preview="--dry-run",
+    ),
     "set_cursor": _set_cursor,
     "set_key": _set_key,
     "replay_quarantine": _replayed,
@@ -359,5 +404,5 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "roll_back_rollout": _command("rollout", "rollback", "{rollout}", wave="--wave", connections="--connection"),
     "stop_rollout": _command("rollout", "stop", "{rollout}", reason="--reason"),
     "skip_connections": _command("rollout", "skip", "{connections}", rollout="--rollout", reason="--reason"),
-}  # fmt: skip
+}
 """By operation: what writes its command. Lines that begin with # are for people."""

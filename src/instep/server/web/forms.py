@@ -24,9 +24,7 @@ from instep.server.problems import ApiProblem
 from instep.server.requests import texts_of
 
 Control = Literal["text", "secret", "number", "flag", "choice", "lines", "document", "moment", "long"]
-HIDDEN_OPERATIONS = frozenset(
-    {"refresh", "reload", "rollout", "test_connection", "delete_connection", "discover"}
-)
+HIDDEN_OPERATIONS = frozenset({"refresh", "reload", "rollout", "test_connection", "delete_connection", "discover"})
 """Operations without a route of their own, or with one whose request is not a record."""
 
 
@@ -130,8 +128,18 @@ def _of_immediate(spec: ImmediateSpec) -> Action:
     own = _fields(spec.request, get_type_hints(spec.request, include_extras=True))
     in_path = tuple(re.findall(r"{(\w+)}", path))
     about = (spec.request.__doc__ or "").strip()
-    return Action(spec.name, about, spec.role, method, path, own, in_path, immediate=True, match=bool(spec.match),
-                  secret_field=spec.secret_field)  # fmt: skip
+    return Action(
+        spec.name,
+        about,
+        spec.role,
+        method,
+        path,
+        own,
+        in_path,
+        immediate=True,
+        match=bool(spec.match),
+        secret_field=spec.secret_field,
+    )
 
 
 def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField, ...]:

@@ -1,4 +1,4 @@
-"""A policy as a form has it: a preset, modifiers and ordered rules, or its YAML. What it changes is found by simulation."""
+"""A policy as a form has it: a preset, modifiers and ordered rules, or its YAML."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ class PolicyDraft:
     @classmethod
     def read(cls, form: Form, before: Mapping[str, Any]) -> PolicyDraft:
         """Return what the fields of a form say; keys that they cannot say stay as they were `before`."""
-        rules = tuple(_rule({name: _at(form, f"rule-{name}", n) for name in _RULE}, _at(form, "rule-rest", n))
-                      for n in range(min(len(form.get("rule-on", ())), MOST_RULES)))  # fmt: skip
+        rules = tuple(
+            _rule({name: _at(form, f"rule-{name}", n) for name in _RULE}, _at(form, "rule-rest", n))
+            for n in range(min(len(form.get("rule-on", ())), MOST_RULES))
+        )
         modifiers = {name: text for name in MODIFIERS if (text := _at(form, name, 0))}
         return cls(_at(form, "preset", 0) or "allow_all", modifiers, rules, cls.of(before).rest)
 
@@ -91,8 +93,7 @@ def _at(form: Form, name: str, number: int) -> str:
 
 
 def _rule(texts: Mapping[str, str], rest: str) -> dict[str, Any]:
-    lists = {name: [one.strip() for one in texts[name].replace("\n", ",").split(",") if one.strip()]
-             for name in _LISTS}  # fmt: skip
+    lists = {name: [one.strip() for one in texts[name].replace("\n", ",").split(",") if one.strip()] for name in _LISTS}
     found: dict[str, Any] = {name: value for name, value in lists.items() if value or name == "on"}
     found["decide"] = texts["decide"] if texts["decide"] in ACTIONS else "review"
     found |= {name: texts[name] for name in MODIFIERS if texts[name]}

@@ -14,8 +14,11 @@ from instep.server.web.section_forms import form_of, types_of
 from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
-_TABS = (("Channels", "/notifications/channels"), ("Routes", "/notifications/routes"),
-         ("Deliveries", "/notifications/deliveries"))  # fmt: skip
+_TABS = (
+    ("Channels", "/notifications/channels"),
+    ("Routes", "/notifications/routes"),
+    ("Deliveries", "/notifications/deliveries"),
+)
 _STATUSES = (("All", ""), ("Waiting", "waiting"), ("Sent", "sent"), ("Dead", "dead"))
 
 
@@ -118,8 +121,8 @@ async def _form(
     problem: ApiProblem | None = None,
     new: bool = False,
 ) -> Response:
-    made, kept = form_of("channel", type), bool(name) and not new
-    action = action_of("put_channel" if kept else "create_channel")
+    made, exists = form_of("channel", type), bool(name) and not new
+    action = action_of("put_channel" if exists else "create_channel")
     base = str(visit.request.base_url).rstrip("/")
     shown = {"name": name or "ops", "spec": made.spec({}) | values}
     return await _show(
@@ -130,7 +133,7 @@ async def _form(
         values=values,
         name=name,
         etag=etag,
-        kept=kept,
+        exists=exists,
         problem=problem,
         types=[(one, query("/notifications/channels/new", type=one), one == type) for one in types_of("channel")],
         copies=copies(action, shown, base),
@@ -149,9 +152,7 @@ async def routes(visit: Visit) -> Response:
 async def deliveries(visit: Visit) -> Response:
     """Show what was sent, newest first."""
     channel, status = visit.asked("channel"), visit.asked("status")
-    page = await visit.api.get(
-        "/deliveries", channel=channel, status=status, cursor=visit.asked("cursor"), limit=100
-    )
+    page = await visit.api.get("/deliveries", channel=channel, status=status, cursor=visit.asked("cursor"), limit=100)
     return await _show(
         visit,
         "notifications_deliveries.html",

@@ -85,13 +85,13 @@ async def _connections(visit: Visit, policy: str) -> list[str]:
 
 
 async def _explained(visit: Visit, connections: list[str]) -> dict[str, Any]:
-    asked = {name: visit.asked(name) for name in ("path", "kind", "before", "after")}
+    question = {name: visit.asked(name) for name in ("path", "kind", "before", "after")}
     connection = visit.asked("connection") or (connections[0] if connections else "")
-    if not (connection and asked["path"] and asked["kind"]):
+    if not (connection and question["path"] and question["kind"]):
         return {}
     try:
         path = f"/connections/{quoted(connection)}/policy/explain"
-        return {"explained": (await visit.api.send("GET", path, parameters=asked)).document}
+        return {"explained": (await visit.api.send("GET", path, parameters=question)).document}
     except ApiProblem as problem:
         return {"problem": problem}
 
@@ -99,8 +99,13 @@ async def _explained(visit: Visit, connections: list[str]) -> dict[str, Any]:
 async def _show(
     visit: Visit, name: str, found: dict[str, Any], tab: str, connections: list[str], **values: Any
 ) -> Response:
-    tabs = [("Rules", "rules"), ("YAML", "yaml"), ("Explain a decision", "explain"), ("Test cases", "cases"),
-            ("Versions", "versions")]  # fmt: skip
+    tabs = [
+        ("Rules", "rules"),
+        ("YAML", "yaml"),
+        ("Explain a decision", "explain"),
+        ("Test cases", "cases"),
+        ("Versions", "versions"),
+    ]
     problem = values.get("problem")
     return await visit.render(
         "policy.html",
@@ -151,8 +156,9 @@ async def _pressed(visit: Visit, name: str, before: dict[str, Any]) -> Response:
             return await _form(visit, name, before, draft.changed(button), etag=etag, as_yaml=as_yaml)
         if button == "save" and visit.sent("previewed") == digest_of(draft.spec()):
             return await _save(visit, name, draft, etag, new=not before)
-        return await _form(visit, name, before, draft, etag=etag, as_yaml=as_yaml,
-                           preview=await _preview(visit, name, before, draft))  # fmt: skip
+        return await _form(
+            visit, name, before, draft, etag=etag, as_yaml=as_yaml, preview=await _preview(visit, name, before, draft)
+        )
     except ApiProblem as problem:
         return await _form(visit, name, before, draft, etag=etag, as_yaml=as_yaml, problem=problem)
 

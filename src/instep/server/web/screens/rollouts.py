@@ -38,8 +38,14 @@ FITS = {
     "conflict": "conflict",
     "already": "already applied",
 }
-TABS = (("All", ""), ("Running", "running"), ("Ready", "ready"), ("Halted", "halted"), ("Stopped", "stopped"),
-        ("Done", "done"))  # fmt: skip
+TABS = (
+    ("All", ""),
+    ("Running", "running"),
+    ("Ready", "ready"),
+    ("Halted", "halted"),
+    ("Stopped", "stopped"),
+    ("Done", "done"),
+)
 _WORDS: Mapping[Verb, str] = {"on": "select", "off": "deselect", "hash": "hash", "unhash": "unhash"}
 _LISTS = ("connections", "tags", "matching", "destinations")
 
@@ -118,9 +124,7 @@ def _lines(values: Sequence[str]) -> list[str]:
 _EXPRESSION = re.compile(r"(?:^|,)\s*(re:.*)$")
 
 
-async def _show_form(
-    visit: Visit, given: Mapping[str, Sequence[str]], problem: ApiProblem | None = None
-) -> Response:
+async def _show_form(visit: Visit, given: Mapping[str, Sequence[str]], problem: ApiProblem | None = None) -> Response:
     values = {name: ", ".join(given.get(name, ())) for name in _FIELDS}
     values["sizes"] = values["sizes"] or ", ".join(SIZES)
     values["what"] = values["what"] or ("preset" if values["preset"] else "selection" if values["object"] else "change")
@@ -147,8 +151,10 @@ async def _show_form(
         later=query("/rollouts/new", **filled, preview="1", fit=fit, **{"from": begin + 100})
         if len(shown) > begin + 100
         else "",
-        fits=[(FITS[name], query("/rollouts/new", **filled, preview="1", fit=name), fit == name, number)
-              for name, number in ((drafted or {}).get("fits") or {}).items()],
+        fits=[
+            (FITS[name], query("/rollouts/new", **filled, preview="1", fit=name), fit == name, number)
+            for name, number in ((drafted or {}).get("fits") or {}).items()
+        ],
         every=query("/rollouts/new", **filled, preview="1"),
         fit=fit,
         words=FITS,
@@ -156,7 +162,7 @@ async def _show_form(
         verbs=_WORDS,
         copies=copies(action_of("create_rollout"), request, base) if drafted else {},
         allowed=visit.may("approver"),
-    )  # fmt: skip
+    )
 
 
 def _urgency(one: Mapping[str, Any]) -> tuple[int, int, str]:
@@ -168,9 +174,7 @@ async def rollout(visit: Visit) -> Response:
     """Show one rollout: its waves, and the matrix of connections and what they get."""
     id, status = visit.path["rollout"], visit.asked_all("status")
     found = await visit.api.send("GET", f"/rollouts/{id}")
-    members = await visit.api.get(
-        f"/rollouts/{id}/connections", status=status, cursor=visit.asked("cursor"), limit=100
-    )
+    members = await visit.api.get(f"/rollouts/{id}/connections", status=status, cursor=visit.asked("cursor"), limit=100)
     made = found.document
     return await visit.render(
         "rollout.html",

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from instep.loopback import is_loopback
 from instep.operations.values import ObjectKind
-from instep.project.documents import PLURALS
 from instep.schema.policy.presets import PRESET_TEXTS
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
@@ -116,13 +115,14 @@ async def _object_form(
         form=form,
         values=values,
         name=name,
-        kept=False,
+        exists=False,
         problem=problem,
         back=back,
-        types=[(one, query(f"/setup/{plural}/new", type=one, back=back), one == type)
-               for one in types_of(_KINDS[plural])],
+        types=[
+            (one, query(f"/setup/{plural}/new", type=one, back=back), one == type) for one in types_of(_KINDS[plural])
+        ],
         copies=copies(action, {"name": name or "shop", "spec": {"type": type, **values}}, base),
-    )  # fmt: skip
+    )
 
 
 @pages.page("/setup/sources/{source}", "operator")
@@ -223,11 +223,10 @@ def connection_of(given: Mapping[str, str]) -> dict[str, Any]:
     return found | ({"schedule": {"sync": given["sync"]}} if given.get("sync") else {})
 
 
-async def _connection_form(
-    visit: Visit, given: Mapping[str, str], problem: ApiProblem | None = None
-) -> Response:
-    here = query("/setup/connection", **{**given, "include": _lines(given["include"]),
-                                         "exclude": _lines(given["exclude"])})  # fmt: skip
+async def _connection_form(visit: Visit, given: Mapping[str, str], problem: ApiProblem | None = None) -> Response:
+    here = query(
+        "/setup/connection", **{**given, "include": _lines(given["include"]), "exclude": _lines(given["exclude"])}
+    )
     policies = (await visit.api.get("/policies", limit=100))["items"]
     action = action_of("create_connection")
     base = str(visit.request.base_url).rstrip("/")
