@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only the tests need: a MariaDB server, sshd, PgBouncer, bubblewrap, an S3 server and hadolint. Without them their tests say that they are skipped.
+# What only the tests need: a MariaDB server, Chromium, sshd, PgBouncer, bubblewrap, an S3 server and hadolint. Without them their tests say that they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=.cache/programs
@@ -10,6 +10,15 @@ if ! command -v mariadbd >/dev/null && [ ! -x /usr/sbin/mariadbd ]; then
     { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mariadb-server; } >/dev/null
   else
     echo "setup: no MariaDB server here, its tests are skipped: apt-get install mariadb-server" >&2
+  fi
+fi
+
+if ! command -v chromium >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "setup: installing chromium from Debian" >&2
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } >/dev/null
+  else
+    echo "setup: no Chromium here, the tests of the page are skipped: apt-get install chromium" >&2
   fi
 fi
 

@@ -83,7 +83,7 @@ def test_a_sync_tells_what_changed(shop: Shop, hook: Web, mail: Post) -> None:
     text = chat["blocks"][1]["text"]["text"]
     for fact in ("`db`", "`shop`", "`main.customer`", "`city`", "policy careful", "needs a review", "changes show"):
         assert fact in text, text
-    assert chat["blocks"][-1]["elements"][0]["url"].startswith("https://instep.example.org/connections/shop/changes/c-")
+    assert chat["blocks"][-1]["elements"][0]["url"].startswith("https://instep.example.org/changes/c-")
 
 
 def test_what_waited_is_sent_with_the_next_command_after_a_minute(shop: Shop, hook: Web, mail: Post) -> None:

@@ -68,10 +68,10 @@ class Site:
         assert answer.status_code == status, (path, answer.status_code, answer.text[:2000])
         return answer.text
 
-    def post(self, path: str, role: str = "admin", **fields: Any) -> httpx2.Response:
-        """Send a form as the page's own."""
-        data = {"form_token": sign_in.form_token(self.token(role)), **fields}
-        return self.client(role).post(path, data=data)
+    def post(self, path: str, by: str = "admin", /, **fields: Any) -> httpx2.Response:
+        """Send a form as the page's own, as the role `by`."""
+        data = {"form_token": sign_in.form_token(self.token(by)), **fields}
+        return self.client(by).post(path, data=data)
 
 
 def site(app: App) -> Site:

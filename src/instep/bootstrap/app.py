@@ -250,8 +250,9 @@ class App:
         url = self.project.model.server_url
         if not url:
             return ""
-        place = f"{url}/connections/{quote(connection, safe='')}"
-        return f"{place}/{'changes' if of.startswith('c-') else 'runs'}/{quote(of, safe='')}" if of else place
+        if not of:
+            return f"{url}/connections/{quote(connection, safe='')}"
+        return f"{url}/{'changes' if of.startswith('c-') else 'runs'}/{quote(of, safe='')}"
 
     def _only(self, what: str, name: str | None, known: Mapping[str, Any]) -> str:
         if name is not None:

@@ -68,10 +68,10 @@ Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds that runni
 GROUPS = {
     "Set up": "init validate doctor source destination connector connection demo version",
     "Everyday": "detect plan apply sync status tables history schema query verify pause resume",
-    "Decide": "changes impact policy selection contract migration",
+    "Decide": "changes preview impact policy selection contract migration",
     "Repair": "quarantine repair backfill undo restore table maintain",
     "Govern": "rollout detector notify audit",
-    "Serve": "engine server worker queue keys secrets db export import",
+    "Serve": "engine ui server worker queue keys secrets db export import",
 }
 """The commands under each heading of `instep --help`, in order. One that is not here comes last under the heading of
 its folder in `cli/commands/`."""

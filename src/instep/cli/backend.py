@@ -44,6 +44,7 @@ _USE_SERVER = "run it where the server's project is, without --server and INSTEP
 _LOCALLY = "run it without --server and INSTEP_SERVER"
 WHY = {
     "server": "it starts a server on this machine",
+    "ui": "it starts the page of this machine's project; a server has its own",
     "worker": "it runs jobs on this machine",
     "doctor": "it checks this machine",
     "validate": "it checks the instep.yml of this machine",
@@ -65,6 +66,7 @@ WHY = {
 }
 _INSTEAD = {
     "server": _LOCALLY,
+    "ui": "open the server's address in a browser",
     "worker": f"{_LOCALLY}, where the server's store is reached",
     "doctor": _LOCALLY,
     "validate": _LOCALLY,

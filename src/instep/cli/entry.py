@@ -41,7 +41,7 @@ _STARTS = frozenset(
 """Commands for which an engine is started where the variable says `on`; all go to one that is there."""
 _ON_SPARK = frozenset({"sync", "backfill"})
 """Commands for which an engine is started on a terminal where Spark reads the rows: its session outlives them."""
-_NEVER = frozenset({"engine", "server", "worker", "demo", "init", "version", "connector"})
+_NEVER = frozenset({"engine", "server", "ui", "worker", "demo", "init", "version", "connector"})
 """Commands that live long, make a project, or are about the engine itself."""
 _HEEDED = frozenset(
     {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8", "PYTHONIOENCODING", "FORCE_COLOR"}

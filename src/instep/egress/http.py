@@ -95,9 +95,23 @@ def _refused(why: str) -> EgressRefused:
 def post(
     guard: EgressGuard, url: str, body: bytes, headers: Mapping[str, str], *, timeout: float = 10.0, ca: str = ""
 ) -> HttpAnswer:
-    """Posts `body` and answers what came back, whatever its status. All of it takes at most `timeout` seconds. Plain
-    http goes to allow-listed hosts only. `ca`: a file of authorities, instead of the system's. Raises EgressRefused,
-    or ConnectError without an answer."""
+    """Post `body` and return the answer: see `request`."""
+    return request(guard, "POST", url, body, headers, timeout=timeout, ca=ca)
+
+
+def request(
+    guard: EgressGuard,
+    method: str,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    *,
+    timeout: float = 10.0,
+    ca: str = "",
+) -> HttpAnswer:
+    """Send a request and return the answer, whatever its status. All of it takes at most `timeout` seconds. Plain http
+    goes to allow-listed hosts only. `ca`: a file of authorities, instead of the system's. Raises EgressRefused, or
+    ConnectError without an answer."""
     to = place(url)
     begun = time.monotonic()
     target = guard.target(to.host, to.port)
@@ -107,7 +121,7 @@ def post(
     connection = _PinnedConnection(target, timeout, context)
     try:
         with ended_at(connection, begun + timeout):
-            connection.request("POST", to.path, body, {**headers, "Connection": "close", "User-Agent": "instep"})
+            connection.request(method, to.path, body, {**headers, "Connection": "close", "User-Agent": "instep"})
             answer = connection.getresponse()
             return HttpAnswer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read(MAX_ANSWER))
     except ssl.SSLError as error:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from instep.errors import ProjectError
-from instep.project.sections.channels import Channel, LineageSection, TracesSection
+from instep.project.sections.channels import Channel, LineageSection, OidcSection, TracesSection
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.file_settings import Shelves
 from instep.project.sections.models import ConnectionSection, Detect, ProjectFile
@@ -212,6 +212,10 @@ class Project:
     def lineage(self) -> LineageSection:
         """Return where OpenLineage events go, secrets included."""
         return self._opened(self.model.lineage, ("lineage",))
+
+    def oidc(self) -> OidcSection:
+        """Return the provider that people sign in at, its secret included."""
+        return self._opened(self.model.oidc, ("oidc",))
 
     def salt(self, connection: str) -> bytes:
         """Return the secret for hashed columns, empty if none are hashed."""

@@ -58,6 +58,11 @@ def changes_sql() -> str:
     return text("changes.sql")
 
 
+def change_shop_later(folder: Path) -> None:
+    """Change the shop once more; `folder` is the demo's, whose server is started if it is not up."""
+    _execute(up(state(folder)), text("later.sql"))
+
+
 def text(name: str) -> str:
     """Return a file of the demo."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from instep.egress.guard import check_allowed
 from instep.errors import ProjectError
+from instep.operations.spec import Role
 from instep.project.sections.schedule import of_the_day, time_zone
 from instep.project.sections.values import Patterns, Port, Seconds, Secret, Section, Text, Url, Words
 from instep.schema.changes.kinds import KINDS
@@ -193,6 +194,27 @@ class LineageSection(Section):
     @property
     def on(self) -> bool:
         return bool(self.url or self.file)
+
+
+class OidcSection(Section):
+    """Sign-in to the page at an OpenID Connect provider: the `issuer` is its address, such as https://login.example.org;
+    empty: none. `roles` gives the roles of its groups, which the claim `groups` of its ID token names; `*` stands for
+    everybody."""
+
+    files: ClassVar[tuple[str, ...]] = ("ca",)
+    issuer: Url = ""
+    client_id: Text = ""
+    client_secret: Secret = ""
+    groups: Text = "groups"
+    roles: dict[str, Role] = Field(default_factory=dict)
+    timeout: Timeout = 10
+    ca: Text = ""
+
+    @model_validator(mode="after")
+    def _whole(self) -> OidcSection:
+        if self.issuer and not (self.client_id and self.roles):
+            raise PydanticCustomError("oidc", "`client_id` and `roles` are required beside `issuer`")
+        return self
 
 
 _DAY = 86_400.0

@@ -15,6 +15,7 @@ from instep.project.sections.channels import (
     Egress,
     LineageSection,
     Notify,
+    OidcSection,
     RetentionSection,
     Route,
     ServerUrl,
@@ -321,3 +322,4 @@ class ProjectFile(Section):
     four_eyes: bool = False
     traces: TracesSection = TracesSection()
     lineage: LineageSection = LineageSection()
+    oidc: OidcSection = OidcSection()

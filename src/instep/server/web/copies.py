@@ -34,7 +34,7 @@ def copies(action: Action, values: Values, server: str) -> dict[str, str]:
     """Return the same request as `CLI`, `Python` and `curl`, and as `YAML` where it writes an object or a selection."""
     shown = _without_secrets(action, values)
     found = {
-        "CLI": "\n".join(COMMANDS[action.name](shown)),
+        "CLI": "\n".join(COMMANDS[action.name](shown)) if action.name in COMMANDS else "",
         "Python": _python(action, shown),
         "curl": curl(action, shown, server),
         "YAML": _yaml(action, values),
@@ -55,7 +55,7 @@ def curl(action: Action, values: Values, server: str) -> str:
 def _without_secrets(action: Action, values: Values) -> dict[str, Any]:
     """Return the values with places to fill in instead of secrets."""
     hidden = {one.name: HiddenValue(f"<{one.label.lower()}>") for one in action.fields if one.control == "secret"}
-    found = {name: hidden.get(name, value) for name, value in values.items()}
+    found = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
     if (kind := kind_of(action)) and isinstance(found.get("spec"), dict):
         found["spec"] = hide(kind, _name(values), found["spec"], lambda path: HiddenValue(f"<{path[-1]}>"))
     return found
@@ -134,6 +134,8 @@ def _dumped(document: Any) -> str:
 
 
 def _python(action: Action, values: Values) -> str:
+    if action.name not in CALLS and not action.immediate:
+        return ""
     call = CALLS[action.name](values) if action.name in CALLS else _performed(action, values)
     questions = "from getpass import getpass\n\n" if "getpass(" in call else ""
     return f'{questions}import instep\n\nwith instep.open(".") as project:\n    {call}\n'
@@ -173,6 +175,7 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
     "plan": _call(f"{_CONNECTION}.plan({{}})", sample="sample"),
     "apply": _call(f"{_CONNECTION}.plan().apply({{}})", allow="allow"),
     "impact": _call(f"{_CONNECTION}.impact({{}})", change="change", dialect="dialect"),
+    "preview_change": _call(f"{_CONNECTION}.preview_change({{change}})"),
     "declare_rename": _call(f"{_CONNECTION}.declare_rename({{old}}, {{new}})"),
     "tables": lambda values: _call(f"{_TABLE}.columns()" if values.get("table") else f"{_CONNECTION}.tables()")(values),
     "verify": _call(f"{_CONNECTION}.verify({{}})", tables="tables"),
@@ -348,6 +351,7 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     },
     "answer_changes": _answers,
     "switch_selection": _command("selection", "{verb}", "{objects}", matching="--match", connection="--connection"),
+    "preview_change": _command("preview", "{change}"),
     "declare_rename": _command("changes", "map", "{old}", "{new}", connection="--connection"),
     "sync": _command("sync", "{connection}", tables="--table", full="--full", drop_retained="--drop-retained"),
     "detect": _command("detect", "{connection}"),

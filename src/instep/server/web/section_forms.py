@@ -18,8 +18,7 @@ from instep.server.problems import ApiProblem
 from instep.server.web.forms import Control, FormField
 
 FIRST = tuple(
-    "host port database user password path warehouse catalog url secret to sender subprotocol digest quiet timezone "
-    "include exclude namespace".split()
+    ["host", "port", "database", "user", "password", "path", "warehouse", "catalog", "url", "secret", "to", "sender", "subprotocol", "digest", "quiet", "timezone", "include", "exclude", "namespace"]
 )
 """The keys that a form begins with, beside those that have no default."""
 

@@ -1,4 +1,4 @@
-"""`instep server`: the API over this project, with a worker beside it if asked for; `instep keys` and `instep audit`:
+"""`instep server`: the page and the API over this project, with a worker beside it; `instep keys` and `instep audit`:
 who may call it and what was done.
 
 A worker beside a server, in its process: it watches from a thread, and its lanes are processes of their own.
@@ -14,11 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -127,12 +128,50 @@ def server(
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the instep API at /api/v1 and a Fivetran-compatible API at /v1.
+    """Serve the web page, the instep API at /api/v1 and a Fivetran-compatible API at /v1.
 
-    The first start creates an admin key: it is shown once on a terminal, otherwise written to .instep/admin.key. The
-    first SIGTERM or Ctrl-C lets requests and running jobs end; the second returns the jobs to the queue.
+    The first start creates an admin key: it is shown once on a terminal, otherwise written to .instep/admin.key. A
+    terminal is also shown a link that signs in to the page once. The first SIGTERM or Ctrl-C lets requests and running
+    jobs end; the second returns the jobs to the queue.
     """
     check_reach(host, behind_proxy, insecure_dev)
+    opener = partial(_open_server, options.project.resolve(), insecure_dev)
+    place = Place(host, port, behind_proxy, rate)
+    serve(opener, place, LogsWanted(log_format, log_level), (lanes, grace) if with_worker else None, _first_key)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The address of a server, the proxies in front of it, and the requests that each key has a minute."""
+
+    host: str
+    port: int
+    behind_proxy: str = ""
+    rate: int = 600
+
+
+class LogsWanted(NamedTuple):
+    """The form of a server's log, and its least level."""
+
+    format: LogFormat
+    level: LogLevel
+
+
+def _open_server(folder: Path, insecure_dev: bool) -> App:
+    from instep.bootstrap import open_server
+
+    return open_server(folder, insecure_dev=insecure_dev)
+
+
+def serve(
+    opener: Callable[[], App],
+    place: Place,
+    wanted: LogsWanted,
+    worker: tuple[int, float] | None,
+    begin: Callable[[App, str], None],
+) -> None:
+    """Serve an open project until a signal comes. `worker`: the lanes and the grace time of one beside it. `begin` is
+    called with the address once it listens. Raises SetupError where the extra `server` is not installed."""
     try:
         import uvicorn
 
@@ -141,16 +180,13 @@ def server(
         from instep.server.rates import Rates
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
-    from instep.bootstrap import open_server
     from instep.logs import LogSettings, configure, logged
 
-    logs = LogSettings(log_format, log_level)
+    logs = LogSettings(wanted.format, wanted.level)
     configure(logs)
     share_arenas()
-    folder = options.project.resolve()
-    with open_server(folder, insecure_dev=insecure_dev) as app, listening(host, port) as taken:
-        made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
-        _first_key(app)
+    with opener() as app, listening(place.host, place.port) as taken:
+        made = create_app(app, rates=Rates(place.rate), secure=bool(place.behind_proxy))
         config = uvicorn.Config(
             made,
             http=TimedProtocol,
@@ -159,14 +195,13 @@ def server(
             server_header=False,
             timeout_graceful_shutdown=5,
             log_config=None,
-            proxy_headers=bool(behind_proxy),
-            forwarded_allow_ips=behind_proxy or None,
+            proxy_headers=bool(place.behind_proxy),
+            forwarded_allow_ips=place.behind_proxy or None,
         )
-        opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
-        beside = _worker(opener, lanes, grace) if with_worker else None
+        beside = _worker(partial(logged, logs, opener), *worker) if worker else None
         # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.
         with stopping(beside.stop if beside else _on_signal), beside or nullcontext(), FileFollower(app):
-            say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
+            begin(app, f"http://{_shown(place.host)}:{taken.getsockname()[1]}")
             uvicorn.Server(config).run(sockets=[taken])
     say("the server has stopped")
 
@@ -209,10 +244,11 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _first_key(app: App) -> None:
+def _first_key(app: App, address: str) -> None:
     """Make the first key of all, and hand it to the terminal, or to a file where there is none: what a service writes
     goes to logs, which others read and keep."""
     from instep.control.resources.api_keys import first_admin
+    from instep.control.resources.sign_in import make_link
     from instep.store.engine.database import write_private
 
     file = app.project.root / ".instep" / ADMIN_KEY_FILE
@@ -221,16 +257,17 @@ def _first_key(app: App) -> None:
         issued = first_admin(app.store)
         if issued is not None and not shown:
             write_private(file, f"{issued.secret}\n")
-    if issued is None:
-        return
-    if shown:
+    if issued is not None and shown:
         say(f"admin API key {issued.key.id}, shown this once:")
         typer.echo(issued.secret, err=True)
-    else:
+        say("sign in to the page with it, or by this link, which works once within 15 minutes:")
+        typer.echo(f"{address}/sign-in/once/{make_link(app.store, issued.key)}", err=True)
+    elif issued is not None:
         say(
             f"admin API key {issued.key.id} is in {file}, which only this account can read: "
             "copy the key and delete the file"
         )
+    say(f"listening on {address} (the page; the API is described at /api/v1/docs)")
 
 
 @keys.command("list", epilog=examples("instep keys list --output json"))

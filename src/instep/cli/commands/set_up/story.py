@@ -33,6 +33,8 @@ def play(folder: Path) -> None:
     out.print(f"  cd {shlex.quote(str(folder))}")
     for command in MORE:
         out.print(f"  instep {command}")
+    out.print("Two changes wait for a review. Open the page, where one click decides:", style="bold")
+    out.print("  instep ui")
 
 
 class Story:
@@ -140,9 +142,18 @@ def _prove(story: Story) -> None:
     story.run("verify", "till")
 
 
+def _leave_a_review(story: Story) -> None:
+    from instep.project.demo.databases import change_shop_later, text
+
+    story.tell("The shop changes once more, and rule 1 of the policy leaves it to you.")
+    story.sql("shop", text("later.sql"))
+    change_shop_later(Path())
+    story.run("detect", "shop")
+
+
 _CHAPTERS = (
     _first_sync, _sources_change, _plan, _apply, _fill, _second_sync, _undo, _list, _approve, _replay, _evidence, _map,
-    _prove,
+    _prove, _leave_a_review,
 )  # fmt: skip
 
 

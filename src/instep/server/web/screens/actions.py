@@ -9,6 +9,7 @@ from starlette.responses import Response
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import Action, action_of
+from instep.server.web.rendering import query
 from instep.server.web.visit import Pages, Visit, local
 
 pages = Pages()
@@ -45,7 +46,25 @@ async def do(visit: Visit) -> Response:
     if not action.immediate and document.get("id"):
         note = f"{action.title} of {document['connection']} is queued. {document.get('note', '')}".strip()
         return visit.go(f"/jobs/{document['id']}", note)
-    return visit.go(back, done_text(action, values, document))
+    return visit.go(back, done_text(action, values, document), undo_address(action, values, back))
+
+
+_OPPOSITES = {
+    "approve_change": ("reject_change", "change"),
+    "reject_change": ("approve_change", "change"),
+    "ignore_change": ("approve_change", "change"),
+    "pause": ("resume", "connection"),
+    "resume": ("pause", "connection"),
+}
+"""The operation that takes another one back, and the field that they share."""
+
+
+def undo_address(action: Action, values: dict[str, Any], back: str) -> str:
+    """Return the address of the form that takes an operation back; "" where nothing does."""
+    if action.name not in _OPPOSITES:
+        return ""
+    opposite, name = _OPPOSITES[action.name]
+    return query(f"/do/{opposite}", **{name: values.get(name)}, back=back)
 
 
 def done_text(action: Action, values: dict[str, Any], document: dict[str, Any]) -> str:

@@ -11,15 +11,22 @@ from starlette.responses import RedirectResponse, Response
 from instep.control.resources import sign_in
 from instep.server.access import address_of, server_of
 from instep.server.problems import ApiProblem
+from instep.server.web import oidc
 from instep.server.web.visit import COOKIE, Pages, Visit, check_origin, local, read_form, show
 
 pages = Pages()
+ATTEMPT = "instep_sign_in"
+
+
+async def _ask(request: Request, back: str, status: int = 200, **values: Any) -> Response:
+    issuer = server_of(request).project.model.oidc.issuer
+    return await show(request, "sign_in.html", status, visit=None, back=back, issuer=issuer, **{"name": "", **values})
 
 
 @pages.open("/sign-in")
 async def ask(request: Request) -> Response:
     """Show the form."""
-    return await show(request, "sign_in.html", visit=None, back=local(request.query_params.get("back", "/")), name="")
+    return await _ask(request, local(request.query_params.get("back", "/")))
 
 
 @pages.open("/sign-in", "POST")
@@ -36,7 +43,7 @@ async def check(request: Request) -> Response:
     if begun is None:
         server.rates.fail(address_of(request))
         problem = ApiProblem(401, "unauthorized", "name and password do not go together", "an API key does as well")
-        return await show(request, "sign_in.html", 401, visit=None, back=local(back or "/"), name=name, problem=problem)
+        return await _ask(request, local(back or "/"), 401, name=name, problem=problem)
     return _signed_in(request, begun, local(back or "/"))
 
 
@@ -56,6 +63,45 @@ async def use_once(request: Request) -> Response:
         server.rates.fail(address_of(request))
         raise ApiProblem(401, "unauthorized", "this link has expired or was used", "make another: instep ui")
     return _signed_in(request, begun, "/")
+
+
+@pages.open("/sign-in/oidc")
+async def ask_provider(request: Request) -> Response:
+    """Go to the provider."""
+    provider = _provider(request)
+    attempt = oidc.Attempt.new()
+    address = await run_sync(provider.address, attempt, _callback(request))
+    answer = RedirectResponse(address, 303)
+    _set_cookie(request, answer, ATTEMPT, attempt.text(), 600)
+    return answer
+
+
+@pages.open("/sign-in/oidc/done")
+async def back_from_provider(request: Request) -> Response:
+    """Begin the session of who comes back from the provider."""
+    provider, attempt = _provider(request), oidc.Attempt.of(request.cookies.get(ATTEMPT, ""))
+    given = request.query_params
+    if attempt is None or given.get("state") != attempt.state or not given.get("code"):
+        why = "the provider has refused" if given.get("error") else "this sign-in was not begun in this browser"
+        raise ApiProblem(403, "forbidden", why, "sign in again")
+    claims = await run_sync(provider.claims, attempt, given["code"], _callback(request))
+    begun = await run_sync(oidc.signed_in, server_of(request).store, provider.section, claims)
+    answer = _signed_in(request, begun, "/")
+    answer.delete_cookie(ATTEMPT, path="/")
+    return answer
+
+
+def _provider(request: Request) -> oidc.Provider:
+    found = oidc.provider_of(server_of(request))
+    if found is None:
+        raise ApiProblem(404, "not_found", "this project names no provider", "see `oidc:` in instep.yml")
+    return found
+
+
+def _callback(request: Request) -> str:
+    """Return the address that the provider sends people back to: below `server_url`, or where they came from."""
+    base = server_of(request).project.model.server_url or str(request.base_url).rstrip("/")
+    return f"{base}/sign-in/oidc/done"
 
 
 @pages.form("/sign-out")
@@ -81,13 +127,10 @@ async def appearance(visit: Visit) -> Response:
 
 def _signed_in(request: Request, begun: Any, back: str) -> Response:
     answer = RedirectResponse(back, 303)
-    answer.set_cookie(
-        COOKIE,
-        begun.token,
-        max_age=int(sign_in.LASTS.total_seconds()),
-        httponly=True,
-        samesite="lax",
-        secure=request.url.scheme == "https",
-        path="/",
-    )
+    _set_cookie(request, answer, COOKIE, begun.token, int(sign_in.LASTS.total_seconds()))
     return answer
+
+
+def _set_cookie(request: Request, answer: Response, name: str, value: str, seconds: int) -> None:
+    secure = request.url.scheme == "https"
+    answer.set_cookie(name, value, max_age=seconds, httponly=True, samesite="lax", secure=secure, path="/")

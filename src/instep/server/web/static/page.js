@@ -1,10 +1,127 @@
-// Enhances pages that work without it: copying, row keys, the command palette. Everything is delegated, so that parts
-// that are swapped in need nothing.
-document.documentElement.classList.add("js");
+// Enhances pages that work without it: single keys, the command palette, copying, local time. Everything is delegated,
+// so that parts that are swapped in need nothing.
+const root = document.documentElement;
+root.classList.add("js");
+
+const places = { c: "/changes", o: "/connections", r: "/runs", w: "/rollouts", p: "/policies", n: "/notifications", s: "/settings" };
+const typing = (target) => target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable]");
+const rows = () => [...document.querySelectorAll("[data-row]")];
+const rowOf = (target) => target?.closest?.("[data-row]");
+let waitsForPlace = 0;
+
+function moveBy(step) {
+  const all = rows();
+  if (!all.length) return;
+  const at = all.indexOf(rowOf(document.activeElement) ?? document.querySelector("[data-row].marked"));
+  const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
+  all.forEach((one) => one.classList.toggle("marked", one === next));
+  (next.querySelector("[data-open]") ?? next).focus();
+}
+
+function press(key) {
+  const row = rowOf(document.activeElement) ?? document.querySelector("[data-row].marked");
+  const inside = row?.querySelector(`[data-key="${key}"]`);
+  const found = inside ?? [...document.querySelectorAll(`[data-key="${key}"]`)].find((one) => !rowOf(one));
+  if (!found) return false;
+  if (found.matches("input[type=text], input[type=search], textarea")) found.focus();
+  else found.click();
+  return true;
+}
+
+function single(event) {
+  const key = event.key;
+  if (waitsForPlace && Date.now() - waitsForPlace < 1500 && places[key]) {
+    waitsForPlace = 0;
+    window.location.assign(places[key]);
+    return true;
+  }
+  waitsForPlace = key === "g" ? Date.now() : 0;
+  if (key === "j" || key === "k") return moveBy(key === "j" ? 1 : -1), true;
+  if (key === "?") return openDialog("keys-help"), true;
+  if (key === "/") return document.querySelector("input[type=search]")?.focus(), true;
+  if (key === "x") {
+    const box = (rowOf(document.activeElement) ?? document.querySelector("[data-row].marked"))?.querySelector("input[type=checkbox]");
+    return box?.click(), Boolean(box);
+  }
+  if (key === "o") return rowOf(document.activeElement)?.querySelector("[data-open]")?.click(), true;
+  return /^[a-z]$/.test(key) && press(key);
+}
+
+function openDialog(id) {
+  const dialog = document.getElementById(id);
+  if (dialog && !dialog.open) dialog.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    openDialog("palette");
+    const input = document.getElementById("palette-input");
+    if (input) {
+      input.value = "";
+      showCommands("");
+    }
+    return;
+  }
+  const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (!plain || root.dataset.keys === "off" || typing(event.target) || document.querySelector("dialog[open]")) return;
+  if (single(event)) event.preventDefault();
+});
+
+// The palette: places and searches, by their words.
+function showCommands(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  let first = true;
+  for (const one of document.querySelectorAll("#palette-list li")) {
+    const link = one.querySelector("a");
+    const search = link.dataset.search;
+    if (search) link.href = search + encodeURIComponent(text);
+    const shown = search ? text.length > 0 : words.every((word) => link.textContent.toLowerCase().includes(word));
+    one.hidden = !shown;
+    link.classList.toggle("first", shown && first);
+    if (shown) first = false;
+  }
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target.id === "palette-input") showCommands(event.target.value);
+});
+
+document.addEventListener("submit", (event) => {
+  if (event.target.id !== "palette-form") return;
+  event.preventDefault();
+  document.querySelector("#palette-list a.first")?.click();
+});
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-copy]");
-  if (!button) return;
-  navigator.clipboard?.writeText(document.getElementById(button.dataset.copy).textContent);
-  button.textContent = "Copied";
+  const copying = event.target.closest("[data-copy]");
+  if (copying) {
+    navigator.clipboard?.writeText(document.getElementById(copying.dataset.copy).textContent);
+    copying.textContent = "Copied";
+  }
+  const opener = event.target.closest("[data-dialog]");
+  if (opener) openDialog(opener.dataset.dialog);
+  if (event.target.closest("[data-close]")) event.target.closest("dialog")?.close();
+  if (event.target.closest("dialog a")) event.target.closest("dialog").close();
+});
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+});
+
+// Times are UTC on hover; this browser's zone is added.
+function localTimes(part) {
+  for (const one of part.querySelectorAll("time[datetime]")) {
+    const at = new Date(one.dateTime);
+    if (!one.dataset.local && !Number.isNaN(at.valueOf())) {
+      one.dataset.local = "1";
+      one.title += ` · here ${at.toLocaleString()}`;
+    }
+  }
+}
+
+localTimes(document);
+document.addEventListener("htmx:afterSettle", (event) => {
+  localTimes(document);
+  if (event.detail.elt === document.body) document.getElementById("content")?.focus({ preventScroll: true });
 });

@@ -1,0 +1,60 @@
+"""`instep ui`: the page of the project in this folder, for the person at this machine."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import webbrowser
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.arguments import Grace, Lanes, examples
+from instep.cli.commands.serve.log_options import LogFormat, LogLevel
+from instep.cli.commands.serve.server import LogsWanted, Place, serve
+from instep.cli.context import options, say
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=examples("instep ui", "instep ui --port 8400 --no-browser"))(ui)
+
+
+def ui(
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Also open the page in a browser.")] = True,
+    lanes: Lanes = 2,
+    grace: Grace = 60,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "warning",
+) -> None:
+    """Open the web page of this project, without an account.
+
+    It is served on loopback until Ctrl-C, with a worker for what the page asks for. The link that is printed signs in
+    once, within 15 minutes; what is done through it is recorded under the name of your account on this machine.
+    """
+    from instep.bootstrap import open_work
+
+    opener = partial(open_work, options.project.resolve())
+    serve(opener, Place("127.0.0.1", port), LogsWanted(log_format, log_level), (lanes, grace), partial(_show, browser))
+
+
+def _show(browser: bool, app: App, address: str) -> None:
+    """Print the link, and open it where there is a browser that is not one of the terminal."""
+    from instep.control.resources.sign_in import make_link
+
+    name = f"{getpass.getuser()}@local"
+    with app.store.transaction():
+        key = app.store.api_keys.named(name) or app.store.api_keys.add(
+            f"k-{secrets.token_hex(6)}", name, "admin", (), "instep ui"
+        )
+        link = f"{address}/sign-in/once/{make_link(app.store, key)}"
+    say("the page, until Ctrl-C; the link signs in once within 15 minutes:")
+    typer.echo(link)
+    if browser:
+        webbrowser.open(link)

@@ -1,0 +1,158 @@
+"""The form of every operation: who may use it, what it shows first, what it does; with keys, without scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from web_world import Site, needs_browser, served, tab
+
+from instep.server.access import NEEDS
+from instep.server.web.forms import Action, actions
+
+ROLES = ("viewer", "operator", "approver", "admin")
+
+
+def sample(action: Action) -> dict[str, str]:
+    """Return values for the names in an operation's path, and for what it must be given."""
+    known = {"connection": "eu", "change": "c-1", "key": "k-1", "rollout": "w-1", "delivery": "1", "job": "j-1"}
+    texts = {"choice": lambda one: one.choices[0], "document": lambda _: "{}", "number": lambda _: "1"}
+    return {
+        one.name: known.get(one.name) or texts.get(one.control, lambda _: "x")(one)
+        for one in action.fields
+        if one.required or one.name in action.in_path
+    }
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_form_says_who_may_use_it_and_refuses_the_others(page: Site, role: str) -> None:
+    page.client(role).get("/changes")
+    events = page.store.events.last_number()
+    for action in actions().values():
+        values = sample(action)
+        allowed = ROLES.index(role) >= ROLES.index(action.role)
+        text = page.get(f"/do/{action.name}?{urlencode(values)}", role)
+        assert ('value="do"' in text) is allowed, action.name
+        assert (f"needs the role {action.role}" in text) is not allowed, action.name
+        if not allowed:
+            assert page.post(f"/do/{action.name}", role, **values, button="do").status_code == 403, action.name
+    assert page.store.events.last_number() == events
+
+
+def test_every_operation_with_a_route_has_a_form() -> None:
+    routes = {f"{one.method} {one.path}" for one in actions().values()}
+    writes = {route for route in NEEDS if not route.startswith("GET ")}
+    queries = {
+        "POST /connections/{connection}/policy/test",
+        "POST /connections/{connection}/policy/simulation",
+        "POST /connections/{connection}/quarantine/matches",
+    }
+    assert writes - routes <= queries | {"DELETE /connections/{connection}"}
+
+
+def test_a_preview_changes_nothing_and_says_what_would_happen(page: Site) -> None:
+    change = page.store.reviews.find("eu")[0]
+    answer = page.post("/do/approve_change", change=change.id, button="preview")
+    assert "What would happen" in answer.text
+    assert page.store.reviews.get(change.id).status == "open"
+
+
+def test_what_was_done_is_told_once_with_the_way_back(page: Site) -> None:
+    change, client = page.store.reviews.find("eu")[0], page.client()
+    answer = page.post("/do/approve_change", change=change.id, button="do", back="/changes")
+    client.cookies.update(answer.cookies)
+    text = client.get("/changes").text
+    assert f"Done: approve change {change.id}" in text
+    assert f"/do/reject_change?change={change.id}" in text
+    assert "Done:" not in client.get("/changes").text
+
+
+def test_a_form_with_mistakes_comes_back_with_what_was_typed(page: Site) -> None:
+    answer = page.post("/do/create_key", name="a" * 90, role="viewer", button="do")
+    assert answer.status_code == 422
+    assert "a" * 90 in answer.text
+
+
+def test_a_change_that_moved_meanwhile_is_not_answered(page: Site) -> None:
+    change = page.store.reviews.find("eu")[0]
+    tag = page.client().get(f"/api/v1/changes/{change.id}", headers={"Authorization": "x"}).headers.get("etag", '"old"')
+    page.post("/do/reject_change", change=change.id, button="do")
+    answer = page.post("/do/approve_change", change=change.id, button="do", etag=tag)
+    assert answer.status_code == 412
+    assert page.store.reviews.get(change.id).status == "rejected"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"connection": "../../keys"}, {"connection": "nowhere"}, {"connection": "eu\x00"}, {"connection": ""}]
+)
+def test_a_name_that_is_none_does_nothing(page: Site, fields: dict[str, str]) -> None:
+    answer = page.post("/do/pause", **fields, reason="x", button="do")
+    assert answer.status_code in (400, 404, 422)
+    assert "Done" not in answer.text
+
+
+@needs_browser
+@pytest.mark.server
+def test_a_change_is_approved_by_keys_alone(page: Site, browser: Any) -> None:
+    with served(page.app) as base, tab(browser, base, page.token("approver")) as opened:
+        shown = opened.open("/changes")
+        shown.keyboard.press("j")
+        shown.keyboard.press("o")
+        shown.wait_for_url("**/changes/c-*")
+        shown.wait_for_selector("[data-key=a]")
+        shown.keyboard.press("a")
+        shown.wait_for_selector("text=Done")
+    assert sorted(one.status for one in page.store.reviews.find("eu")) == ["approved", "open"]
+
+
+@needs_browser
+@pytest.mark.server
+def test_a_change_is_approved_without_scripts(page: Site, browser: Any) -> None:
+    with served(page.app) as base, tab(browser, base, page.token("approver"), scripts=False) as opened:
+        shown = opened.open("/changes")
+        shown.click("text=main.item.colour")
+        shown.click("button:has-text('Approve')")
+        shown.wait_for_selector("text=Done")
+    assert sorted(one.status for one in page.store.reviews.find("eu")) == ["approved", "open"]
+
+
+@needs_browser
+@pytest.mark.server
+def test_the_palette_goes_places_and_keys_can_be_switched_off(page: Site, browser: Any) -> None:
+    with served(page.app) as base, tab(browser, base, page.token("viewer")) as opened:
+        shown = opened.open("/do/pause?connection=eu")
+        shown.keyboard.press("Control+k")
+        shown.keyboard.type("chang")
+        shown.keyboard.press("Enter")
+        shown.wait_for_url("**/changes")
+        shown.keyboard.press("?")
+        assert shown.is_visible("#keys-help")
+        assert not opened.violations()
+        shown.keyboard.press("Escape")
+        shown.select_option("#keys", "off")
+        shown.click("form[action='/appearance'] button:has-text('Set')")
+        shown.keyboard.press("?")
+        assert not shown.is_visible("#keys-help")
+
+
+@needs_browser
+@pytest.mark.server
+def test_what_is_refused_is_shown_with_what_was_typed(page: Site, browser: Any) -> None:
+    with served(page.app) as base, tab(browser, base, page.token("approver")) as opened:
+        shown = opened.open("/do/snooze_change?change=c-none")
+        shown.fill("[name=duration]", "3d")
+        shown.click("button[value=do]")
+        shown.wait_for_selector("[role=alert]")
+        assert shown.input_value("[name=duration]") == "3d"
+        opened.faults.clear()  # the browser reports the status of the answer
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_forms_are_fit_for_everybody(page: Site, browser: Any, theme: str) -> None:
+    with served(page.app) as base, tab(browser, base, page.token("admin"), theme=theme) as opened:
+        for name in ("create_key", "create_rollout", "sync", "pause", "undo", "set_detector_options"):
+            opened.open(f"/do/{name}?connection=eu")
+            assert not opened.violations(), name

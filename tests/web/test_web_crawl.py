@@ -1,0 +1,164 @@
+"""All pages that links lead to, from the home page on: none fails, none leads nowhere, and what a source, a person or a
+log says is shown as text wherever it is shown."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import deque
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from hostile import HOSTILE, MARK
+from rich_world import Words, build
+from web_world import Site, needs_browser, served, site, tab
+
+from instep.bootstrap import open_project
+from instep.server.web.app import page_roles
+
+MOST_PAGES = 400
+MOST_ROWS = 200
+_STARTS = re.compile(r"[a-z]-[0-9a-f-]{6,}|\d{4,}")
+
+
+class Parsed(HTMLParser):
+    """The elements of a page: links, scripts, attributes that run code, rows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.wrong: list[str] = []
+        self.rows = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.rows += tag == "tr"
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag in ("iframe", "object", "embed", "base", "marquee", "math", "video", "template", "style"):
+            self.wrong.append(tag)
+        if tag == "script" and not given.get("src", "").startswith("/static/"):
+            self.wrong.append(f"script {given}")
+        for name, value in given.items():
+            if name.startswith(("on", "hx-on")) or name == "style":
+                self.wrong.append(f"{tag} {name}")
+            if name in ("href", "src", "action", "hx-get", "hx-post") and not value.startswith(("/", "#", "?")):
+                self.wrong.append(f"{tag} {name}={value}")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with everything, made once."""
+    folder = tmp_path_factory.mktemp("rich")
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def rich(template: Path, tmp_path: Path) -> Iterator[Site]:
+    """The page over a copy of it."""
+    shutil.copytree(template, tmp_path / "project")
+    with open_project(tmp_path / "project") as app:
+        yield site(app)
+
+
+def crawl(page: Site, role: str = "admin") -> dict[str, str]:
+    """Return the text of every page that links lead to; of addresses that differ in ids alone only a few."""
+    client = page.client(role)
+    waiting, found, kinds = deque(["/changes"]), {}, dict[str, int]()
+    while waiting and len(found) < MOST_PAGES:
+        address = waiting.popleft()
+        kind = _STARTS.sub("ID", address)
+        if address in found or kinds.get(kind, 0) >= 3:
+            continue
+        kinds[kind] = kinds.get(kind, 0) + 1
+        answer = client.get(address, follow_redirects=True)
+        if "text/html" not in answer.headers.get("content-type", ""):
+            assert answer.status_code < 400, address
+            continue
+        assert answer.status_code == 200, (address, answer.status_code, answer.text[-2000:])
+        found[address] = answer.text
+        for link in Parsed(answer.text).links:
+            parts = urlsplit(link)
+            if not parts.netloc and parts.path.startswith("/") and not parts.path.startswith("/static/"):
+                waiting.append(parts.path + (f"?{parts.query}" if parts.query else ""))
+    return found
+
+
+def test_every_link_leads_to_a_page_that_shows_no_more_than_a_screenful(rich: Site) -> None:
+    found = crawl(rich)
+    assert len(found) > 20
+    for address, text in found.items():
+        parsed = Parsed(text)
+        assert not parsed.wrong, (address, parsed.wrong)
+        assert parsed.rows <= MOST_ROWS + 20, address
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "approver"])
+def test_no_link_leads_a_role_to_what_it_may_not_see(rich: Site, role: str) -> None:
+    crawl(rich, role)
+
+
+@pytest.mark.parametrize("number", range(0, len(HOSTILE), 10))
+def test_hostile_texts_are_shown_as_text(tmp_path: Path, number: int) -> None:
+    first, *others = HOSTILE[number : number + 10]
+    build(tmp_path, Words(column=others[0], table=others[1], value=first))
+    with open_project(tmp_path) as app:
+        opened = site(app)
+        for text in (first, *others):
+            _say_everywhere(app, text)
+        seen = 0
+        for address, text in crawl(opened).items():
+            assert not Parsed(text).wrong, (address, Parsed(text).wrong)
+            seen += MARK in text
+        assert seen > 3
+
+
+def _say_everywhere(app: Any, text: str) -> None:
+    """Write a text wherever a person or a run may write one."""
+    from instep.store.catalogs.reviews import DetectedChange
+
+    change = DetectedChange(
+        f"column.added {text}",
+        "column.added",
+        ("main", text),
+        text,
+        text,
+        {"after": {"name": text}},
+        "review",
+        text,
+        text,
+    )
+    app.store.reviews.record("shop", [change], "f")
+    app.store.pauses.pause("crm", text, text)
+    app.store.audit.add(text, text, text, {"text": text})
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_are_fit_for_everybody_and_load_nothing_from_elsewhere(rich: Site, browser: Any, theme: str) -> None:
+    addresses, kinds = [], set()
+    for address in crawl(rich):
+        kind = _STARTS.sub("ID", urlsplit(address).path)
+        if kind not in kinds:
+            kinds.add(kind)
+            addresses.append(address)
+    with served(rich.app) as base, tab(browser, base, rich.token("admin"), theme=theme) as opened:
+        for address in addresses:
+            opened.open(address)
+            assert not opened.violations(), address
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "approver", "admin"])
+def test_a_page_is_refused_to_roles_below_its_own(rich: Site, role: str) -> None:
+    order = ("viewer", "operator", "approver", "admin")
+    for route, needed in page_roles().items():
+        method, path = route.split(" ")
+        if method == "GET" and needed is not None and order.index(role) < order.index(needed):
+            assert rich.client(role).get(re.sub(r"{(\w+)(:\w+)?}", "x", path)).status_code == 403, route

@@ -1,0 +1,143 @@
+"""Sign-in at an OpenID Connect provider: the whole code flow against one that is not ours."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+from web_world import Site, site
+
+from instep.bootstrap import open_project
+from instep.errors import ProjectError
+
+# The provider's own imports are deprecated where it stands on.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+PROJECT = """\
+sources: {{db: {{type: sqlite, path: shop.db}}}}
+destinations: {{lake: {{type: iceberg}}}}
+connections: {{eu: {{source: db, destination: lake}}}}
+egress: {{allow: [localhost]}}
+oidc:
+  issuer: http://localhost:{port}
+  client_id: instep
+  client_secret: "${{env:OIDC_SECRET}}"
+  roles: {{platform: admin, analysts: approver}}
+"""
+
+
+@pytest.fixture
+def provider() -> Iterator[int]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from oidc_provider_mock import run_server_in_thread
+    with run_server_in_thread() as server:
+        yield server.server_port
+
+
+@pytest.fixture
+def signed(tmp_path: Path, provider: int) -> Iterator[Site]:
+    tmp_path.joinpath("instep.yml").write_text(PROJECT.format(port=provider))
+    tmp_path.joinpath(".env").write_text("OIDC_SECRET=secret-91ab\n")
+    tmp_path.joinpath(".env").chmod(0o600)
+    with open_project(tmp_path) as app:
+        yield site(app)
+
+
+def person(port: int, sub: str, **claims: Any) -> None:
+    """Let the provider know a person."""
+    answer = httpx2.put(f"http://localhost:{port}/users/{sub}", json=claims)
+    assert answer.is_success, answer.text
+
+
+def sign_in(page: Site, sub: str) -> tuple[TestClient, httpx2.Response]:
+    """Sign in as a browser would; the answer of the last step here."""
+    client = TestClient(page.made, follow_redirects=False, base_url="http://testserver")
+    there = client.get("/sign-in/oidc").headers["location"]
+    answer = httpx2.post(there, data={"sub": sub}, follow_redirects=False)
+    assert answer.status_code in (302, 303), answer.text
+    back = urlsplit(answer.headers["location"])
+    assert back.path == "/sign-in/oidc/done"
+    return client, client.get(f"{back.path}?{back.query}")
+
+
+def test_a_person_signs_in_with_the_role_of_their_groups(signed: Site, provider: int) -> None:
+    person(provider, "ada", email="ada@example.org", groups=["analysts", "others"])
+    client, answer = sign_in(signed, "ada")
+    assert answer.headers["location"] == "/", answer.text
+    assert "ada@example.org" in client.get("/changes").text
+    key = signed.store.api_keys.named("ada@example.org")
+    assert key is not None
+    assert key.role == "approver"
+
+
+def test_the_role_follows_the_groups_at_the_next_sign_in(signed: Site, provider: int) -> None:
+    person(provider, "ada", email="ada@example.org", groups=["platform"])
+    client, _ = sign_in(signed, "ada")
+    person(provider, "ada", email="ada@example.org", groups=["analysts"])
+    sign_in(signed, "ada")
+    key = signed.store.api_keys.named("ada@example.org")
+    assert key is not None
+    assert key.role == "approver"
+    assert client.get("/changes").status_code == 303  # what was begun as an admin has ended
+
+
+@pytest.mark.parametrize("groups", [[], ["others"], ["*"], "x", 7, None, [["platform"]]])
+def test_who_has_no_role_is_refused(signed: Site, provider: int, groups: Any) -> None:
+    person(provider, "ada", email="ada@example.org", groups=groups)
+    _, answer = sign_in(signed, "ada")
+    assert answer.status_code == 403
+    assert signed.store.api_keys.named("ada@example.org") is None
+
+
+def test_an_address_that_nobody_has_checked_is_not_taken_for_a_name(signed: Site, provider: int) -> None:
+    person(provider, "eve", email="ada@example.org", email_verified=False, groups=["analysts"])
+    sign_in(signed, "eve")
+    assert signed.store.api_keys.named("ada@example.org") is None
+    assert signed.store.api_keys.named("eve") is not None
+
+
+def test_a_key_of_that_name_that_somebody_made_is_not_taken_over(signed: Site, provider: int) -> None:
+    from instep.control.resources import api_keys
+
+    made = api_keys.create(signed.store, "ada@example.org", "viewer", "test").key
+    person(provider, "ada", email="ada@example.org", groups=["platform"])
+    _, answer = sign_in(signed, "ada")
+    assert answer.status_code == 403
+    assert signed.store.api_keys.get(made.id).role == "viewer"
+
+
+@pytest.mark.parametrize("change", ["state", "code", "cookie", "error"])
+def test_what_comes_back_has_to_be_what_this_browser_began(signed: Site, provider: int, change: str) -> None:
+    person(provider, "ada", email="ada@example.org", groups=["platform"])
+    client = TestClient(signed.made, follow_redirects=False)
+    there = client.get("/sign-in/oidc").headers["location"]
+    assert parse_qs(urlsplit(there).query)["code_challenge_method"] == ["S256"]
+    back = urlsplit(httpx2.post(there, data={"sub": "ada"}, follow_redirects=False).headers["location"])
+    query = {
+        "state": re.sub("state=[^&]*", "state=other", back.query),
+        "code": re.sub("code=[^&]*", "code=other", back.query),
+        "cookie": back.query,
+        "error": re.sub("code=[^&]*", "error=access_denied", back.query),
+    }[change]
+    if change == "cookie":
+        client.cookies.clear()
+    answer = client.get(f"/sign-in/oidc/done?{query}")
+    assert answer.status_code in (403, 503), answer.text
+    assert "secret-91ab" not in answer.text
+    assert client.get("/changes").status_code == 303
+
+
+@pytest.mark.parametrize("lacks", ["client_id: instep\n", "roles: {platform: admin, analysts: approver}\n"])
+def test_a_provider_without_its_client_or_roles_is_a_mistake(tmp_path: Path, lacks: str) -> None:
+    text = PROJECT.format(port=1)
+    assert lacks in text
+    tmp_path.joinpath("instep.yml").write_text(text.replace(f"  {lacks}", ""))
+    with pytest.raises(ProjectError, match="are required beside `issuer`"):
+        open_project(tmp_path)
