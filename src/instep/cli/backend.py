@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
-    "status", "undo", "pause", "resume", "history",
+    "status", "undo", "pause", "resume", "history", "preview",
     "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",

@@ -17,8 +17,26 @@ from instep.project.sections.values import Section
 from instep.server.problems import ApiProblem
 from instep.server.web.forms import Control, FormField
 
-FIRST = tuple(
-    ["host", "port", "database", "user", "password", "path", "warehouse", "catalog", "url", "secret", "to", "sender", "subprotocol", "digest", "quiet", "timezone", "include", "exclude", "namespace"]
+FIRST = (
+    "host",
+    "port",
+    "database",
+    "user",
+    "password",
+    "path",
+    "warehouse",
+    "catalog",
+    "url",
+    "secret",
+    "to",
+    "sender",
+    "subprotocol",
+    "digest",
+    "quiet",
+    "timezone",
+    "include",
+    "exclude",
+    "namespace",
 )
 """The keys that a form begins with, beside those that have no default."""
 
