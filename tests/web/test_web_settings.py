@@ -76,6 +76,20 @@ def test_one_s_own_password_takes_the_old_one(shop: Site) -> None:
     assert sign_in.with_password(shop.store, "viewer", "x" * 12) is not None
 
 
+def test_what_is_deleted_is_typed_first(shop: Site) -> None:
+    key = api_keys.create(shop.store, "ada", "viewer", "test").key
+    assert f'Type <span class="mono">{key.id}</span>' in shop.get(f"/do/revoke_key?key={key.id}")
+    for typed in ("", "ada", key.id[:-1]):
+        refused = shop.post("/do/revoke_key", key=key.id, typed=typed, button="do")
+        assert refused.status_code == 422
+        assert "was not typed" in refused.text
+    assert shop.post("/do/revoke_key", key=key.id, button="preview").status_code == 200
+    assert shop.store.api_keys.get(key.id).ended is None
+    assert shop.post("/do/revoke_key", key=key.id, typed=key.id, button="do").status_code == 303
+    assert shop.store.api_keys.get(key.id).ended is not None
+    assert shop.post("/do/revoke_key", "viewer", key=key.id, button="do").status_code == 403
+
+
 def test_a_sign_in_link_is_shown_once_as_an_address(shop: Site) -> None:
     key = api_keys.create(shop.store, "ada", "viewer", "test").key
     made = shop.post("/do/make_sign_in_link", key=key.id, button="do", back="/settings/keys")

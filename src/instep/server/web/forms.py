@@ -82,6 +82,12 @@ class Action:
         """Return the name as people read it."""
         return self.name.replace("_", " ").capitalize()
 
+    def name_to_type(self, values: Mapping[str, Any]) -> str:
+        """Return the name that has to be typed before something is deleted or taken back; "" for other operations. What
+        an operation asks consent for is typed into fields of its own."""
+        destructive = self.method == "DELETE" or self.name == "roll_back_rollout"
+        return str(values.get(self.in_path[-1]) or "") if destructive else ""
+
     def address(self, values: Mapping[str, Any]) -> str:
         """Return the path of a request below /api/v1. Raises ApiProblem for a name that is missing."""
         found = self.path

@@ -31,6 +31,8 @@ async def do(visit: Visit) -> Response:
     values, back = action.read(visit.form), local(visit.sent("back", "/"))
     rehearsed = visit.sent("button") == "preview"
     try:
+        if not rehearsed and visit.may(action.role):
+            _check_typed(action.name_to_type(values), visit.sent("typed").strip())
         answer = await visit.api.send(
             action.method,
             action.address(values),
@@ -47,6 +49,13 @@ async def do(visit: Visit) -> Response:
         note = f"{action.title} of {document['connection']} is queued. {document.get('note', '')}".strip()
         return visit.go(f"/jobs/{document['id']}", note)
     return visit.go(back, done_text(action, values, document), undo_address(action, values, back))
+
+
+def _check_typed(name: str, typed: str) -> None:
+    if name and name != typed:
+        raise ApiProblem(
+            422, "invalid", f"nothing was done: {name} was not typed", f"type {name} below, then press again"
+        )
 
 
 _OPPOSITES = {
