@@ -143,6 +143,7 @@ def asked(api: Api) -> Iterator[Query]:
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
     yield ListConnections(tag="europe", search="e")
+    yield ListConnections(policy="strict")
     yield GetConnection("eu")
     yield ListKeys()
     yield ListQueue(connection="eu")

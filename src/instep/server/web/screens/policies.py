@@ -16,6 +16,8 @@ from instep.server.web.rendering import query, quoted
 from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
+MOST_NAMES = 100
+"""The connections of a policy that are named."""
 SIMULATED = 10
 """The connections whose recorded changes one preview decides again."""
 
@@ -79,9 +81,9 @@ async def test(visit: Visit) -> Response:
 
 
 async def _connections(visit: Visit, policy: str) -> list[str]:
-    """Return the first connections that have this policy, among the first thousand."""
-    found = (await visit.api.get("/connections", limit=1000))["items"]
-    return [one["name"] for one in found if one["policy"] == policy]
+    """Return the first connections that have this policy."""
+    found = await visit.api.get("/connections", policy=policy, limit=MOST_NAMES) if policy else {"items": ()}
+    return [one["name"] for one in found["items"]]
 
 
 async def _explained(visit: Visit, connections: list[str]) -> dict[str, Any]:
