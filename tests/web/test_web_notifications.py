@@ -78,7 +78,7 @@ def test_routes_are_those_of_the_project_and_of_connections(shop: Site) -> None:
 
 
 def test_a_channel_is_made_edited_and_keeps_its_secret(shop: Site, receiver: Web) -> None:
-    made = send(shop, "/notifications/channels/new", {"type": "slack", "name": "ops", "url": receiver.url})
+    made = send(shop, "/notifications/channels/~new", {"type": "slack", "name": "ops", "url": receiver.url})
     assert made.headers["location"] == "/notifications/channels/ops"
     pages = [shop.get(f"/notifications/channels/ops{one}") for one in ("", "/edit")]
     assert not any(HOOK in one for one in pages)
@@ -125,7 +125,7 @@ def test_a_dead_delivery_is_tried_again(shop: Site, receiver: Web) -> None:
 def test_who_may_not_is_told_why(shop: Site) -> None:
     assert "New channel <span" in shop.get("/notifications/channels", "viewer")
     fields = {"type": "slack", "name": "x", "url": "https://a.example"}
-    refused = send(shop, "/notifications/channels/new", fields, "viewer")
+    refused = send(shop, "/notifications/channels/~new", fields, "viewer")
     assert refused.status_code == 403
     text = shop.get("/notifications/channels/chat?test=1", "viewer")
     assert "Test (needs the role operator)" in text
@@ -150,7 +150,7 @@ def test_a_test_is_sent_in_a_browser(shop: Site, receiver: Web, browser: Any) ->
 @needs_browser
 @pytest.mark.server
 def test_its_pages_are_accessible_in_both_themes(shop: Site, browser: Any) -> None:
-    forms = [f"/notifications/channels/new?type={one}" for one in ("email", "webhook")]
+    forms = [f"/notifications/channels/~new?type={one}" for one in ("email", "webhook")]
     check_pages(
         shop,
         browser,

@@ -139,10 +139,10 @@ def test_yaml_that_is_wrong_is_told_with_its_place(shop: Site) -> None:
 
 
 def test_a_new_policy_is_made_of_a_preset(shop: Site) -> None:
-    text = shop.get("/policies/new?preset=stop")
-    seen = press(shop, "/policies/new", text, "preview", name="mine", connection="own").text
+    text = shop.get("/policies/~new?preset=stop")
+    seen = press(shop, "/policies/~new", text, "preview", name="mine", connection="own").text
     assert "would have been decided otherwise" in seen
-    assert press(shop, "/policies/new", seen, "save").headers["location"] == "/policies/mine"
+    assert press(shop, "/policies/~new", seen, "save").headers["location"] == "/policies/mine"
     assert shop.app.objects.get("policy", "mine").spec == {"preset": "stop"}
 
 
@@ -232,5 +232,5 @@ def test_its_pages_are_accessible_in_both_themes(shop: Site, browser: Any) -> No
         *tabs,
         "/policies/kept/edit",
         "/policies/kept/edit?as=yaml",
-        "/policies/new",
+        "/policies/~new",
     )

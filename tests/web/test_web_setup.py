@@ -25,7 +25,7 @@ def shop(tmp_path: Path) -> Iterator[Site]:
         yield page
 
 
-NEW = "/setup/sources/new"
+NEW = "/setup/sources/~new"
 
 
 def source_of(shop: Site, name: str = "shop", path: str = "shop.db", role: str = "admin") -> Any:
@@ -54,7 +54,7 @@ def test_the_whole_way_to_the_first_plan(shop: Site) -> None:
     text = shop.get(looked)
     assert "<strong>2</strong> of 2 tables match" in text
     assert 'name="include" value="main.i*"' in text
-    lake = shop.post("/setup/destinations/new", type="iceberg", name="lake", back="/setup/connection?source=shop")
+    lake = shop.post("/setup/destinations/~new", type="iceberg", name="lake", back="/setup/connection?source=shop")
     assert lake.headers["location"] == "/setup/connection?source=shop&destination=lake"
     form = {
         "name": "own",
@@ -122,11 +122,19 @@ def test_a_source_that_cannot_be_reached_says_so(shop: Site) -> None:
     assert "gone.db" in text
 
 
+def test_a_test_by_its_form_leads_to_its_job(shop: Site) -> None:
+    source_of(shop)
+    for operation in ("test_source", "discover_source"):
+        address = shop.post(f"/do/{operation}", name="shop", button="do", back="/setup").headers["location"]
+        assert address.startswith("/jobs/j-")
+        assert shop.get(address)
+
+
 def test_who_may_not_is_told_why(shop: Site) -> None:
     assert shop.client("viewer").get("/setup").status_code == 403
     assert "needs the role admin" in shop.get("/setup", "operator")
     assert source_of(shop, role="operator").status_code == 403
-    assert shop.client().get("/setup/policies/new").status_code == 404
+    assert shop.client().get("/setup/policies/~new").status_code == 404
 
 
 KINDS: list[ObjectKind] = ["source", "destination", "channel"]
@@ -208,5 +216,5 @@ def test_a_connection_is_set_up_in_a_browser(shop: Site, browser: Any) -> None:
 def test_its_pages_are_accessible_in_both_themes(shop: Site, browser: Any) -> None:
     source_of(shop)
     paths = ["/setup", "/setup/connection?source=shop", "/setup/sources/shop", "/setup/sources/shop/tables"]
-    forms = [f"/setup/sources/new?type={one}" for one in ("postgres", "connector")]
-    check_pages(shop, browser, *paths, *forms, "/setup/destinations/new?type=duckdb")
+    forms = [f"/setup/sources/~new?type={one}" for one in ("postgres", "connector")]
+    check_pages(shop, browser, *paths, *forms, "/setup/destinations/~new?type=duckdb")

@@ -48,6 +48,8 @@ async def do(visit: Visit) -> Response:
     if not action.immediate and document.get("id"):
         note = f"{action.title} of {document['connection']} is queued. {document.get('note', '')}".strip()
         return visit.go(f"/jobs/{document['id']}", note)
+    if action.name in _QUEUEING:
+        return visit.go(f"/jobs/{document['job']}", f"{action.title} of {values['name']} is queued.")
     return visit.go(back, done_text(action, values, document), undo_address(action, values, back))
 
 
@@ -58,6 +60,8 @@ def _check_typed(name: str, typed: str) -> None:
         )
 
 
+_QUEUEING = frozenset({"test_source", "test_destination", "discover_source"})
+"""Operations whose answer is a job that people wait for."""
 _OPPOSITES = {
     "approve_change": ("reject_change", "change"),
     "reject_change": ("approve_change", "change"),

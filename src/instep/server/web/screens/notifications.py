@@ -38,13 +38,13 @@ async def channels(visit: Visit) -> Response:
     )
 
 
-@pages.page("/notifications/channels/new")
+@pages.page("/notifications/channels/~new")
 async def ask(visit: Visit) -> Response:
     """Show the form of a channel of one type."""
     return await _form(visit, visit.asked("type", "email"), {})
 
 
-@pages.form("/notifications/channels/new")
+@pages.form("/notifications/channels/~new")
 async def create(visit: Visit) -> Response:
     """Create a channel."""
     type, name = visit.sent("type"), visit.sent("name").strip()
@@ -135,7 +135,7 @@ async def _form(
         etag=etag,
         exists=exists,
         problem=problem,
-        types=[(one, query("/notifications/channels/new", type=one), one == type) for one in types_of("channel")],
+        types=[(one, query("/notifications/channels/~new", type=one), one == type) for one in types_of("channel")],
         copies=copies(action, shown, base),
         allowed=visit.may(action.role),
     )

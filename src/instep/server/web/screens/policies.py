@@ -36,14 +36,14 @@ async def policies(visit: Visit) -> Response:
     )
 
 
-@pages.page("/policies/new")
+@pages.page("/policies/~new")
 async def ask(visit: Visit) -> Response:
     """Show the form of a new policy."""
     draft = PolicyDraft(visit.asked("preset", "approve"))
     return await _form(visit, "", {}, draft, as_yaml=visit.asked("as") == "yaml")
 
 
-@pages.form("/policies/new")
+@pages.form("/policies/~new")
 async def create(visit: Visit) -> Response:
     """Change the draft of a new policy, preview it, or save it."""
     return await _pressed(visit, visit.sent("name").strip(), {})

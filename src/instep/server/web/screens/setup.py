@@ -58,17 +58,17 @@ async def begin(visit: Visit) -> Response:
 def _choices(plural: str) -> list[tuple[str, str, str]]:
     """Return the types of new objects: name, address and what each is."""
     kind = _KINDS[plural]
-    return [(one, query(f"/setup/{plural}/new", type=one), _ABOUT.get(one, "")) for one in types_of(kind)]
+    return [(one, query(f"/setup/{plural}/~new", type=one), _ABOUT.get(one, "")) for one in types_of(kind)]
 
 
-@pages.page("/setup/{plural}/new", "admin")
+@pages.page("/setup/{plural}/~new", "admin")
 async def ask_object(visit: Visit) -> Response:
     """Show the form of a source or destination of one type."""
     plural = _plural(visit)
     return await _object_form(visit, plural, visit.asked("type") or next(iter(types_of(_KINDS[plural]))), {})
 
 
-@pages.form("/setup/{plural}/new", "admin")
+@pages.form("/setup/{plural}/~new", "admin")
 async def create_object(visit: Visit) -> Response:
     """Create a source or a destination."""
     plural, type, name = _plural(visit), visit.sent("type"), visit.sent("name").strip()
@@ -119,7 +119,7 @@ async def _object_form(
         problem=problem,
         back=back,
         types=[
-            (one, query(f"/setup/{plural}/new", type=one, back=back), one == type) for one in types_of(_KINDS[plural])
+            (one, query(f"/setup/{plural}/~new", type=one, back=back), one == type) for one in types_of(_KINDS[plural])
         ],
         copies=copies(action, {"name": name or "shop", "spec": {"type": type, **values}}, base),
     )
@@ -240,7 +240,7 @@ async def _connection_form(visit: Visit, given: Mapping[str, str], problem: ApiP
         destinations=(await visit.api.get("/destinations", limit=100))["items"],
         policies=policies,
         presets=PRESET_TEXTS,
-        new_destination=query("/setup/destinations/new", back=here),
+        new_destination=query("/setup/destinations/~new", back=here),
         copies=copies(action, {"name": given["name"] or "shop_to_lake", "spec": connection_of(given)}, base),
         problem=problem,
         allowed=visit.may(action.role),
