@@ -12,6 +12,7 @@ from typing import Any
 
 from instep.control.queries.context import QueryContext
 from instep.control.queries.objects import managed
+from instep.control.queries.work import managed_page
 from instep.errors import InstepError, NotFound
 from instep.notify.hooks import PREFIX as HOOKS
 from instep.operations.queries.govern import (
@@ -25,6 +26,7 @@ from instep.operations.queries.govern import (
     ListKeys,
     ListNotificationRoutes,
 )
+from instep.operations.queries.work import ListConnections
 from instep.operations.spec import QueryWork, Role
 from instep.project.sections.channels import Notify, Route
 from instep.store.history.outbox import Attempt, Delivery
@@ -162,8 +164,16 @@ class RouteList(QueryWork):
 def _routes(context: QueryContext, first: str) -> Iterator[NotificationRoute]:
     if not first and context.scope is None:
         yield from _numbered("", context.project.model.notify)
-    for name in sorted(one for one in context.project.model.connections if one >= first and context.sees(one)):
-        yield from _numbered(name, context.project.model.connections[name].notify)
+    one = context.resources.find("connection", first) if first and context.sees(first) else None
+    page = [one] if one else managed_page(context, ListConnections(), (first,), _AT_ONCE)
+    while page:
+        for found in page:
+            yield from _numbered(found.name, [Notify.model_validate(one) for one in found.spec.get("notify", ())])
+        page = managed_page(context, ListConnections(), (page[-1].name,), _AT_ONCE)
+
+
+_AT_ONCE = 500
+"""Connections that are read by one statement."""
 
 
 def _numbered(connection: str, found: Sequence[Notify]) -> Iterator[NotificationRoute]:
