@@ -55,7 +55,7 @@ def curl(action: Action, values: Values, server: str) -> str:
 def _without_secrets(action: Action, values: Values) -> dict[str, Any]:
     """Return the values with places to fill in instead of secrets."""
     hidden = {one.name: HiddenValue(f"<{one.label.lower()}>") for one in action.fields if one.control == "secret"}
-    found = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
+    found: dict[str, Any] = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
     if (kind := kind_of(action)) and isinstance(found.get("spec"), dict):
         found["spec"] = hide(kind, _name(values), found["spec"], lambda path: HiddenValue(f"<{path[-1]}>"))
     return found

@@ -7,10 +7,11 @@ from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
+from instep.operations.spec import Role
 from instep.server.web.visit import Pages, Visit
 
 pages = Pages()
-_TABS = (
+_TABS: tuple[tuple[str, str, Role], ...] = (
     ("You", "/settings/you", "viewer"),
     ("Keys and people", "/settings/keys", "admin"),
     ("Audit log", "/settings/audit", "admin"),
