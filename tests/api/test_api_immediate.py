@@ -206,6 +206,11 @@ CASES = [
     Case("create_key", {"name": "new", "role": "viewer", "groups": ["europe"]}, "key.create", "name",
          {"name": "new", "role": "viewer", "groups": ["europe"]}),
     Case("rotate_key", {"key": a_key, "days": 3}, "key.rotate", "key", {"name": "other", "role": "viewer"}),
+    Case("set_password", {"key": a_key, "password": "correct horse battery"}, "key.password", "key"),
+    Case("make_sign_in_link", {"key": a_key}, "key.link", "key"),
+    Case("test_source", {"name": "db"}, "source.test", "name"),
+    Case("test_destination", {"name": "lake"}, "destination.test", "name"),
+    Case("discover_source", {"name": "db", "matching": ["main.*"]}, "source.discover", "name"),
     Case("revoke_key", {"key": a_key}, "key.revoke", "key", {"name": "other"}),
     Case("switch_selection", {"connection": "eu", "verb": "off", "objects": ["main.orders"]}, "connection.selection",
          "eu", {"verb": "off", "objects": ["main.orders"], "matching": [], "turned": ["main.orders"]},
@@ -254,7 +259,8 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 
 def test_each_has_a_case() -> None:
-    assert {one.spec for one in CASES} == set(immediate_specs())
+    """One changes one's own password, which a project has no key for: see test_api_people.py."""
+    assert {one.spec for one in CASES} == set(immediate_specs()) - {"change_password"}
 
 
 def values_of(api: Api, case: Case) -> dict[str, Any]:
@@ -301,7 +307,7 @@ def test_a_secret_is_told_once_and_noted_nowhere(api: Api, case: Case) -> None:
     values, name = values_of(api, case), immediate_specs()[case.spec].secret_field
     rehearsed = send(api, case, values, params={"dry_run": "true"}).json()
     told, again = (send(api, case, values, headers={"Idempotency-Key": "k"}).json() for _ in range(2))
-    assert (rehearsed[name], again[name], len(told[name])) == (None, None, 53)
+    assert (rehearsed[name], again[name], len(told[name])) == (None, None, 53 if name == "secret" else 43)
     assert {**told, name: None} == again
     assert told[name] not in repr([(one.target, one.detail) for one in api.store.audit.page()])
 

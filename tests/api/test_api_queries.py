@@ -35,6 +35,7 @@ from instep.operations.queries.decisions import (
 )
 from instep.operations.queries.govern import (
     CheckAudit,
+    CheckHealth,
     GetChannelState,
     GetDelivery,
     GetKey,
@@ -42,6 +43,8 @@ from instep.operations.queries.govern import (
     ListAudit,
     ListDeliveries,
     ListKeys,
+    ListNotificationRoutes,
+    ListReferences,
 )
 from instep.operations.queries.history import (
     CompareVersions,
@@ -161,6 +164,7 @@ def asked(api: Api) -> Iterator[Query]:
     yield GetSelection("eu", columns=True)
     yield ListBackfills("eu", status=("wanted",))
     yield ListConnections(tag="europe", search="e", status="waiting")
+    yield ListConnections(policy="strict")
     yield GetConnection("eu")
     yield ListKeys()
     yield ListQueue(connection="eu")
@@ -170,6 +174,9 @@ def asked(api: Api) -> Iterator[Query]:
     yield GetRollout(store.rollouts.find()[0].id)
     yield ListRolloutConnections(store.rollouts.find()[0].id)
     yield ListAudit()
+    yield ListAudit("k")
+    yield ListNotificationRoutes()
+    yield ListReferences()
     yield CheckAudit()
     yield ListDeliveries(status="sent")
     yield ListStatus()
@@ -188,7 +195,7 @@ def asked(api: Api) -> Iterator[Query]:
 def test_a_server_answers_what_the_project_answers(api: Api) -> None:
     seen: set[type[Query]] = set()
     context = QueryContext(api.app.project, lambda: api.store, open_connection=api.app.sync_context)
-    empty = (ListFilters(), ListPlans("eu"), ListDeliveries(status="sent"), ListChannels())
+    empty = (ListFilters(), ListPlans("eu"), ListDeliveries(status="sent"), ListChannels(), ListNotificationRoutes())
     for query in asked(api):
         spec = query_for(query)
         seen.add(type(query))
@@ -206,7 +213,7 @@ def test_a_server_answers_what_the_project_answers(api: Api) -> None:
             assert told == jsonable_encoder(found), spec.name
             assert kind is dict or record(kind, told) == found, spec.name
     left = {spec.query for spec in query_specs().values()} - seen
-    others = {ListQuarantined, MatchQuarantined, GetPolicyDocument, GetChannelDocument, GetChannelState}
+    others = {ListQuarantined, MatchQuarantined, GetPolicyDocument, GetChannelDocument, GetChannelState, CheckHealth}
     assert left - others == {GetPlan, GetQueuedJob, GetDelivery, GetMe, EstimateBackfill}, "tested by their own routes"
 
 

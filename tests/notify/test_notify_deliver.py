@@ -256,6 +256,9 @@ def test_one_channel_that_fails_stops_no_other(store: Store, clock: Clock, recei
 
 def test_a_message_that_cannot_be_made_is_not_tried_for_ever(store: Store, clock: Clock) -> None:
     class Broken:
+        def payload(self, message: Message) -> str:
+            raise KeyError("canary")
+
         def send(self, message: Message) -> int:
             raise KeyError("canary")
 

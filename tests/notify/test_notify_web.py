@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from notify_world import AT, HOSTILE, line, message
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from instep.control.immediate.govern import try_channel
+from instep.control.immediate.govern import trial, try_channel
 from instep.egress.guard import EgressGuard
 from instep.errors import ProjectError
 from instep.notify import chat_services
@@ -130,8 +130,7 @@ def test_a_card_and_blocks_arrive() -> None:
                 PostChannel(
                     PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, chat_services.slack_payload
                 ),
-                "ops",
-                AT,
+                trial("ops", AT),
             )
             == 200
         )
@@ -140,8 +139,7 @@ def test_a_card_and_blocks_arrive() -> None:
                 PostChannel(
                     PostChannelSection.resolved(type="slack", url=receiver.url), LOOPBACK, chat_services.teams_payload
                 ),
-                "ops",
-                AT,
+                trial("ops", AT),
             )
             == 200
         )

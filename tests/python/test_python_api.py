@@ -113,3 +113,16 @@ def test_all_names_are_there_and_the_first_one_loads_the_rest() -> None:
     said = "import instep, sys; print('instep.python' in sys.modules, 'typer' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "False"]
+
+
+def test_an_operation_at_once_is_called_by_its_name(project: instep.Project) -> None:
+    made = project.perform("create_key", name="ci", role="operator", groups=["europe"])
+    assert (made.key.name, made.key.groups, made.secret[:10]) == ("ci", ("europe",), "instep_sk_")
+    for operation, fields, why in (
+        ("create_keys", {"name": "x", "role": "viewer"}, "there is no operation 'create_keys'"),
+        ("sync", {}, "there is no operation 'sync'"),
+        ("create_key", {"name": "x", "colour": "red"}, "create_key has no field colour"),
+        ("create_key", {"name": "x", "role": "root"}, "create_key: role"),
+    ):
+        with pytest.raises(InstepError, match=why):
+            project.perform(operation, **fields)

@@ -4,6 +4,7 @@ changes, detection, discarding and erasing, and the impact on models."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeCh
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
 from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
-from instep.operations.registry import immediate_for, work_of
+from instep.operations.registry import immediate_for, immediate_specs, work_of
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.erase import EraseRequest
 from instep.operations.values import EXISTING
 from instep.schema.catalog.catalog import catalog_from_dict
+from instep.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
@@ -50,6 +52,25 @@ def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
         if missing := set(found.changes) - reviews.keys():
             reviews |= {r.id: r for r in backend.items(ListChanges(connection, statuses)) if r.id in missing}
     return found, [reviews[id] for id in found.changes if id in reviews]
+
+
+def immediate_request(operation: str, values: Mapping[str, Any]) -> ImmediateRequest:
+    """Return the request for an operation that is done at once, made of values as JSON has them. Raises InstepError for
+    an operation, a field or a value that there is not."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if (spec := immediate_specs().get(operation)) is None:
+        hint = did_you_mean(operation, immediate_specs(), "docs/reference/openapi.json has them all")
+        raise InstepError(f"there is no operation {operation!r} that is done at once", hint=hint)
+    hint = "docs/reference/openapi.json has the fields of each operation"
+    if unknown := values.keys() - {one.name for one in fields(spec.request)}:
+        raise InstepError(f"{operation} has no field {', '.join(sorted(unknown))}", hint=hint)
+    try:
+        made: ImmediateRequest = TypeAdapter(spec.request).validate_python(dict(values))
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise InstepError(f"{operation}: {where}", hint=hint) from None
+    return made
 
 
 def list_changes(

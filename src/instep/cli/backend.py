@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from instep.backends.remote import RemoteBackend
 
 REMOTE = frozenset({
-    "status", "undo", "pause", "resume", "history",
+    "status", "undo", "pause", "resume", "history", "preview",
     "schema show", "schema lock", "restore", "repair",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
@@ -29,7 +29,7 @@ REMOTE = frozenset({
     "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
     "notify test", "notify log", "notify retry", "notify open",
-    "keys list", "keys create", "keys rotate", "keys revoke",
+    "keys list", "keys create", "keys rotate", "keys revoke", "keys password", "keys link", "remove",
 })  # fmt: skip
 """The commands that work over a server, beside those that show the answer of a `DirectWork`: see `is_remote`."""
 

@@ -18,6 +18,9 @@ class AppriseChannel:
     def __init__(self, config: AppriseChannelSection, guard: EgressGuard) -> None:
         self._config, self._guard = config, guard
 
+    def payload(self, message: Message) -> str:
+        return f"{message.title}\n\n{markdown(message)}"
+
     def send(self, message: Message) -> int:
         """0: Apprise tells no code."""
         try:

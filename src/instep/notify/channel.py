@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 
 class Channel(Protocol):
+    def payload(self, message: Message) -> str:
+        """Return what is sent, without signatures and logins."""
+
     def send(self, message: Message) -> int:
         """Delivers; answers the receiver's code. Raises NotDelivered, or ConnectError if nobody answers."""
 
@@ -38,8 +41,11 @@ class PostChannel:
     ) -> None:
         self._config, self._guard, self._payload = config, guard, payload
 
+    def payload(self, message: Message) -> str:
+        return json.dumps(self._payload(message))
+
     def send(self, message: Message) -> int:
-        body = json.dumps(self._payload(message)).encode()
+        body = self.payload(message).encode()
         return post_json(self._guard, self._config.url, body, timeout=self._config.timeout)
 
 

@@ -158,15 +158,25 @@ class HookChannel:
     def __init__(self, config: HookConfig, guard: EgressGuard, about: Callable[[str], About]) -> None:
         self._config, self._guard, self._about = config, guard, about
 
+    def payload(self, message: Message) -> str:
+        return _text(self._made(message))
+
     def send(self, message: Message) -> int:
+        return self.post(self._made(message))
+
+    def _made(self, message: Message) -> dict[str, Any]:
         [notified] = message.notified
-        return self.post(payload(notified.notice, notified.event, self._about))
+        return payload(notified.notice, notified.event, self._about)
 
     def post(self, document: Mapping[str, Any]) -> int:
         """Answer the receiver's code; NotDelivered, or ConnectError if nobody answers."""
-        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        body = _text(document).encode("utf-8", "backslashreplace")
         signed = {SIGNATURE: signature(self._config.secret, body)} if self._config.secret else {}
         return post_json(self._guard, self._config.url, body, timeout=self._config.timeout, **signed)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False)
 
 
 def signature(secret: str, body: bytes) -> str:

@@ -33,6 +33,9 @@ class EmailChannel:
     def __init__(self, config: EmailChannelSection, guard: EgressGuard) -> None:
         self._config, self._guard = config, guard
 
+    def payload(self, message: Message) -> str:
+        return made(message, self._config.sender, self._config.to).as_string()
+
     def send(self, message: Message) -> int:
         """Hand the mail to the server: 250. One that takes it for some of the addresses has taken it."""
         config, end = self._config, time.monotonic() + STEPS * self._config.timeout

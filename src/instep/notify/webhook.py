@@ -34,8 +34,11 @@ class WebhookChannel:
         self._config, self._guard, self._clock = config, guard, clock
         self._keys = [signing_key(secret) for secret in (config.secret, config.former_secret) if secret]
 
+    def payload(self, message: Message) -> str:
+        return json.dumps(payload(message), ensure_ascii=False)
+
     def send(self, message: Message) -> int:
-        body = json.dumps(payload(message), ensure_ascii=False).encode("utf-8", "backslashreplace")
+        body = self.payload(message).encode("utf-8", "backslashreplace")
         at = int(self._clock())
         signatures = " ".join(signature(key, message.id, at, body) for key in self._keys)
         return post_json(

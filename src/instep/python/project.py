@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.calls import (
     answer_changes,
@@ -194,6 +194,19 @@ class Project(AbstractContextManager["Project"]):
         from instep.control.reviews import ChangeFilter
 
         return choose_changes(self._backend, ChangeFilter(chosen(changes), None, (), (), ()))
+
+    def perform(self, operation: str, **fields: object) -> Any:
+        """Carry out an operation that is done at once, by its name in the API; return its answer.
+
+        Example:
+            project.perform("create_key", name="ci", role="operator").secret
+
+        `fields`: those of its request in the API's description. Raises InstepError for an operation or a field that
+        there is not, NotFound, Conflict or Blocked as the operation says.
+        """
+        from instep.backends.calls import immediate_request
+
+        return self._backend.operations.perform(immediate_request(operation, fields))
 
     def query(self, sql: str, destination: str | None = None) -> QueryResult:
         """Run one SELECT (`sql`) over the tables of a destination, named as `namespace.table`; only those are read.

@@ -24,7 +24,7 @@ from instep.server.routes.jobs import STARTED, ask, check_allow, check_owner, ch
 from instep.server.writes import Writes
 
 _OF_THEIR_OWN = frozenset(
-    ("sync", "detect", "refresh", "reload", "backfill", "delete_connection", "test_connection", "rollout")
+    ("sync", "detect", "refresh", "reload", "backfill", "delete_connection", "test_connection", "rollout", "discover")
 )
 
 Check = Callable[[ServerContext, Caller, str, Any], None]

@@ -22,6 +22,7 @@ from instep.model import Check, Job
 from instep.operations.registry import spec_of, work_of
 from instep.operations.spec import DirectWork, OperationSpec, Request, Work, check_served
 from instep.redaction import blot
+from instep.schema.selection.selection import patterns
 from instep.spans import span, tell
 from instep.sync.context import SyncContext
 
@@ -166,6 +167,29 @@ def test_connection(app: App, job: Job) -> JobEnd:
     if whole:
         app.store.setups.tested(job.connection, wrong)
     return JobEnd(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
+
+
+MOST_TABLES = 1000
+"""The most tables of a source that a job's result names."""
+
+
+def discover(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: source (a name), matching (patterns of tables; none: all). No value of a row is in the answer."""
+    wanted = patterns(job.options.get("matching", ()))
+    found = app.source(str(job.options["source"])).discover()
+    fitting = [one for one in found.catalog.tables if not wanted or any(p.matches(one.path) for p in wanted)]
+    tables = [
+        {
+            "table": one.path,
+            "kind": one.kind,
+            "rows": found.stats[one.ref].rows if one.ref in found.stats else None,
+            "key": list(one.key),
+            "columns": len(one.columns),
+        }
+        for one in fitting[:MOST_TABLES]
+    ]
+    denied = {".".join(path): why for path, why in sorted(found.denied.items())[:MOST_TABLES]}
+    return {"tables": tables, "matching": len(fitting), "all": len(found.catalog.tables), "denied": denied}
 
 
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:

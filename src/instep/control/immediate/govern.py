@@ -116,6 +116,8 @@ class TestedChannel:
     """The channel."""
     code: int
     """Status code of the receiver; 0 if the channel has none or nothing was sent."""
+    message: str = field(default="", repr=False)
+    """The message as the receiver gets it, without signatures and logins."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,18 @@ class RetriedDelivery:
 class ChannelTesting(ImmediateWork):
     """Send a message to one channel."""
 
-    def prepare(self, context: WriteContext, request: TestChannelRequest) -> int:
+    def prepare(self, context: WriteContext, request: TestChannelRequest) -> TestedChannel:
         """Send it: a slow receiver would hold up all writers of the store. Raises NotDelivered or ConnectError."""
         assert context.open_channel is not None, "whoever tests a channel can open one"
-        channel = context.open_channel(request.name)
-        return 0 if context.rehearsed else try_channel(channel, request.name, utc_now())
+        channel, message = context.open_channel(request.name), trial(request.name, utc_now())
+        code = 0 if context.rehearsed else try_channel(channel, message)
+        return TestedChannel(request.name, code, channel.payload(message))
 
-    def execute(self, context: WriteContext, request: TestChannelRequest, prepared: int | None) -> TestedChannel:
+    def execute(
+        self, context: WriteContext, request: TestChannelRequest, prepared: TestedChannel | None
+    ) -> TestedChannel:
         """Return the receiver's answer."""
-        return TestedChannel(request.name, prepared or 0)
+        return prepared or TestedChannel(request.name, 0)
 
     def detail(self, request: TestChannelRequest, result: TestedChannel) -> Mapping[str, Any]:
         """Return the receiver's answer."""
@@ -186,6 +191,6 @@ def trial(name: str, at: datetime) -> Message:
     return Message(f"m-{secrets.token_hex(12)}", at, (line,))
 
 
-def try_channel(channel: Channel, name: str, at: datetime) -> int:
+def try_channel(channel: Channel, message: Message) -> int:
     """Send a test at once, past the outbox; answers the receiver's code. Raises NotDelivered or ConnectError."""
-    return channel.send(trial(name, at))
+    return channel.send(message)

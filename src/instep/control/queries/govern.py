@@ -5,12 +5,14 @@ Answers about API keys, from the store alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from instep.control.queries.context import QueryContext
 from instep.control.queries.objects import managed
+from instep.control.queries.work import managed_page
 from instep.errors import InstepError, NotFound
 from instep.notify.hooks import PREFIX as HOOKS
 from instep.operations.queries.govern import (
@@ -22,8 +24,11 @@ from instep.operations.queries.govern import (
     ListAudit,
     ListDeliveries,
     ListKeys,
+    ListNotificationRoutes,
 )
+from instep.operations.queries.work import ListConnections
 from instep.operations.spec import QueryWork, Role
+from instep.project.sections.channels import Notify, Route
 from instep.store.history.outbox import Attempt, Delivery
 from instep.store.server.api_keys import ApiKey
 from instep.store.server.audit import AuditEntry, Chain
@@ -38,7 +43,7 @@ class AuditList(QueryWork):
         self, context: QueryContext, query: ListAudit, after: Sequence[Any] | None, limit: int
     ) -> Sequence[AuditEntry]:
         """Return entries, newest first."""
-        return context.store.audit.page(after[0] if after else None, limit)
+        return context.store.audit.page(after[0] if after else None, limit, query.target)
 
     def place(self, item: AuditEntry) -> Sequence[Any]:
         """Return the entry's number."""
@@ -112,6 +117,70 @@ class ChannelLookup(QueryWork):
         """Return the state. Raises NotFound for a channel that is not there, or that the asker may not see."""
         outbox, name = context.store.outbox, managed(context, "channel", query.name).name
         return ChannelState(name, outbox.waiting().get(name, 0), outbox.closed().get(name, ""))
+
+
+@dataclass(frozen=True)
+class NotificationRoute:
+    """One route: which notifications a channel gets."""
+
+    connection: str
+    """The connection that has it; "" for one of the project."""
+    number: int
+    """Its place in the list of the project or connection, from 0 on."""
+    to: str
+    """The channel."""
+    on: tuple[str, ...]
+    """The events."""
+    severity: str
+    """The least severity."""
+    kinds: tuple[str, ...]
+    """Kinds of changes; none: all."""
+    tags: tuple[str, ...] = ()
+    """Only connections with one of these tags; none: all."""
+    groups: tuple[str, ...] = ()
+    """Only connections into one of these destinations; none: all."""
+    connections: tuple[str, ...] = ()
+    """Only connections that match one of these patterns; none: all."""
+
+
+class RouteList(QueryWork):
+    """Routes of the project, then of its connections by name. An asker with groups sees those of its connections."""
+
+    place_types = (str, int)
+
+    def items(
+        self, context: QueryContext, query: ListNotificationRoutes, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[NotificationRoute]:
+        """Return routes in their order."""
+        behind = (after[0], after[1]) if after else ("", -1)
+        later = (one for one in _routes(context, behind[0]) if (one.connection, one.number) > behind)
+        return list(islice(later, limit))
+
+    def place(self, item: NotificationRoute) -> Sequence[Any]:
+        """Return the route's connection and number."""
+        return (item.connection, item.number)
+
+
+def _routes(context: QueryContext, first: str) -> Iterator[NotificationRoute]:
+    if not first and context.scope is None:
+        yield from _numbered("", context.project.model.notify)
+    one = context.resources.find("connection", first) if first and context.sees(first) else None
+    page = [one] if one else managed_page(context, ListConnections(), (first,), _AT_ONCE)
+    while page:
+        for found in page:
+            yield from _numbered(found.name, [Notify.model_validate(one) for one in found.spec.get("notify", ())])
+        page = managed_page(context, ListConnections(), (page[-1].name,), _AT_ONCE)
+
+
+_AT_ONCE = 500
+"""Connections that are read by one statement."""
+
+
+def _numbered(connection: str, found: Sequence[Notify]) -> Iterator[NotificationRoute]:
+    for number, one in enumerate(found):
+        names = ("tags", "groups", "connections") if isinstance(one, Route) else ()
+        more = {name: getattr(one, name) for name in names}
+        yield NotificationRoute(connection, number, one.to, one.on, one.severity, one.kinds, **more)
 
 
 @dataclass(frozen=True)

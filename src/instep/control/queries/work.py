@@ -102,6 +102,7 @@ def managed_page(
 ) -> Sequence[Managed]:
     """Return connections by name that the asker may see."""
     links: list[Link] = [("tag", query.tag)] if query.tag is not None else []
+    links += [("policy", query.policy)] if query.policy is not None else []
     groups = context.key.groups if context.key is not None else ()
     return context.resources.page(
         "connection",

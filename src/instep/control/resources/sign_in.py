@@ -34,16 +34,21 @@ class Begun:
 
 def with_password(store: Store, name: str, password: str) -> Begun | None:
     """Begin the session of the key with this name and password; None for a wrong one."""
+    key = store.api_keys.named(name)
+    return begin(store, key) if is_password(store, key, password) and key else None
+
+
+def is_password(store: Store, key: ApiKey | None, password: str) -> bool:
+    """Return whether this is the key's password; without a key or a password of it, it takes as long to say no."""
     from argon2 import PasswordHasher
     from argon2.exceptions import Argon2Error, InvalidHash
 
-    key = store.api_keys.named(name)
     known = store.sessions.password_hash(key.id) if key else None
     try:
         PasswordHasher().verify(known or _nobodys(), password[: LONGEST + 1])
     except (Argon2Error, InvalidHash):
-        return None
-    return begin(store, key) if key and known else None
+        return False
+    return known is not None
 
 
 def with_secret(store: Store, secret: str) -> Begun | None:

@@ -1,4 +1,4 @@
-"""The whole server: the audit log, and what became of notifications.
+"""The whole server: its health, the audit log, the routes of notifications and what became of them.
 
 API keys, and the key of a request.
 """
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import DeliveryStatus, Name, NumberRange
+from instep.operations.values import DeliveryStatus, Length, Name, NameText, NumberRange
 
 
 @dataclass(frozen=True)
 class ListAudit(Query):
     """List entries of the audit log, newest first."""
+
+    target: Annotated[NameText, Length(0, 200)] = ""
+    """Only entries about this object."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,22 @@ class GetChannelState(Query):
 
     name: Name
     """The channel."""
+
+
+@dataclass(frozen=True)
+class ListNotificationRoutes(Query):
+    """List the routes of notifications: those of the project, then those of each connection."""
+
+
+@dataclass(frozen=True)
+class CheckHealth(Query):
+    """Return findings on the server, its store, workers and queue. Nothing is changed."""
+
+
+@dataclass(frozen=True)
+class ListReferences(Query):
+    """List sources, destinations and channels with the references in them, and whether each has a value. No value is
+    shown, and nothing is opened."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +131,34 @@ SPECS = (
         query=GetChannelState,
         result="instep.control.queries.govern:ChannelState",
         work="instep.control.queries.govern:ChannelLookup",
+    ),
+    QuerySpec(
+        "list_notification_routes",
+        role="viewer",
+        route="GET /notification-routes",
+        query=ListNotificationRoutes,
+        result="instep.control.queries.govern:NotificationRoute",
+        work="instep.control.queries.govern:RouteList",
+        paged=True,
+    ),
+    QuerySpec(
+        "check_health",
+        role="admin",
+        route="GET /health",
+        query=CheckHealth,
+        result="instep.bootstrap.health:HealthReport",
+        work="instep.bootstrap.health:HealthCheck",
+        whole=True,
+    ),
+    QuerySpec(
+        "list_references",
+        role="admin",
+        route="GET /references",
+        query=ListReferences,
+        result="instep.bootstrap.health:ReferenceCheck",
+        work="instep.bootstrap.health:ReferenceList",
+        paged=True,
+        whole=True,
     ),
     QuerySpec(
         "list_keys",

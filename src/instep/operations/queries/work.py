@@ -24,6 +24,8 @@ class ListConnections(Query):
 
     tag: Text | None = None
     """Only connections with this tag."""
+    policy: Text | None = None
+    """Only connections that name this policy."""
     search: Text | None = None
     """Only names that contain this text."""
     status: ConnectionState | None = None

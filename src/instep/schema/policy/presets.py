@@ -35,6 +35,16 @@ PENDING = PresetCell("ignore", "pending")
 TABLE, STOP = PresetCell("pause_table"), PresetCell("pause_connection")
 
 PRESETS = ("allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns", "approve", "stop")
+PRESET_TEXTS: Mapping[str, str] = {
+    "allow_all": "new tables and columns come by themselves; what the source removes stays at the destination",
+    "allow_columns": "new columns come by themselves, new tables do not; what the source removes stays",
+    "block_all": "new tables and columns stay out, renames wait for a review; what the source removes stays",
+    "propagate_all": "new tables, new columns and renames are applied, and removed columns are dropped",
+    "propagate_columns": "changes of columns are applied, and removed columns dropped; new tables are left pending",
+    "approve": "every change of tables, columns and types waits for a person",
+    "stop": "every change of tables, columns and types pauses the connection",
+}
+"""Each preset in one line."""
 DEFAULT_PRESET = "allow_all"
 SUSPECTED = "rename.suspected"
 """Not a kind of change: a removal and an addition that look like one rename. `apply` leaves both as decided."""

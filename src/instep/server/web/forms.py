@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -23,8 +23,8 @@ from instep.operations.values import LeadsTo
 from instep.server.problems import ApiProblem
 from instep.server.requests import texts_of
 
-Control = Literal["text", "number", "flag", "choice", "lines", "document", "moment", "long"]
-HIDDEN_OPERATIONS = frozenset({"refresh", "reload", "rollout", "test_connection", "delete_connection"})
+Control = Literal["text", "secret", "number", "flag", "choice", "lines", "document", "moment", "long"]
+HIDDEN_OPERATIONS = frozenset({"refresh", "reload", "rollout", "test_connection", "delete_connection", "discover"})
 """Operations without a route of their own, or with one whose request is not a record."""
 
 
@@ -49,6 +49,8 @@ class FormField:
         """Return the value that these texts of a form stand for; None for one that is not given."""
         if self.control == "flag":
             return values[-1:] == ["true"]
+        if self.control == "secret":
+            return values[0] or None
         text = "\n".join(values).strip()
         if self.control == "lines":
             return [line.strip() for line in text.splitlines() if line.strip()] or None
@@ -72,11 +74,19 @@ class Action:
     in_path: tuple[str, ...]
     immediate: bool
     match: bool = False
+    secret_field: str = ""
+    """The field of the answer that is shown once."""
 
     @property
     def title(self) -> str:
         """Return the name as people read it."""
         return self.name.replace("_", " ").capitalize()
+
+    def name_to_type(self, values: Mapping[str, Any]) -> str:
+        """Return the name that has to be typed before something is deleted or taken back; "" for other operations. What
+        an operation asks consent for is typed into fields of its own."""
+        destructive = self.method == "DELETE" or self.name == "roll_back_rollout"
+        return str(values.get(self.in_path[-1]) or "") if destructive else ""
 
     def address(self, values: Mapping[str, Any]) -> str:
         """Return the path of a request below /api/v1. Raises ApiProblem for a name that is missing."""
@@ -124,7 +134,18 @@ def _of_immediate(spec: ImmediateSpec) -> Action:
     own = _fields(spec.request, get_type_hints(spec.request, include_extras=True))
     in_path = tuple(re.findall(r"{(\w+)}", path))
     about = (spec.request.__doc__ or "").strip()
-    return Action(spec.name, about, spec.role, method, path, own, in_path, immediate=True, match=bool(spec.match))
+    return Action(
+        spec.name,
+        about,
+        spec.role,
+        method,
+        path,
+        own,
+        in_path,
+        immediate=True,
+        match=bool(spec.match),
+        secret_field=spec.secret_field,
+    )
 
 
 def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField, ...]:
@@ -132,7 +153,7 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField,
     return tuple(
         FormField(
             one.name,
-            _kind(hints[one.name])[0],
+            _control(one, hints[one.name]),
             texts.get(one.name, ""),
             choices=_kind(hints[one.name])[1],
             required=one.default is MISSING and one.default_factory is MISSING,
@@ -142,6 +163,12 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField,
         for one in sorted(fields(record), key=lambda one: bool(one.kw_only))
         if one.name in hints
     )
+
+
+def _control(one: Field[Any], hint: Any) -> Control:
+    """Return the control of a field; a text that a record does not show is a secret."""
+    kind = _kind(hint)[0]
+    return "secret" if kind == "text" and not one.repr else kind
 
 
 def _kind(hint: Any) -> tuple[Control, tuple[str, ...]]:

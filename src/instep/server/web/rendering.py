@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from instep.control.resources import sign_in
+from instep.operations.spec import Role
 from instep.server.problems import ApiProblem
 from instep.server.web.forms import action_of
 
@@ -30,13 +31,14 @@ CONTENT_POLICY = (
 )
 THEMES = ("auto", "light", "dark")
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-NAVIGATION = (
+NAVIGATION: tuple[tuple[str, str, Role], ...] = (
     ("Changes", "/changes", "viewer"),
     ("Connections", "/connections", "viewer"),
     ("Runs", "/runs", "viewer"),
     ("Rollouts", "/rollouts", "viewer"),
     ("Policies", "/policies", "viewer"),
     ("Notifications", "/notifications", "viewer"),
+    ("Set-up", "/setup", "operator"),
     ("Settings", "/settings", "viewer"),
 )
 KINDS = {
@@ -114,7 +116,7 @@ def render(template: str, *, request: Request, visit: Visit | None, **values: An
         "visit": visit,
         "caller": visit.caller.key if visit else None,
         "form_token": sign_in.form_token(visit.token) if visit else "",
-        "navigation": NAVIGATION if visit else (),
+        "navigation": [one for one in NAVIGATION if visit.may(one[2])] if visit else (),
         "theme": theme if theme in THEMES else "auto",
         "keys_on": request.cookies.get("instep_keys", "on") != "off",
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),

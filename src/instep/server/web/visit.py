@@ -137,8 +137,8 @@ def _guarded(code: OpenPageCode) -> OpenPageCode:
         except ApiProblem as problem:
             return await show(request, "problem.html", problem.status, problem=problem, visit=None)
         except InstepError as error:
-            problem = of_error(error)
-            return await show(request, "problem.html", problem.status, problem=problem, visit=None)
+            known = of_error(error)
+            return await show(request, "problem.html", known.status, problem=known, visit=None)
 
     return endpoint
 
@@ -163,8 +163,8 @@ def _signed_in(code: PageCode, role: Role) -> OpenPageCode:
         except ApiProblem as problem:
             return await visit.render("problem.html", problem.status, problem=problem)
         except InstepError as error:
-            problem = of_error(error)
-            return await visit.render("problem.html", problem.status, problem=problem)
+            known = of_error(error)
+            return await visit.render("problem.html", known.status, problem=known)
 
     return endpoint
 

@@ -69,9 +69,11 @@ class Audit:
             transaction.execute(insert(audit).values(**{**vars(entry), "digest": entry.sealed()}))
         return AuditEntry(**{**vars(entry), "digest": entry.sealed()})
 
-    def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
-        """Newest first, those with a lower number."""
+    def page(self, before: int | None = None, limit: int = 100, target: str = "") -> list[AuditEntry]:
+        """Newest first, those with a lower number; `target`: only those about this object."""
         query = select(audit).order_by(audit.c.number.desc()).limit(limit)
+        if target:
+            query = query.where(audit.c.target == target)
         if before is not None:
             query = query.where(audit.c.number < before)
         with self._db.read() as transaction:

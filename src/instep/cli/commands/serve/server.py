@@ -84,7 +84,7 @@ ADMIN_KEY_FILE = "admin.key"
 POLL = 0.2
 """Seconds between two looks at an empty queue: behind an API somebody waits for most of what comes."""
 keys = typer.Typer(
-    help="Create, rotate and revoke API keys.",
+    help="Create, rotate and revoke API keys; set passwords for the web page.",
     epilog=examples("instep keys create ci --role operator"),
     no_args_is_help=True,
 )
@@ -341,6 +341,46 @@ def revoke(key: KeyId) -> None:
             raise Blocked("nothing was revoked", hint="confirm, or pass --yes")
         ended = backend.operations.perform(RevokeKeyRequest(key=key)).key
     emit(asdict(ended), lambda out: out.write(f"revoked {key}"))
+
+
+@keys.command(epilog=examples("instep keys password k-3f9a21c07b11", "instep keys password --server URL"))
+def password(
+    key: Annotated[str | None, typer.Argument(help="An API key's id (k-...); without it, one's own.")] = None,
+) -> None:
+    """Set the password that signs in to the web page with the key's name.
+
+    Asks for it; without a terminal the first line of standard input is it. One's own takes the old one, in the line
+    before.
+    """
+    from instep.operations.immediate.people import ChangePasswordRequest, SetPasswordRequest
+
+    request = (
+        SetPasswordRequest(key, _typed("New password", again=True))
+        if key
+        else ChangePasswordRequest(_typed("Old password"), _typed("New password", again=True))
+    )
+    with open_backend() as backend:
+        done = backend.operations.perform(request)
+    emit(asdict(done), lambda out: out.write(f"{done.name} ({done.key}) has a new password; its other sessions ended"))
+
+
+def _typed(what: str, *, again: bool = False) -> str:
+    """Return what is typed unseen, or the next line of an input that is no terminal."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(what, hide_input=True, confirmation_prompt=again, err=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+@keys.command(epilog=examples("instep keys link k-3f9a21c07b11"))
+def link(key: KeyId) -> None:
+    """Make a link that signs in to the web page as this key, once and within 15 minutes."""
+    from instep.operations.immediate.people import MakeSignInLinkRequest
+
+    with open_backend() as backend:
+        made = backend.operations.perform(MakeSignInLinkRequest(key))
+    path = f"/sign-in/once/{made.token}"
+    data = {"key": made.key, "path": path, "expires": made.expires}
+    emit(data, lambda out: out.write(f"{options.server.rstrip('/')}{path}"))
 
 
 def _show_issued(issued: IssuedKey) -> None:

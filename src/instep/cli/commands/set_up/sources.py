@@ -58,13 +58,24 @@ def destination_test(name: Destination = None) -> None:
 
 @source.command(epilog=examples("instep source discover shop_pg --columns --output json"))
 def discover(
-    name: Source = None, columns: Annotated[bool, typer.Option("--columns", help="Also list the columns.")] = False
+    name: Source = None,
+    columns: Annotated[bool, typer.Option("--columns", help="Also list the columns.")] = False,
+    match: Annotated[
+        list[str] | None, typer.Option("--match", help="Only tables that match a glob or re:REGEX; repeatable.")
+    ] = None,
 ) -> None:
     """List a source's schemas, tables and, with --columns, column types."""
-    from instep.schema.catalog.catalog import catalog_to_dict
+    from dataclasses import replace
 
+    from instep.schema.catalog.catalog import Catalog, catalog_to_dict
+    from instep.schema.selection.selection import patterns
+
+    wanted = patterns(match or ())
     with open_app() as app:
         found = app.source(name).discover()
+    if wanted:
+        fitting = [one for one in found.catalog.tables if any(p.matches(one.path) for p in wanted)]
+        found = replace(found, catalog=Catalog.of(fitting))
     emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
 
 

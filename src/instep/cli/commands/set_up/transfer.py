@@ -1,14 +1,16 @@
-"""`instep export` and `instep import`: between what a server keeps and files."""
+"""`instep export`, `instep import` and `instep remove`: what a server keeps, in files, and taken out."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from instep.cli.arguments import DryRun, examples
+from instep.cli.backend import open_backend
 from instep.cli.context import emit, options, say
 
 if TYPE_CHECKING:
@@ -18,6 +20,28 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command("export", epilog=examples("instep export -o kept.yml"))(write)
     app.command("import", epilog=examples("instep import kept.yml --dry-run", "instep import kept.yml --replace"))(read)
+    app.command(epilog=examples("instep remove source old_shop", "instep remove policy careful --dry-run"))(remove)
+
+
+def remove(
+    kind: Annotated[str, typer.Argument(help="source, destination, policy or channel.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Delete an object of the server's configuration; refused while others use it.
+
+    Connections have `instep connection delete`. Objects of instep.yml are deleted there.
+    """
+    from instep.operations.registry import immediate_specs
+
+    spec = immediate_specs().get(f"delete_{kind}")
+    if spec is None:
+        raise typer.BadParameter(f"{kind!r} is none of source, destination, policy, channel", param_hint="KIND")
+    with open_backend() as backend:
+        operations = backend.operations
+        done = (operations.rehearse if dry_run else operations.perform)(spec.request(name=name))  # type: ignore[call-arg]
+    word = "would be deleted" if dry_run else "deleted"
+    emit({**asdict(done), "dry_run": dry_run}, lambda out: out.write(f"{word}: {kind} {name}"))
 
 
 def write(

@@ -19,7 +19,8 @@ pages = Pages()
 async def ask(visit: Visit) -> Response:
     """Show the form of an operation, filled with what the address says."""
     action = action_of(visit.path["operation"])
-    given = {one.name: visit.asked_all(one.name) for one in action.fields if visit.asked_all(one.name)}
+    open_fields = [one.name for one in action.fields if one.control != "secret"]
+    given = {name: visit.asked_all(name) for name in open_fields if visit.asked_all(name)}
     return await _show(visit, action, action.read(given), visit.asked("back", "/"))
 
 
@@ -30,6 +31,8 @@ async def do(visit: Visit) -> Response:
     values, back = action.read(visit.form), local(visit.sent("back", "/"))
     rehearsed = visit.sent("button") == "preview"
     try:
+        if not rehearsed and visit.may(action.role):
+            _check_typed(action.name_to_type(values), visit.sent("typed").strip())
         answer = await visit.api.send(
             action.method,
             action.address(values),
@@ -39,15 +42,26 @@ async def do(visit: Visit) -> Response:
         )
     except ApiProblem as problem:
         return await _show(visit, action, values, back, problem=problem, status=problem.status)
-    if rehearsed or "secret" in (answer.document or {}):
+    if rehearsed or action.secret_field or action.name == "test_channel":
         return await _show(visit, action, values, back, result=answer.document, rehearsed=rehearsed)
     document = answer.document or {}
     if not action.immediate and document.get("id"):
         note = f"{action.title} of {document['connection']} is queued. {document.get('note', '')}".strip()
         return visit.go(f"/jobs/{document['id']}", note)
+    if action.name in _QUEUEING:
+        return visit.go(f"/jobs/{document['job']}", f"{action.title} of {values['name']} is queued.")
     return visit.go(back, done_text(action, values, document), undo_address(action, values, back))
 
 
+def _check_typed(name: str, typed: str) -> None:
+    if name and name != typed:
+        raise ApiProblem(
+            422, "invalid", f"nothing was done: {name} was not typed", f"type {name} below, then press again"
+        )
+
+
+_QUEUEING = frozenset({"test_source", "test_destination", "discover_source"})
+"""Operations whose answer is a job that people wait for."""
 _OPPOSITES = {
     "approve_change": ("reject_change", "change"),
     "reject_change": ("approve_change", "change"),

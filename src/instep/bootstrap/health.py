@@ -1,0 +1,97 @@
+"""Answers about the server's health, and about the references of its sources, destinations and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from instep import __version__
+from instep.control.queries.context import QueryContext
+from instep.control.resources.resources import Managed
+from instep.errors import InstepError
+from instep.monitoring.doctor import Finding, stored
+from instep.operations.queries.govern import CheckHealth, ListReferences
+from instep.operations.spec import QueryWork
+from instep.operations.values import ObjectKind
+from instep.project.documents import MASK, texts
+from instep.project.text.references import is_reference
+
+_KINDS: tuple[ObjectKind, ...] = ("source", "destination", "channel")
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """The server's version, and what was found. It is healthy if no finding is bad."""
+
+    version: str
+    """The version of instep."""
+    healthy: bool
+    """True if nothing keeps it from working."""
+    findings: tuple[Finding, ...]
+    """The store, keys, workers, queue and notifications."""
+
+
+class HealthCheck(QueryWork):
+    """The health of the server."""
+
+    def find(self, context: QueryContext, query: CheckHealth) -> HealthReport:
+        """Return what was found; a store that cannot be read is a finding."""
+        try:
+            found = tuple(stored(context.store))
+        except InstepError as error:
+            found = (Finding("store", "bad", error.message, error.hint),)
+        return HealthReport(__version__, all(one.ok for one in found), found)
+
+
+@dataclass(frozen=True)
+class ReferenceCheck:
+    """The references of one object."""
+
+    kind: ObjectKind
+    name: str
+    references: tuple[str, ...]
+    """As they are written, such as ${env:PASSWORD}; a secret of the server as stars."""
+    state: Literal["ok", "bad"]
+    """bad: one of them has no value, so that the object cannot be opened."""
+    detail: str
+    hint: str
+
+
+class ReferenceList(QueryWork):
+    """Sources, destinations and channels, each by name."""
+
+    place_types = (int, str)
+
+    def items(
+        self, context: QueryContext, query: ListReferences, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[ReferenceCheck]:
+        """Return the checks in this order."""
+        kind, name = (after[0], after[1]) if after else (0, "")
+        found = (one for at in range(kind, len(_KINDS)) for one in _named(context, at, name if at == kind else ""))
+        return [_checked(context, one) for one in islice(found, limit)]
+
+    def place(self, item: ReferenceCheck) -> Sequence[Any]:
+        """Return the number of the kind, and the object's name."""
+        return (_KINDS.index(item.kind), item.name)
+
+
+def _named(context: QueryContext, kind: int, after: str) -> Iterator[Managed]:
+    while page := context.resources.page(_KINDS[kind], after=after, limit=100):
+        yield from page
+        after = page[-1].name
+
+
+def _checked(context: QueryContext, one: Managed) -> ReferenceCheck:
+    opened: Mapping[ObjectKind, Callable[[str], object]] = {
+        "source": context.project.source,
+        "destination": context.project.destination,
+        "channel": context.project.channel,
+    }
+    shown = tuple(dict.fromkeys(text for _, text in texts(one.spec) if is_reference(text) or text == MASK))
+    try:
+        opened[one.kind](one.name)
+    except InstepError as error:
+        return ReferenceCheck(one.kind, one.name, shown, "bad", error.message, error.hint)
+    return ReferenceCheck(one.kind, one.name, shown, "ok", "every reference has a value", "")
