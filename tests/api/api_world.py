@@ -83,7 +83,8 @@ def recorded(store: Store, connection: str, *columns: str, action: str = "review
     """Changes of a connection that wait."""
     found = [
         DetectedChange(f"column.added {c}", "column.added", ("main", "item"), c, f"main.item.{c} is new",
-                {"kind": "column.added", "table": ["main", "item"], "after": {"name": c, "type": "string"}, "position": 1},
+                {"kind": "column.added", "table": ["main", "item"], "after": {"name": c, "type": "string"},
+                 "position": 1},
                 action, "preset approve", "waits for a review")
         for c in columns
     ]  # fmt: skip

@@ -83,13 +83,20 @@ def samples(action: Action) -> Iterator[dict[str, Any]]:
         yield {one.name: sample(action, one) for one in action.fields if one.required}
 
 
+OF_A_BROWSER = {"save_filter", "delete_filter"}
+"""What belongs to the key of a session, which a command at the project does not have."""
+
+
 def test_no_command_is_of_an_operation_that_is_gone() -> None:
-    assert set(COMMANDS) == set(actions())
+    assert set(COMMANDS) == set(actions()) - OF_A_BROWSER
 
 
 @ACTIONS
 def test_its_command_is_one(action: Action) -> None:
     for values in samples(action):
+        if action.name in OF_A_BROWSER:
+            assert "CLI" not in copies(action, values, "http://127.0.0.1")
+            continue
         lines = copies(action, values, "http://127.0.0.1")["CLI"].splitlines()
         commands = [line for line in lines if not line.startswith("#")]
         assert commands

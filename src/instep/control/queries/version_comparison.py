@@ -105,6 +105,6 @@ def _listed(diff: VersionDiff) -> Iterator[ComparedChange]:
         yield ComparedChange(
             number, one.kind, table, column_of(one) or "", describe(one), breaking, change_to_dict(one)
         )
-    for number, dropped in enumerate(diff.let_go, len(changes) + 1):
+    for number, dropped in enumerate(diff.retained_drops, len(changes) + 1):
         table = ".".join(filter(None, dropped.table))
         yield ComparedChange(number, "dropped", table, dropped.column, str(dropped), True, {})
