@@ -362,7 +362,9 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
         until="--until",
     ),
     "comment_change": _command("changes", "comment", "{change}", "{text}"),
-    "assign_change": _command("changes", "assign", "{change}", "{assignee}"),
+    "assign_change": lambda values: [
+        shlex.join(("instep", "changes", "assign", str(values["change"]), str(values.get("assignee") or "")))
+    ],
     "switch_selection": _command("selection", "{verb}", "{objects}", matching="--match", connection="--connection"),
     "preview_change": _command("preview", "{change}"),
     "declare_rename": _command("changes", "map", "{old}", "{new}", connection="--connection"),
