@@ -196,6 +196,7 @@ def test_a_connection_is_set_up_in_a_browser(shop: Site, browser: Any) -> None:
         shown.wait_for_selector("#exclude")
         assert shown.input_value("#exclude") == "main.person"
         shown.click("text=New destination…")
+        shown.wait_for_selector("h1:has-text('New destination')")
         shown.fill("#name", "lake")
         shown.click("button:has-text('Save and go on')")
         shown.wait_for_selector("option:has-text('lake (iceberg)')", state="attached")
