@@ -10,10 +10,13 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.log import encoded, place_of
+from instep.destinations.delta.protocol.deletion_vectors import NO_PLACES, Places, deleted_places
+from instep.destinations.delta.protocol.log import encoded, place_of
+from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.shape import (
     FIELD_ID,
     DeltaField,
@@ -24,7 +27,6 @@ from instep.destinations.delta.shape import (
     texts,
     values_of,
 )
-from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError
@@ -44,18 +46,14 @@ _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types
 
 def path_of(state: DeltaTableState, file: Action) -> AnyPath:
     """Return where a data file of a table lies."""
-    if "deletionVector" in file:
-        raise DestinationError(
-            f"table {'.'.join(state.ref)} has deletion vectors, which another program has written",
-            hint="rewrite them there: REORG TABLE ... APPLY (PURGE), with delta.enableDeletionVectors=false",
-        )
     return place_of(state.folder, file)
 
 
 def rows_in(state: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
     """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
     columns."""
-    return batches(path_of(state, file), fields, partition_values=values_of(file, state.by))
+    deleted = deleted_places(state.folder, file.get("deletionVector"))
+    return batches(path_of(state, file), fields, partition_values=values_of(file, state.by), deleted=deleted)
 
 
 def batches(
@@ -64,11 +62,12 @@ def batches(
     *,
     by_id: bool = False,
     partition_values: Mapping[str, pa.Scalar] | None = None,
+    deleted: Places = NO_PLACES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order, as the table has these columns, under their physical names; what the file lacks is
-    NULL, or what is `partition_values` by physical name. `by_id`: columns are found by field id, whatever they are
-    called there."""
-    schema = file_schema(fields)
+    NULL, or what is `partition_values` by physical name. Rows at `deleted` places are left out. `by_id`: columns are
+    found by field id, whatever they are called there."""
+    schema, start = file_schema(fields), 0
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
             there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
@@ -76,6 +75,10 @@ def batches(
             columns = [n for n in names if n is not None]
             for group in range(file.num_row_groups):  # a batch over several could be as large as the file
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
+                    low, high = np.searchsorted(deleted, [start, start + len(batch)])
+                    here, start = deleted[low:high] - start, start + len(batch)
+                    if len(here):
+                        batch = batch.take(pa.array(np.delete(np.arange(len(batch)), here)))
                     yield _as(batch, names, schema, partition_values or {})
     except FileNotFoundError as error:
         hint = "the table has lost it: load it whole with `instep sync --full`"
@@ -282,10 +285,19 @@ def action(
         "modificationTime": _written(path),
         "dataChange": True,
         "stats": json.dumps(
-            statistics(footer or read_footer(file), [f for f in fields if f.physical not in place]),
+            statistics(footer or read_footer(file), [f for f in _indexed(state, fields) if f.physical not in place]),
             separators=(",", ":"),
         ),
     }
+
+
+def _indexed(state: DeltaTableState, fields: Sequence[DeltaField]) -> Sequence[DeltaField]:
+    """Return the columns that have statistics: all, unless somebody has set properties of the table."""
+    if names := state.configuration.get("delta.dataSkippingStatsColumns"):
+        wanted = {name.strip().strip("`").casefold() for name in names.split(",")}
+        return [f for f in fields if f.name.casefold() in wanted]
+    count = state.configuration.get("delta.dataSkippingNumIndexedCols", "")
+    return fields[: int(count)] if count.isdecimal() else fields
 
 
 def _written(path: AnyPath) -> int:

@@ -30,9 +30,9 @@ from instep.destinations.delta.merge_task import (
     rewrite_files,
 )
 from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, outcome, refuse
+from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rows import in_order
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.delta.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import named
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, grouped, portion, run_tasks, width
 from instep.errors import DestinationError

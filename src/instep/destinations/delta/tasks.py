@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.destinations.delta.files import Writing, rows_in, write
-from instep.destinations.delta.log import DeltaLog
-from instep.destinations.delta.snapshot import ADD, NONE_GONE, Action, FileActions
+from instep.destinations.delta.protocol.log import DeltaLog
+from instep.destinations.delta.protocol.snapshot import ADD, NONE_GONE, Action, FileActions
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
@@ -51,7 +51,7 @@ def width(session: SparkSession | None) -> int:
 def portion(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
     """Return the table with these of its files, in their order, and no more of its log than reading them takes."""
     files = FileActions.listed(({**state.files[n], "stats": None} for n in numbers), ADD)
-    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={})
+    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={}, known={})
     return replace(state, log=DeltaLog(state.folder), snapshot=snapshot, whole=None)
 
 
