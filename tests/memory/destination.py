@@ -137,7 +137,7 @@ class MemoryDestination:
         sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
 
-    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, columns: Sequence[str] = (), filters: object = ()) -> pa.RecordBatchReader:
         held = self._get(ref)
         return held.arrow(held.rows, columns).to_reader()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from instep.destinations.delta.protocol.deletion_vectors import NO_PLACES, Places, deleted_places
 from instep.destinations.delta.protocol.log import encoded, place_of
 from instep.destinations.delta.protocol.snapshot import Action
+from instep.destinations.delta.pruning import groups
 from instep.destinations.delta.shape import (
     FIELD_ID,
     DeltaField,
@@ -29,6 +30,7 @@ from instep.destinations.delta.shape import (
 )
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
+from instep.destinations.filters import ColumnFilter
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.files.object_store import AnyPath, ObjectPath, opened
 from instep.stage.files.partitioned import writer_for
@@ -49,11 +51,15 @@ def path_of(state: DeltaTableState, file: Action) -> AnyPath:
     return place_of(state.folder, file)
 
 
-def rows_in(state: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
+def rows_in(
+    state: DeltaTableState, file: Action, fields: Sequence[DeltaField], filters: Sequence[ColumnFilter] = ()
+) -> Iterator[pa.RecordBatch]:
     """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
     columns."""
+    place, names = values_of(file, state.by), {f.name: f.physical for f in state.columns}
+    wanted = [replace(f, column=names[f.column]) for f in filters if names[f.column] not in place]
     deleted = deleted_places(state.folder, file.get("deletionVector"))
-    return batches(path_of(state, file), fields, partition_values=values_of(file, state.by), deleted=deleted)
+    return batches(path_of(state, file), fields, partition_values=place, deleted=deleted, filters=wanted)
 
 
 def batches(
@@ -63,17 +69,23 @@ def batches(
     by_id: bool = False,
     partition_values: Mapping[str, pa.Scalar] | None = None,
     deleted: Places = NO_PLACES,
+    filters: Sequence[ColumnFilter] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order, as the table has these columns, under their physical names; what the file lacks is
     NULL, or what is `partition_values` by physical name. Rows at `deleted` places are left out. `by_id`: columns are
-    found by field id, whatever they are called there."""
+    found by field id, whatever they are called there. `filters`: row groups that have no row that passes them, whose
+    columns have their physical names, are left out."""
     schema, start = file_schema(fields), 0
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
             there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
             names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
             columns = [n for n in names if n is not None]
+            read = {*groups(file.metadata, filters)}
             for group in range(file.num_row_groups):  # a batch over several could be as large as the file
+                if group not in read:
+                    start += file.metadata.row_group(group).num_rows
+                    continue
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
                     low, high = np.searchsorted(deleted, [start, start + len(batch)])
                     here, start = deleted[low:high] - start, start + len(batch)

@@ -21,10 +21,12 @@ from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import batches, path_of, rows_in, rows_of_files, staged_path
 from instep.destinations.delta.protocol.deletion_vectors import deleted_places
 from instep.destinations.delta.protocol.snapshot import rows_of
+from instep.destinations.delta.pruning import may_have
 from instep.destinations.delta.rewrite import Places, RowEdit, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema, values_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.warehouse import DeltaFacet
+from instep.destinations.filters import ColumnFilter
 from instep.destinations.rows import brief, first_rows, invalid_values_in, tried
 from instep.destinations.shared import RowsMoved
 from instep.errors import DestinationError
@@ -152,7 +154,10 @@ def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
 
 
-def read_state(state: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+def read_state(
+    state: DeltaTableState, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()
+) -> pa.RecordBatchReader:
+    """Return the rows, of the files and row groups that may have some that pass the filters."""
     known = {f.name for f in state.fields}
     if odd := next((n for n in names if n not in known), None):
         raise DestinationError(f"table {named(state.ref)} has no column {odd!r}", hint="see `instep schema show`")
@@ -161,8 +166,9 @@ def read_state(state: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBa
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in state.files:
-            for batch in rows_in(state, file, fields):
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            if may_have(file, filters, state.columns, state.by):
+                for batch in rows_in(state, file, fields, filters):
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 
@@ -245,9 +251,9 @@ class _FoundRows:
 class DeltaRows(DeltaFacet):
     """Rows that are read, and put right one by one."""
 
-    def read(self, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
         """Return the rows of the newest version; DestinationError for a column that is not there."""
-        return read_state(readable(self.warehouse, ref), names)
+        return read_state(readable(self.warehouse, ref), names, filters)
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan:
         """Return columns of the rows of the newest version, for tasks to read."""
