@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pytest
 
-from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
+from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, iceberg_over_rest, postgres
 from instep.destinations.base import Commit, LoadOutcome, Merge, TableSize
 from instep.destinations.facets import Destination
 from instep.errors import Fenced, IllegalChange
@@ -52,6 +52,7 @@ SERVED = (
         pytest.param(f"{kind} in S3", marks=[pytest.mark.server, pytest.mark.slow, pytest.mark.drawn(2)])
         for kind in ("delta", "iceberg")
     ),
+    pytest.param("iceberg over REST", marks=pytest.mark.server),
 )
 
 
@@ -66,6 +67,8 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
         return delta_in_s3(request.getfixturevalue("bucket"))
     if request.param == "iceberg in S3":
         return iceberg_in_s3(tmp_path, request.getfixturevalue("bucket"))
+    if request.param == "iceberg over REST":
+        return iceberg_over_rest(tmp_path, request.getfixturevalue("rest_catalog"))
     return DESTINATIONS[request.param](tmp_path)
 
 
