@@ -129,7 +129,6 @@ class DeltaCommit:
                 version := self.state.snapshot.version + 1, [*self._actions(operation, commit, changed, number)]
             ):
                 break
-            record_files.drop(log.table, number)
             # what others have committed meanwhile comes first, if it leaves this shard as it was; else Conflict
             was = self.state
             now = state_at(log, was.ref, log.snapshot(), was.record.within)

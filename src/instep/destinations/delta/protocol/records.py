@@ -2,7 +2,8 @@
 
 A commit that changes records writes them into one file first, and names its number in a `txn` action for each. Every
 writer carries those from version to version and into checkpoints, and none has to know what they are for. A number is
-never used twice, so that a file never changes.
+never used twice, so that a file never changes. One whose commit was refused stays until maintenance finds that no
+version names it: a store may refuse what it has made already.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from instep.destinations.delta.protocol.new_file import create
@@ -48,12 +48,6 @@ def read(table: AnyPath, number: int) -> Mapping[str, str]:
             hint="restore the folder from a backup, or drop the table and load it again",
         ) from error
     return found
-
-
-def drop(table: AnyPath, number: int) -> None:
-    """Delete a file that no version names."""
-    with suppress(OSError):
-        _path(table, number).unlink(missing_ok=True)
 
 
 def unnamed(table: AnyPath, names: Iterable[int], before: float) -> Iterator[AnyPath]:
