@@ -68,9 +68,9 @@ def rest_catalog(rest_jvm: JavaGateway, tmp_path: Path) -> Iterator[str]:
     catalog.initialize(f"rest{next(_numbers)}", options)
     servlet = java.org.apache.iceberg.rest.RESTCatalogServlet(java.org.apache.iceberg.rest.RESTCatalogAdapter(catalog))
     server = java.org.eclipse.jetty.server.Server(java.java.net.InetSocketAddress("127.0.0.1", 0))
-    handler = java.org.eclipse.jetty.ee10.servlet.ServletContextHandler()
-    handler.addServlet(java.org.eclipse.jetty.ee10.servlet.ServletHolder(servlet), "/*")
-    server.setHandler(handler)
+    paths = java.org.eclipse.jetty.ee10.servlet.ServletContextHandler()
+    paths.addServlet(java.org.eclipse.jetty.ee10.servlet.ServletHolder(servlet), "/*")
+    server.setHandler(paths)
     server.start()
     connectors = server.getConnectors()
     yield f"http://127.0.0.1:{connectors[0].getLocalPort()}"

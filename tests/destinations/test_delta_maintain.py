@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -332,3 +333,28 @@ def test_files_are_put_together_to_the_size_that_somebody_has_set(tmp_path: Path
     with_properties(shop, targetFileSize="large")
     with pytest.raises(DestinationError, match="no size"):
         shop.to.maintenance.maintain(REF, Upkeep(Maintenance(), "r", shop.commit().fence))
+
+
+def test_records_go_once_no_version_names_them(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path, undo_days=0)
+    for number in range(6):
+        shop.append({"id": number})
+    place = shop.held.folder / "_instep"
+    killed, fresh = place / f"{1:020}.json", place / f"{2:020}.json"
+    for path in (killed, fresh):
+        path.write_text("{}")
+    for path in place.iterdir():
+        if path != fresh:
+            os.utime(path, (1, 1))
+    time.sleep(0.01)
+    before, rows = len([*place.iterdir()]), shop.rows()
+    shop.to.maintenance.maintain(REF, work(shop))
+    log = shop.held.log
+    named = {f"{a['txn']['version']:020}.json" for v in log.versions() for a in log.actions(v) if "txn" in a}
+    first = log.snapshot(log.versions()[0])
+    assert first is not None
+    named |= {f"{number:020}.json" for number in first.record_numbers.values()}
+    assert {p.name for p in place.iterdir()} == {*named, fresh.name}, "one that is being written stays"
+    assert len(named) < before
+    assert shop.rows() == rows
+    assert [p.id for p in shop.to.lifecycle.savepoints.savepoints(REF)]

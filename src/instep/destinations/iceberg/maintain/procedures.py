@@ -40,8 +40,8 @@ from instep.destinations.iceberg.metadata.updates import MAIN, ref_is, schema_is
 from instep.destinations.iceberg.write.load import load_ours, summary
 from instep.errors import DestinationError
 from instep.schema.maintenance import DAY_MS
+from instep.spark.destination_table import Procedures, procedures, reaches_files_here
 from instep.spark.merge import MergeSettings, name, path, text
-from instep.spark.procedures import Procedures, procedures, reaches_files_here
 from instep.stage.files.place import children, delete_files
 from instep.temporary import temporary
 
@@ -278,8 +278,8 @@ def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], 
 
 def _ours(snapshot: Snapshot, properties: Mapping[str, str], schema: int) -> Snapshot:
     assert snapshot.summary is not None, "procedures say what they have done"
-    told = {**snapshot.summary.additional_properties, **properties}
-    return snapshot.model_copy(update={"summary": Summary(snapshot.summary.operation, **told), "schema_id": schema})
+    known = {**snapshot.summary.additional_properties, **properties}
+    return snapshot.model_copy(update={"summary": Summary(snapshot.summary.operation, **known), "schema_id": schema})
 
 
 def _check_rows(name: str, before: Snapshot, after: Snapshot) -> None:
