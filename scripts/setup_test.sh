@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only the tests need: a MariaDB server, Chromium, sshd, PgBouncer, bubblewrap, an S3 server and hadolint. Without them their tests say that they are skipped.
+# What only the tests need: a MariaDB server, Chromium, sshd, PgBouncer, bubblewrap, an S3 server, a REST catalog and hadolint. Without them their tests say that they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=.cache/programs
@@ -57,3 +57,13 @@ made() {
 made s3_server "an S3 server (moto)" "S3 server here, its tests are skipped"
 # A tool under the GPL that is run and never shipped: apart from all that is.
 made hadolint hadolint "hadolint here, its test is skipped"
+
+# Jars by Maven, each with the pinned content: Iceberg's own REST catalog, which it tests its clients with.
+pinned() { (cd "$programs/rest" 2>/dev/null && sha256sum --status -c -) <scripts/rest_catalog.sha256; }
+if ! pinned; then
+  echo "setup: fetching Iceberg's REST catalog (20 MB)" >&2
+  rm -rf "$programs/rest"
+  command -v mvn >/dev/null && mvn -q -B -C -f scripts/rest_catalog.xml dependency:copy-dependencies \
+    "-DoutputDirectory=$PWD/$programs/rest" >/dev/null 2>&1 && pinned ||
+    echo "setup: no REST catalog here (it takes mvn), its tests are skipped" >&2
+fi

@@ -75,7 +75,10 @@ def stage(
     return stage_table(destination, ref, pa.Table.from_pylist([{**blank, **r} for r in rows], schema=schema), chunk)
 
 
-def stage_table(destination: Destination, ref: Ref, rows: pa.Table, chunk: int = 0, **options: Any) -> StagedFile:
+def stage_table(
+    destination: Destination, ref: Ref, rows: pa.Table, chunk: int = 0, group: int | None = None, **options: Any
+) -> StagedFile:
+    """`group`: rows of a row group."""
     target = destination.write.target(ref)
     made, footers, sink = (
         StorageFolder(target.location, target.io).create(f"part-{next(_numbers)}.parquet"),
@@ -83,7 +86,7 @@ def stage_table(destination: Destination, ref: Ref, rows: pa.Table, chunk: int =
         io.BytesIO(),
     )
     with pq.ParquetWriter(made.sink, rows.schema, metadata_collector=footers, **options) as writer:
-        writer.write_table(rows)
+        writer.write_table(rows, group)
     footers[0].write_metadata_file(sink)
     return StagedFile("0", chunk, made.uri, rows.num_rows, made.finish(), sink.getvalue())
 

@@ -95,6 +95,11 @@ def iceberg_in_s3(folder: Path, bucket: Bucket) -> Destination:
     return IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=properties))
 
 
+def iceberg_over_rest(folder: Path, catalog: str) -> Destination:
+    """A REST catalog without tables, over a folder."""
+    return IcebergDestination(IcebergConfig("lake", (folder / "rest").as_uri(), "rest", {"uri": catalog}))
+
+
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {
     "delta": delta,
     "delta by Spark": delta_by_spark,

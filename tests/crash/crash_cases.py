@@ -141,10 +141,12 @@ DELTA = (
     "delta.commit.before",
     "delta.commit.before@3",
     "delta.commit.before@6",
+    "delta.recorded@2",
     "delta.moved.before",
     "delta.moved.after",
 )
-"""The same into Delta tables: before each version of a log; and around a move of a folder."""
+"""The same into Delta tables: before each version of a log, and once its record is written; and around a move of a
+folder."""
 
 REPLAY = ("replay.commit.before", "replay.commit.after", "replay.batch")
 """A held value is put back into its row."""

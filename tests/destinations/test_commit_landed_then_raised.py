@@ -13,7 +13,7 @@ from delta_world import Warehouse
 from pyiceberg.exceptions import CommitStateUnknownException
 
 from instep.destinations.base import Commit, Fill, Merge, Upkeep
-from instep.destinations.delta.log import DeltaLog
+from instep.destinations.delta.protocol.log import DeltaLog
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Conflict
 from instep.schema.maintenance import Maintenance

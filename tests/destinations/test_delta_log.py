@@ -18,13 +18,13 @@ from delta_world import Warehouse
 from deltalake import DeltaTable, write_deltalake
 
 from instep.destinations.base import Commit
-from instep.destinations.delta import checkpoint as module
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.destination import DeltaDestination
 from instep.destinations.delta.files import statistics
-from instep.destinations.delta.log import EVERY, DeltaLog, SnapshotCache, place_of
+from instep.destinations.delta.protocol import checkpoint as module
+from instep.destinations.delta.protocol.log import EVERY, DeltaLog, SnapshotCache, place_of
+from instep.destinations.delta.protocol.snapshot import NOTHING, FileActions
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
-from instep.destinations.delta.snapshot import NOTHING, FileActions
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.schema.catalog.catalog import Column, Table
@@ -95,12 +95,13 @@ def test_readers_begin_at_a_checkpoint(shop: Warehouse) -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("a feature", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
-                                "readerFeatures": ["columnMapping", "deletionVectors"]}}, "deletionVectors"),
+                                "readerFeatures": ["columnMapping", "mystery"]}}, "mystery"),
     ("a later protocol", {"protocol": {"minReaderVersion": 4, "minWriterVersion": 8}}, "does not read"),
     ("a file that is gone", {"add": {"path": "data/none.parquet", "size": 1, "stats": '{"numRecords":1}'}},
      "is not there"),
-    ("a file with deleted rows", {"add": {"path": "data/x.parquet", "size": 1, "deletionVector": {}}},
-     "has deletion vectors"),
+    ("a lost deletion vector", {"add": {"path": "data/x.parquet", "size": 1, "deletionVector": {
+        "storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40,
+        "cardinality": 6}}}, "cannot be read"),
     ("a tag that is a number", {"add": {"path": "data/x.parquet", "size": 1, "tags": {"a": 1}}}, "cannot be read"),
     ("a file without a path", {"add": {"size": 1}}, "cannot be read"),
     ("a property that is a number", {"metaData": {"id": "x", "schemaString": "{}", "configuration": {"mine": 1}}},

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from delta_world import Warehouse
 from instep.destinations.base import Upkeep
 from instep.destinations.delta import change, keep, maintain
 from instep.destinations.delta.change import DeltaCommit
-from instep.destinations.delta.log import EVERY
+from instep.destinations.delta.protocol.log import EVERY
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.changes.kinds import ColumnRemoved
 from instep.schema.maintenance import DAY_MS, Maintenance
@@ -288,3 +291,70 @@ def test_tasks_put_files_together_in_commits_of_their_own(
     assert (len(shop.files()), done.files, done.bytes) == (2, 2, shop.held.snapshot.bytes)
     assert shop.rows() == rows
     assert replace(shop.to.schema.state(REF), files=4, bytes=state.bytes, version=state.version) == state
+
+
+def with_properties(shop: Warehouse, **properties: str) -> None:
+    """What `ALTER TABLE ... SET TBLPROPERTIES` of another program commits."""
+    metadata = shop.held.snapshot.metadata
+    new = {
+        **metadata,
+        "configuration": {**metadata["configuration"], **{f"delta.{k}": v for k, v in properties.items()}},
+    }
+    assert shop.held.log.put(shop.held.snapshot.version + 1, [{"commitInfo": {}}, {"metaData": new}])
+
+
+INDEXED = [
+    ({"dataSkippingNumIndexedCols": "1"}, {"id"}),
+    ({"dataSkippingNumIndexedCols": "0"}, set()),
+    ({"dataSkippingNumIndexedCols": "-1"}, {"id", "name", "amount"}),
+    ({"dataSkippingNumIndexedCols": "1", "dataSkippingStatsColumns": "`amount`, NAME"}, {"name", "amount"}),
+]
+
+
+@pytest.mark.parametrize(("properties", "names"), INDEXED)
+def test_columns_have_the_statistics_that_somebody_wants(
+    tmp_path: Path, properties: dict[str, str], names: set[str]
+) -> None:
+    shop = Warehouse(tmp_path)
+    with_properties(shop, **properties)
+    shop.append({"id": 1, "name": "a", "amount": Decimal("1.25")})
+    stats = json.loads(shop.held.files[-1]["stats"])
+    assert {n for n in stats["nullCount"] if not n.startswith("_instep")} == names
+
+
+def test_files_are_put_together_to_the_size_that_somebody_has_set(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path)
+    for number in range(12):
+        shop.append({"id": number})
+    for text, files in [("1k", 12), ("64 MB", 1)]:
+        with_properties(shop, targetFileSize=text)
+        shop.to.maintenance.maintain(REF, Upkeep(Maintenance(), "r", shop.commit().fence))
+        assert len(shop.held.files) == files, text
+    with_properties(shop, targetFileSize="large")
+    with pytest.raises(DestinationError, match="no size"):
+        shop.to.maintenance.maintain(REF, Upkeep(Maintenance(), "r", shop.commit().fence))
+
+
+def test_records_go_once_no_version_names_them(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path, undo_days=0)
+    for number in range(6):
+        shop.append({"id": number})
+    place = shop.held.folder / "_instep"
+    killed, fresh = place / f"{1:020}.json", place / f"{2:020}.json"
+    for path in (killed, fresh):
+        path.write_text("{}")
+    for path in place.iterdir():
+        if path != fresh:
+            os.utime(path, (1, 1))
+    time.sleep(0.01)
+    before, rows = len([*place.iterdir()]), shop.rows()
+    shop.to.maintenance.maintain(REF, work(shop))
+    log = shop.held.log
+    named = {f"{a['txn']['version']:020}.json" for v in log.versions() for a in log.actions(v) if "txn" in a}
+    first = log.snapshot(log.versions()[0])
+    assert first is not None
+    named |= {f"{number:020}.json" for number in first.record_numbers.values()}
+    assert {p.name for p in place.iterdir()} == {*named, fresh.name}, "one that is being written stays"
+    assert len(named) < before
+    assert shop.rows() == rows
+    assert [p.id for p in shop.to.lifecycle.savepoints.savepoints(REF)]

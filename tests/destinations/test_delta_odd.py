@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Commit, Upkeep
-from instep.destinations.delta.log import EVERY
+from instep.destinations.delta.protocol.log import EVERY
 from instep.errors import ConnectError, DestinationError, SchemaError, StageError
 from instep.schema.changes.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
 from instep.schema.maintenance import Maintenance
@@ -72,6 +74,38 @@ def test_a_name_that_was_made_up_is_no_other_columns(tmp_path: Path) -> None:
         assert len({f.physical for f in shop.held.layout}) == len(shop.held.layout)
 
 
+def test_a_file_system_without_links_or_locks_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Warehouse(tmp_path)
+    before = shop.held.snapshot.version
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", fails)
+    with pytest.raises(DestinationError, match="hard links"):
+        shop.append({"id": 1})
+    monkeypatch.undo()
+    monkeypatch.setattr(fcntl, "flock", fails)
+    with pytest.raises(DestinationError, match="locks no files"):
+        shop.commit()
+    monkeypatch.undo()
+    assert (shop.held.snapshot.version, shop.rows()) == (before, [])
+
+
+def test_a_link_whose_answer_was_lost_is_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, link = Warehouse(tmp_path), os.link
+
+    def lost(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", lost)
+    shop.append({"id": 1})
+    assert shop.rows("id") == [(1,)]
+
+
 TEXTS = ["it's 100%", "two\nlines", "u\u2028\u2029\x85", '"', "\\"]
 
 
@@ -98,7 +132,7 @@ def _full(*_: Any) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written_stops_no_load(shop: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.destinations.delta.checkpoint.content", _full)
+    monkeypatch.setattr("instep.destinations.delta.protocol.checkpoint.content", _full)
     while shop.held.snapshot.version < EVERY + 1:
         shop.append({"id": 10 + shop.fence})
     assert len(shop.rows()) == shop.to.schema.state(REF).rows

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from delta_spark import Rows, ask, plain
 from delta_world import Warehouse
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from test_delta_readers import WANTED, by_delta_rs, row, told, widened
@@ -62,6 +62,18 @@ def renamed(shop: Warehouse) -> None:
     after = replace(WANTED, columns=tuple(new if c.name == "name" else c for c in WANTED.columns))
     shop.change(after, ColumnRenamed(REF, name, new))
     shop.append({**{k: v for k, v in row(9, id=77).items() if k != "name"}, "called": "late"})
+
+
+def test_times_without_a_zone_are_utc_as_their_writer_means_them(tmp_path: Path) -> None:
+    shop = partitioned(tmp_path, "tz", "at")
+    shop.overwrite(row(1))
+    rows = shop.to.write.read(REF).read_all()
+    own = rows.set_column(0, "id", pa.array([9], pa.int64()))
+    write_deltalake(str(shop.held.folder), own, mode="append")
+    places = [f["partitionValues"]["tz"] for f in shop.held.files]
+    assert sorted(p.endswith("Z") for p in places) == [False, True], "delta-rs spells them without a zone"
+    [times] = set(shop.rows("tz", "at"))
+    assert times == tuple(rows.select(["tz", "at"]).to_pylist()[0].values())
 
 
 def test_delta_rs_reads_the_same_and_no_other_files(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from instep.crash import Crashed
 from instep.destinations.base import Commit, Upkeep
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.log import EVERY, DeltaLog
+from instep.destinations.delta.protocol.log import EVERY, DeltaLog
 from instep.destinations.delta.table_state import find
 from instep.errors import ConnectError, DestinationError, Fenced, StageError
 from instep.schema.catalog.catalog import Table

@@ -211,4 +211,6 @@ def test_a_commit_says_whose_it_is(shop: Warehouse) -> None:
     info = next(a["commitInfo"] for a in actions if "commitInfo" in a)
     said = json.loads(info["userMetadata"])
     assert (said["run"], said["fence"], said["cursor"], said["accepted"]) == ("r2", 2, '{"upper": 7}', "print")
-    assert next(a["txn"]["version"] for a in actions if "txn" in a) == 2
+    [number] = (a["txn"]["version"] for a in actions if "txn" in a)
+    record = json.loads(shop.held.folder.joinpath("_instep", f"{number:020}.json").read_text())
+    assert json.loads(record["instep"])["record"]["loaded"]["run"] == "r2"

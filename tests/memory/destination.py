@@ -142,9 +142,9 @@ class MemoryDestination:
         sample = held.arrow(held.rows, (column, *key)).slice(0, limit)
         return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
 
-    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: object = ()) -> pa.RecordBatchReader:
         held = self._get(ref)
-        return held.arrow([row for row in held.rows if not only or row.get(held.ids[only])], names).to_reader()
+        return held.arrow(held.rows, names).to_reader()
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         found = {ref: held for ref in refs if (held := self.held.get(ref)) is not None}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.facets import Destination
 from instep.errors import InstepError
 from instep.schema.planning.aliases import View
-from instep.sync.query import _columns, _tables_by_name, _tree, ask, rereadable_rows, write_rows
+from instep.sync.query import _columns, _shown, _tree, ask, rereadable_rows, write_rows
 from lake import ID, ORDERS, REF, column, create, stage, table
 
 FOR_EVER = "select count(*) from range(1000000000000) t(x) where x % 7 = 3"
@@ -85,6 +86,19 @@ def test_all_rows_are_written_to_a_file(lake: DuckDbDestination, tmp_path: Path)
     with pytest.raises(InstepError, match="the query failed"):
         write_rows(lake, "select nothing", tmp_path / "b.csv")
     assert {one.name for one in tmp_path.iterdir()} <= {"a.parquet", "a.csv", "lake.db"}
+
+
+UNREAD = ["select id from orders limit 0", "select id from orders limit 1", "select nothing from orders"]
+
+
+@pytest.mark.parametrize("sql", UNREAD)
+def test_a_file_is_free_once_a_query_has_ended(lake: DuckDbDestination, tmp_path: Path, sql: str) -> None:
+    create(lake, ORDERS)
+    lake.write.overwrite(REF, [stage(lake, REF, [{"id": n} for n in range(5000)])], Commit("run-1", 1))
+    with suppress(InstepError):
+        ask(lake, sql)
+    other = f"import duckdb; duckdb.connect({str(tmp_path / 'lake.db')!r})"
+    assert subprocess.run([sys.executable, "-c", other], check=False, timeout=300).returncode == 0
 
 
 QUERIES: list[tuple[str, list[str] | None]] = [
@@ -170,4 +184,4 @@ def test_a_view_whose_first_column_is_gone_is_counted(lake: DuckDbDestination) -
 def _wanted(lake: Destination, sql: str) -> list[str] | None:
     with duckdb.connect(":memory:") as connection:
         tree = _tree(connection, sql)
-    return _columns(tree, lake, {}, _tables_by_name(tree, lake, ())).get(REF)
+    return _columns(tree, {REF: _shown(lake, {}, REF)}).get(REF)

@@ -36,6 +36,7 @@ from instep.destinations.base import (
     UndropReport,
     Upkeep,
 )
+from instep.destinations.filters import ColumnFilter
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import SharedTable
 from instep.model import Check
@@ -233,9 +234,9 @@ class WriteFacet(Protocol):
         Fenced if a later run has claimed it."""
         ...
 
-    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
-        """Return the table's rows as Arrow; soft-deleted rows included. `only`: a boolean column that is true in the
-        rows that are wanted."""
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
+        """Return the table's rows as Arrow; soft-deleted rows included. Files, and parts of them, without a row that
+        passes all filters are not read; rows that do not pass may come. Little is read ahead of what is taken."""
         ...
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:

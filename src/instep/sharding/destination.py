@@ -37,6 +37,7 @@ from instep.destinations.facets import (
     SharingFacet,
     WriteFacet,
 )
+from instep.destinations.filters import ColumnFilter
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.shared import landed, shard_column
 from instep.model import Check
@@ -123,9 +124,10 @@ class ShardWrite:
         values = pa.repeat(self.name, len(table)).cast(field.type)
         return table.set_column(at, field, values) if at >= 0 else table.add_column(0, field, values)
 
-    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
         """Return the shard's rows; without its name in them unless that is asked for."""
-        return self.part.read(ref, names or [n for n in self.part.target(ref).schema.names if n != self.column], only)
+        own = names or [n for n in self.part.target(ref).schema.names if n != self.column]
+        return self.part.read(ref, own, filters)
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return whether the shard's rows and those of the files are for tasks."""

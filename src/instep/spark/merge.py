@@ -93,7 +93,7 @@ class Edits:
         check_size(self.frame.sparkSession, [payload])
         listed = ", ".join(text(kind) for kind in kinds)
         frame = self.frame.where(f"what IN ({listed})").selectExpr("*", f"{by} AS `by`").repartition(tasks, "by")
-        with _explained():
+        with explained():
             parts = frame.select("what", "sf", "sp", "tf", "tp").mapInArrow(WriteTask(payload), "result binary")
             return [pickle.loads(bytes(row[0])) for row in parts.collect()]
 
@@ -127,7 +127,7 @@ BROADCAST_ROWS = 1_000_000
 @contextmanager
 def find_edits(spark: SparkSession, plan: MergePlan, settings: MergeSettings, files: MergeFiles) -> Iterator[Edits]:
     """Yield the edits that `plan` asks for."""
-    with _explained():
+    with explained():
         session = own_session(spark, settings)
         open_catalog(session, plan.table[0], settings.secrets)
         if is_connect(spark):
@@ -137,7 +137,7 @@ def find_edits(spark: SparkSession, plan: MergePlan, settings: MergeSettings, fi
         _views(session, plan, files)
         frame = session.sql(edits_sql(plan)).persist()
     try:
-        with _explained():
+        with explained():
             counts = {row[0]: row[1] for row in frame.groupBy("what").count().collect()}
             absent = session.sql(absent_sql(plan)).collect()[0][0] if plan.keys else 0
         yield Edits(frame, counts, absent)
@@ -147,7 +147,7 @@ def find_edits(spark: SparkSession, plan: MergePlan, settings: MergeSettings, fi
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     try:
         yield
     except InstepError:

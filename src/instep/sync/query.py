@@ -20,10 +20,12 @@ from pyarrow.dataset import Dataset, dataset
 
 from instep.destinations.base import Ref
 from instep.destinations.facets import Destination
+from instep.destinations.filters import ColumnFilter
 from instep.errors import DestinationError, InstepError
 from instep.schema.planning.aliases import View
 from instep.schema.planning.naming import quote
 from instep.suggest import did_you_mean
+from instep.sync.query_filters import Shown, filters_of, nodes
 from instep.temporary import temporary
 
 T = TypeVar("T")
@@ -52,10 +54,9 @@ def ask(destination: Destination, sql: str, most: int | None = None) -> QueryAns
     with _tables_as_views(destination, sql) as connection:
 
         def fetch() -> QueryAnswer:
-            cursor = connection.execute(sql)
-            columns = [d[0] for d in cursor.description or ()]
-            rows = cursor.fetchall() if most is None else cursor.fetchmany(most + 1)
-            return QueryAnswer(columns, rows[:most], more=most is not None and len(rows) > most)
+            found = connection.sql(sql)
+            rows = found.fetchall() if most is None else found.limit(most + 1).fetchall()
+            return QueryAnswer(found.columns, rows[:most], more=most is not None and len(rows) > most)
 
         return _interruptible(connection, fetch)
 
@@ -151,6 +152,7 @@ def _tables_as_views(
     destination: Destination, sql: str, most: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open DuckDB with the tables that a query names as views; what it raises in the block becomes an InstepError."""
+    opened = list[TableRows]()
     with (
         temporary("query") as folder,
         duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection,
@@ -161,13 +163,25 @@ def _tables_as_views(
             views = destination.views.all() if destination.views else {}
             tree = _tree(connection, sql)
             tables = _tables_by_name(tree, destination, views)
-            wanted = _columns(tree, destination, views, tables)
+            there = {ref: _shown(destination, views, ref) for ref in tables.values()}
+            wanted = _columns(tree, there)
+            filters = filters_of(connection, tree, tables, there)
+            once = _each_is_scanned_once(tree)
             for number, (named, ref) in enumerate(tables.items()):
-                rows = _read(destination, views, ref, wanted.get(ref), Path(folder) / f"{number}.arrow", most)
-                _register(connection, rows, named, f"arrow_{number}")
+                table = views[ref].table if ref in views else ref
+                names = _names(there[ref], wanted.get(ref), every=ref in views)
+                rows = TableRows(destination, table, names, filters.get(ref, ()), most)
+                opened.append(rows)
+                source = rows if once else rereadable_rows(rows.read(), Path(folder) / f"{number}.arrow")
+                _register(connection, source, named, f"arrow_{number}")
             yield connection
         except duckdb.Error as error:
+            for rows in opened:
+                rows.raise_failure()
             raise InstepError(f"the query failed: {error}", hint=_hint(str(error), destination)) from None
+        finally:
+            for rows in opened:
+                rows.close()
 
 
 def _hint(error: str, destination: Destination) -> str:
@@ -201,7 +215,7 @@ def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -
     one that the query defines itself."""
     known = [*destination.schema.tables(), *views]
     found: dict[Ref, Ref] = {}
-    for node in _nodes(tree):
+    for node in nodes(tree):
         if node.get("type") != "BASE_TABLE":
             continue
         schema, name = node["schema_name"], node["table_name"]
@@ -217,24 +231,15 @@ def _same(a: str, b: str) -> bool:
     return a.lower() == b.lower()
 
 
-def _nodes(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, dict):
-        yield node
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        yield from _nodes(child)
-
-
 _WHOLE_TYPES = ("PIVOT", "SHOW_REF", "TABLE_FUNCTION")
 _WHOLE_CLASSES = ("STAR", "POSITIONAL_REFERENCE")
 
 
-def _columns(
-    tree: Any, destination: Destination, views: Mapping[Ref, View], tables: Mapping[Ref, Ref]
-) -> dict[Ref, list[str]]:
+def _columns(tree: Any, there: Mapping[Ref, Shown]) -> dict[Ref, list[str]]:
     """Return the columns by their names in the destination that a query can use, of each of its tables; nothing if it
     may use all of them: by `*`, by their place, by a name that no table has, or as a row of the table."""
     names, last, given, whole = set[str](), set[str](), set[str](), set[str]()
-    for node in _nodes(tree):
+    for node in nodes(tree):
         if node.get("type") in _WHOLE_TYPES or node.get("class") in _WHOLE_CLASSES or node.get("column_name_alias"):
             return {}
         if node.get("ref_type") == "NATURAL":
@@ -247,62 +252,109 @@ def _columns(
         given |= labels
         if node.get("type") == "BASE_TABLE":
             whole |= labels  # a table's name, its schema before it or not, may be a row of it
-    there = {ref: _shown(destination, views, ref) for ref in tables.values()}
-    known = {shown.lower() for columns in there.values() for shown, _ in columns}
+    known = {shown.lower() for columns in there.values() for shown in columns}
     if names - known - given or last & whole:
         return {}
-    found = {ref: [name for shown, name in columns if shown.lower() in names] for ref, columns in there.items()}
-    return {ref: columns or [name for _, name in there[ref][:1]] for ref, columns in found.items() if there[ref]}
+    found = {ref: [c.name for name, c in columns.items() if name.lower() in names] for ref, columns in there.items()}
+    return {ref: columns or [next(iter(there[ref].values())).name] for ref, columns in found.items() if there[ref]}
 
 
-def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> list[tuple[str, str]]:
-    """Return the columns of a table or view, as a query and as the destination calls them; of a copy that was kept of a
-    table none, for it has no record of its own."""
+def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> Shown:
+    """Return the columns of a table or view, by the names that queries use; of a copy that was kept of a table none:
+    it has no record of its own."""
     view = views.get(ref)
     try:
         table = destination.schema.inspect([own := view.table if view else ref]).get(own)
     except DestinationError:
-        return []  # whoever reads it tells what is wrong
-    columns = [column.name for column in table.columns] if table is not None else []
-    return [(name, c) for name, c in view.columns if c in columns] if view else [(c, c) for c in columns]
+        return {}  # whoever reads it tells what is wrong
+    columns = table.by_name if table is not None else {}
+    return {name: columns[c] for name, c in view.columns if c in columns} if view else columns
 
 
-def _read(
-    destination: Destination,
-    views: Mapping[Ref, View],
-    ref: Ref,
-    wanted: Sequence[str] | None,
-    file: Path,
-    most: int | None,
-) -> pa.Table | Dataset:
-    """Return the rows of a table, or of a view as it shows them, with the columns that are wanted (None: all)."""
-    if (view := views.get(ref)) is None:
-        return rereadable_rows(_bounded(destination.write.read(ref, wanted or ()), ref, most), file)
-    rows = destination.write.read(view.table)
-    names = rows.schema.names if wanted is None else wanted
-    shown = [(name, column) for name, column in view.columns if column in names and column in rows.schema.names]
-    schema = pa.schema([rows.schema.field(column).with_name(name) for name, column in shown])
-    columns = [column for _, column in shown]
-    batches = (
-        pa.RecordBatch.from_arrays([batch.column(column) for column in columns], schema=schema) for batch in rows
-    )
-    return rereadable_rows(_bounded(pa.RecordBatchReader.from_batches(schema, batches), ref, most), file)
+def _names(shown: Shown, wanted: Sequence[str] | None, *, every: bool) -> list[tuple[str, str]]:
+    """Return the columns to read, as the query and as the table calls them; none for all that the table has, unless
+    `every` one of them is named."""
+    if wanted is None and not every:
+        return []
+    return [(name, c.name) for name, c in shown.items() if wanted is None or c.name in wanted]
 
 
-def _bounded(rows: pa.RecordBatchReader, ref: Ref, most: int | None) -> pa.RecordBatchReader:
-    """Return the rows, which end in DestinationError once they are more bytes than `most`."""
-    if most is None:
+def _each_is_scanned_once(tree: Any) -> bool:
+    """Return whether a query reads each table from its beginning to its end, or to where it stops, and no more."""
+    seen = set[Ref]()
+    for node in nodes(tree):
+        if (
+            node.get("class") == "SUBQUERY"
+            or node.get("type") in _WHOLE_TYPES
+            or (node.get("cte_map") or {}).get("map")
+        ):
+            return False
+        if node.get("type") == "BASE_TABLE":
+            named = node["schema_name"].lower(), node["table_name"].lower()
+            if named[1] in {name for _, name in seen}:
+                return False
+            seen.add(named)
+    return True
+
+
+class TableRows:
+    """The rows of a table by filters, as far as DuckDB asks for them; each of its scans reads them anew. `names`: the
+    columns, as the query and as the table calls them; none for all. Rows of more bytes than `most` end in
+    DestinationError."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        table: Ref,
+        names: Sequence[tuple[str, str]],
+        filters: Sequence[ColumnFilter],
+        most: int | None,
+    ) -> None:
+        self._destination, self._table, self._names = destination, table, names
+        self._filters, self._most, self._failures = filters, most, list[Exception]()
+        self._next: pa.RecordBatchReader | None = self._read()
+        self._schema = self._next.schema
+
+    def _read(self) -> pa.RecordBatchReader:
+        columns = tuple(dict.fromkeys(own for _, own in self._names))
+        rows = self._destination.write.read(self._table, columns, self._filters)
+        names = self._names or [(name, name) for name in rows.schema.names]
+        schema = pa.schema([rows.schema.field(own).with_name(name) for name, own in names])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(rows, [own for _, own in names], schema))
+
+    def _batches(
+        self, rows: pa.RecordBatchReader, columns: Sequence[str], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        size = 0
+        try:
+            for batch in rows:
+                size += batch.nbytes
+                if self._most is not None and size > self._most:
+                    raise too_large(".".join(self._table), self._most)
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in columns], schema=schema)
+        except Exception as error:
+            self._failures.append(error)
+            raise
+
+    def read(self) -> pa.RecordBatchReader:
+        """Return the rows from the first one on."""
+        rows, self._next = self._next or self._read(), None
         return rows
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        size = 0
-        for batch in rows:
-            size += batch.nbytes
-            if size > most:
-                raise too_large(".".join(ref), most)
-            yield batch
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
 
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.read().__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        """Let go of rows that nobody has scanned."""
+        self._next = None
+
+    def raise_failure(self) -> None:
+        """Raise what went wrong while rows were read, if anything did."""
+        if self._failures:
+            raise self._failures[0]
 
 
 def too_large(table: str, most: int) -> DestinationError:
@@ -331,7 +383,9 @@ def rereadable_rows(rows: pa.RecordBatchReader, file: Path, most: int = IN_MEMOR
     return dataset(file, format="ipc")
 
 
-def _register(connection: duckdb.DuckDBPyConnection, rows: pa.Table | Dataset, named: Ref, source: str) -> None:
+def _register(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table | Dataset | TableRows, named: Ref, source: str
+) -> None:
     connection.register(source, rows)
     if named[0]:
         connection.execute(f"create schema if not exists {quote(named[0], 'ansi')}")

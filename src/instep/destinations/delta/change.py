@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,17 +15,19 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.delta.log import EVERY
+from instep.destinations.delta.protocol import records as record_files
+from instep.destinations.delta.protocol.log import EVERY
+from instep.destinations.delta.protocol.records import APP
+from instep.destinations.delta.protocol.snapshot import READABLE, Action, DeltaSnapshot
 from instep.destinations.delta.shape import DeltaField, features, fields_of, from_json, schema_string
-from instep.destinations.delta.snapshot import READABLE, Action, DeltaSnapshot
-from instep.destinations.delta.table_state import DOMAIN, HIGHEST, PART, DeltaTableState, named, state_at
+from instep.destinations.delta.table_state import HIGHEST, PART, DeltaTableState, named, state_at
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.parts import RewriteArea
 from instep.destinations.sql.records import Parked, Record, dump
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS
 
-WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants"}
+WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants", "inCommitTimestamp"}
 WIDENING = "delta.enableTypeWidening"
 FILES_STAY = "delta.deletedFileRetentionDuration"
 _UNITS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": DAY_MS, "week": 7 * DAY_MS}
@@ -35,6 +37,8 @@ OWN_FILES = "-rewrite-"
 """Text after the run in the names of files that were written for a commit of it, not staged for a load."""
 TOMBSTONE_DAYS = 30
 """The time for which checkpoints name removed files after these may be deleted."""
+MOST_FILES = 32
+"""Files that the records of a table lie in, until a commit writes all of them into one."""
 
 
 def check_writable(state: DeltaTableState) -> None:
@@ -44,6 +48,8 @@ def check_writable(state: DeltaTableState) -> None:
         odd.append("appendOnly")
     if "delta.invariants" in state.snapshot.metadata["schemaString"]:
         odd.append("invariants")
+    if "delta.setTransactionRetentionDuration" in state.configuration:  # the log would forget where our records are
+        odd.append("setTransactionRetentionDuration")
     if odd:
         raise DestinationError(
             f"table {named(state.ref)} asks its writers for {', '.join(odd)}, which this version does not do",
@@ -79,7 +85,7 @@ def files_stay(warehouse: Warehouse, state: DeltaTableState) -> int:
 @dataclass
 class DeltaCommit:
     """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
-    `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
+    `keeps_rows`: they hold the same rows. `records`: more records of ours, by name. `by`: its partition columns, if
     they become other ones. `blind`: the rows that come do not depend on those that are there. `parts`: where files were
     rewritten in parts."""
 
@@ -89,7 +95,7 @@ class DeltaCommit:
     add: list[Action] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)
     keeps_rows: bool = False
-    domains: dict[str, str] = field(default_factory=dict)
+    records: dict[str, str] = field(default_factory=dict)
     by: Sequence[DeltaField] | None = None
     blind: bool = False
     parts: RewriteArea | None = None
@@ -121,9 +127,16 @@ class DeltaCommit:
         self.state.record.check(commit.fence)
         check_writable(self.state)
         crashpoint("delta.commit.before")
-        while not self.state.log.put(version := self.state.snapshot.version + 1, [*self._actions(operation, commit)]):
+        while True:
+            log, changed = self.state.log, self._changed_records()
+            number = record_files.write(log.table, changed) if changed else 0
+            crashpoint("delta.recorded")
+            if log.put(
+                version := self.state.snapshot.version + 1, [*self._actions(operation, commit, changed, number)]
+            ):
+                break
             # what others have committed meanwhile comes first, if it leaves this shard as it was; else Conflict
-            was, log = self.state, self.state.log
+            was = self.state
             now = state_at(log, was.ref, log.snapshot(), was.record.within)
             if now is not None:
                 now.record.check(commit.fence)
@@ -135,20 +148,23 @@ class DeltaCommit:
             self._checkpoint(version, warehouse)
         return version
 
-    def _actions(self, operation: str, commit: Commit) -> Iterator[Action]:
+    def _changed_records(self) -> dict[str, str]:
+        """Return the records that the commit changes, by name; all of them once they lie in many files."""
+        before, numbers = self.state.snapshot.records, {*self.state.snapshot.record_numbers.values()}
+        changed = {n: text for n, text in {**self._recorded(), **self.records}.items() if before.get(n) != text}
+        return {**before, **changed} if changed and len(numbers) >= MOST_FILES else changed
+
+    def _actions(self, operation: str, commit: Commit, changed: Iterable[str], number: int) -> Iterator[Action]:
         at, before = now_ms(), self.state.snapshot
-        yield {"commitInfo": self._info(operation, commit, at)}
+        yield {"commitInfo": {**self._time(at), **self._info(operation, commit, at)}}
         metadata = next_metadata(before.metadata, self.record, self.fields, self.by)
         protocol = next_protocol(before.protocol, fields_of(metadata))
         if protocol != before.protocol:
             yield {"protocol": protocol}
         if metadata != before.metadata:
             yield {"metaData": metadata}
-        for name, content in {**self._recorded(), **self.domains}.items():
-            if before.domains.get(name) != content:
-                yield domain(name, content)
-        if (self.add or self.remove) and not self.keeps_rows:
-            yield {"txn": {"appId": f"instep-{self.record.place}", "version": commit.fence, "lastUpdated": at}}
+        for name in changed:
+            yield {"txn": {"appId": name, "version": number, "lastUpdated": at}}
         for old in before.files.some(self.remove):
             yield {
                 "remove": {
@@ -158,7 +174,7 @@ class DeltaCommit:
                     "extendedFileMetadata": True,
                     "partitionValues": old.get("partitionValues") or {},
                     "size": old["size"],
-                    **({"tags": old["tags"]} if "tags" in old else {}),
+                    **{name: old[name] for name in ("tags", "deletionVector") if name in old},
                 }
             }
         for file in self.add:
@@ -169,6 +185,17 @@ class DeltaCommit:
         if whole is None:
             return recorded(self.record)
         return recorded(replace(whole.together(self.record), version=whole.version))
+
+    def _time(self, at: int) -> Action:
+        """Return the time of the commit (milliseconds since 1970), where the log has to say it: later than the last
+        one."""
+        if self.state.configuration.get("delta.enableInCommitTimestamps", "").casefold() != "true":
+            return {}
+        last = 0
+        with suppress(FileNotFoundError):
+            for action in self.state.log.actions(self.state.snapshot.version):
+                last = max(last, int((action.get("commitInfo") or {}).get("inCommitTimestamp", 0)))
+        return {"inCommitTimestamp": max(at, last + 1)}
 
     def _info(self, operation: str, commit: Commit, at: int) -> Action:
         info: dict[str, object] = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor}
@@ -194,7 +221,7 @@ def _is_beside(was: DeltaTableState, now: DeltaTableState) -> bool:
     """Return whether only other shards have changed a table."""
     same = (was.snapshot.metadata, was.snapshot.protocol) == (now.snapshot.metadata, now.snapshot.protocol)
     record = replace(was.record, parked=()) == replace(now.record, parked=())
-    return was.whole is not None and same and record and {*was.own} == {*now.own}
+    return was.whole is not None and same and record and was.own.ids == now.own.ids
 
 
 def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
@@ -205,14 +232,10 @@ def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
 
 
 def recorded(record: Record) -> dict[str, str]:
-    """Our record as the log has it, by domain. Shards have theirs, so that a commit says what is new and no more."""
+    """Our records by name. Shards have theirs, so that a commit says what is new and no more."""
     parts = json.loads(dump(record))["parts"] if record.parts else {}
     texts = {f"{PART}{name}": json.dumps(p, separators=(",", ":"), ensure_ascii=False) for name, p in parts.items()}
-    return {DOMAIN: f'{{"fence":{record.fence},"record":{dump(replace(record, parts={}))}}}', **texts}
-
-
-def domain(name: str, content: str) -> Action:
-    return {"domainMetadata": {"domain": name, "configuration": content, "removed": False}}
+    return {APP: f'{{"fence":{record.fence},"record":{dump(replace(record, parts={}))}}}', **texts}
 
 
 def next_metadata(
@@ -254,7 +277,7 @@ def next_protocol(before: Action, fields: Sequence[DeltaField]) -> Action:
     readers = [*before.get("readerFeatures", ())]
     writers = [*before.get("writerFeatures", ())]
     readers += [f for f in needed if f not in readers]
-    writers += [f for f in (*needed, "domainMetadata") if f not in writers]
+    writers += [f for f in needed if f not in writers]
     return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": writers}
 
 
@@ -281,7 +304,7 @@ def begin(
     empty = DeltaSnapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {})
     log = warehouse.make(record.ref)
     change = DeltaCommit(DeltaTableState(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
-    change.domains |= warehouse.name_domain(record.ref)
+    change.records |= warehouse.name_record(record.ref)
     if log.snapshot() is not None:
         return False
     try:

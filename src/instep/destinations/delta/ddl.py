@@ -132,7 +132,7 @@ def drop(warehouse: ObjectWarehouse, state: DeltaTableState, commit: Commit) -> 
     """Drop a table by a commit of its own log; the place where it is kept is recorded first."""
     at, source_id = now_ms(), state.record.table.id
     warehouse.wait(state.ref, source_id, state.folder, at)
-    DeltaCommit(state, state.record, domains=warehouse.name_domain(state.ref, at, source_id)).land(
+    DeltaCommit(state, state.record, records=warehouse.name_record(state.ref, at, source_id)).land(
         "DROP TABLE", commit, warehouse
     )
 
@@ -198,7 +198,7 @@ def _called(warehouse: ObjectWarehouse, state: DeltaTableState, ref: Ref, commit
     warehouse.point(ref, state.folder)
     table = replace(state.record.table, schema=ref[0], name=ref[1])
     record = replace(state.record, table=table, fence=max(commit.fence, state.record.fence))
-    DeltaCommit(state, record, domains=warehouse.name_domain(ref)).land("RENAME TABLE", commit, warehouse)
+    DeltaCommit(state, record, records=warehouse.name_record(ref)).land("RENAME TABLE", commit, warehouse)
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _next_by(state: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] |
 
 
 def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
-    ids, used = count(state.highest + 1), {*state.record.numbers, *(f.physical for f in state.layout)}
+    ids = count(state.highest + 1)
     fields, casts = list[DeltaField](), dict[str, ValueCast]()
     for source in evolution.columns:
         column, before = source.column, by_name.get(source.before.name) if source.before else None
@@ -262,8 +262,7 @@ def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, De
             made = _fitting(waits.field, source)
             made = replace(made, facts={**made.facts, BEFORE: waits.version})
         elif before is None or source.rewrite is not None:
-            made = new_field(column, ids, used)
-            used.add(made.physical)
+            made = new_field(column, ids)
             if before is not None and source.before is not None:
                 casts[made.physical] = ValueCast(column.name, before.physical, source.before.type, column.type)
         else:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.log import encoded, place_of
+from instep.destinations.delta.protocol.deletion_vectors import NO_PLACES, Places, deleted_places
+from instep.destinations.delta.protocol.log import encoded, place_of
+from instep.destinations.delta.protocol.snapshot import Action
+from instep.destinations.delta.pruning import groups
 from instep.destinations.delta.shape import (
     FIELD_ID,
     DeltaField,
@@ -24,9 +28,9 @@ from instep.destinations.delta.shape import (
     texts,
     values_of,
 )
-from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.delta.warehouse import now_ms
+from instep.destinations.filters import ColumnFilter
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.files.object_store import AnyPath, ObjectPath, opened
 from instep.stage.files.partitioned import writer_for
@@ -45,18 +49,18 @@ _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types
 
 def path_of(state: DeltaTableState, file: Action) -> AnyPath:
     """Return where a data file of a table lies."""
-    if "deletionVector" in file:
-        raise DestinationError(
-            f"table {'.'.join(state.ref)} has deletion vectors, which another program has written",
-            hint="rewrite them there: REORG TABLE ... APPLY (PURGE), with delta.enableDeletionVectors=false",
-        )
     return place_of(state.folder, file)
 
 
-def rows_in(state: DeltaTableState, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
+def rows_in(
+    state: DeltaTableState, file: Action, fields: Sequence[DeltaField], filters: Sequence[ColumnFilter] = ()
+) -> Iterator[pa.RecordBatch]:
     """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
     columns."""
-    return batches(path_of(state, file), fields, partition_values=values_of(file, state.by))
+    place, names = values_of(file, state.by), {f.name: f.physical for f in state.columns}
+    wanted = [replace(f, column=names[f.column]) for f in filters if names[f.column] not in place]
+    deleted = deleted_places(state.folder, file.get("deletionVector"))
+    return batches(path_of(state, file), fields, partition_values=place, deleted=deleted, filters=wanted)
 
 
 def batches(
@@ -65,18 +69,29 @@ def batches(
     *,
     by_id: bool = False,
     partition_values: Mapping[str, pa.Scalar] | None = None,
+    deleted: Places = NO_PLACES,
+    filters: Sequence[ColumnFilter] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows in order, as the table has these columns, under their physical names; what the file lacks is
-    NULL, or what is `partition_values` by physical name. `by_id`: columns are found by field id, whatever they are
-    called there."""
-    schema = file_schema(fields)
+    NULL, or what is `partition_values` by physical name. Rows at `deleted` places are left out. `by_id`: columns are
+    found by field id, whatever they are called there. `filters`: row groups that have no row that passes them, whose
+    columns have their physical names, are left out."""
+    schema, start = file_schema(fields), 0
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
             there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
             names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
             columns = [n for n in names if n is not None]
+            read = {*groups(file.metadata, filters)}
             for group in range(file.num_row_groups):  # a batch over several could be as large as the file
+                if group not in read:
+                    start += file.metadata.row_group(group).num_rows
+                    continue
                 for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
+                    low, high = np.searchsorted(deleted, [start, start + len(batch)])
+                    here, start = deleted[low:high] - start, start + len(batch)
+                    if len(here):
+                        batch = batch.take(pa.array(np.delete(np.arange(len(batch)), here)))
                     yield _as(batch, names, schema, partition_values or {})
     except FileNotFoundError as error:
         hint = "the table has lost it: load it whole with `instep sync --full`"
@@ -307,10 +322,19 @@ def action(
         "modificationTime": _written(path),
         "dataChange": True,
         "stats": json.dumps(
-            statistics(footer or read_footer(file), [f for f in fields if f.physical not in place]),
+            statistics(footer or read_footer(file), [f for f in _indexed(state, fields) if f.physical not in place]),
             separators=(",", ":"),
         ),
     }
+
+
+def _indexed(state: DeltaTableState, fields: Sequence[DeltaField]) -> Sequence[DeltaField]:
+    """Return the columns that have statistics: all, unless somebody has set properties of the table."""
+    if names := state.configuration.get("delta.dataSkippingStatsColumns"):
+        wanted = {name.strip().strip("`").casefold() for name in names.split(",")}
+        return [f for f in fields if f.name.casefold() in wanted]
+    count = state.configuration.get("delta.dataSkippingNumIndexedCols", "")
+    return fields[: int(count)] if count.isdecimal() else fields
 
 
 def _written(path: AnyPath) -> int:

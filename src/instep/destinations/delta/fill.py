@@ -21,10 +21,10 @@ from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.merge_parts import fill_by_tasks
 from instep.destinations.delta.merge_work import FillWork, filled_rows
+from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rewrite import RowEdit, edited
 from instep.destinations.delta.rows import as_table, engine, fields_by_name, run, staged_rows, table_rows
 from instep.destinations.delta.shape import BEFORE, arrow_type
-from instep.destinations.delta.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
 from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import DeltaFacet

@@ -14,9 +14,10 @@ from urllib.parse import unquote
 from instep.destinations.base import Commit, Ref, UndropReport
 from instep.destinations.delta.change import DeltaCommit, begin
 from instep.destinations.delta.ddl import drop
-from instep.destinations.delta.files import io_of, path_of
-from instep.destinations.delta.log import DeltaLog
-from instep.destinations.delta.snapshot import Action
+from instep.destinations.delta.files import Writing, io_of, path_of, rows_in, write
+from instep.destinations.delta.protocol.deletion_vectors import deleted_rows
+from instep.destinations.delta.protocol.log import DeltaLog
+from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require, state_at, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, ObjectWarehouse, Warehouse
 from instep.destinations.shared import landed
@@ -50,21 +51,23 @@ def _columns(warehouse: Warehouse, ref: Ref, fence: int) -> list[str]:
     return [f"{named(state.ref)}.{p.name}" for p in old]
 
 
-def _linked(state: DeltaTableState, log: DeltaLog, file: Action) -> Action:
+def _copied(state: DeltaTableState, log: DeltaLog, file: Action, run: str) -> list[Action]:
     """Return the file below the copy's folder, so that neither table needs the other: a link, or a copy that the object
-    store makes."""
+    store makes. One with deleted rows is written without them."""
+    if deleted_rows(file):
+        return write(replace(state, log=log), state.layout, Writing(run), rows_in(state, file, state.layout), state.by)
     source = path_of(state, file)
     target = log.table / "data" / source.name
     if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
         source.copy_to(target)
-        return {**file, "path": f"data/{source.name}"}
+        return [{**file, "path": f"data/{source.name}"}]
     assert isinstance(source, Path)
     assert isinstance(target, Path)
     with clear_errors(str(target)):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         os.link(source, target)
-    return {**file, "path": f"data/{source.name}"}
+    return [{**file, "path": f"data/{source.name}"}]
 
 
 ALIVE = 3_600
@@ -145,7 +148,7 @@ class DeltaClones(DeltaFacet):
             table_state.record, table=table, place=f"copy of {table_state.record.place}", parked=(), copy=origin
         )
         log = self.warehouse.make(place)
-        files = [_linked(table_state, log, file) for file in table_state.own.each()]
+        files = [made for file in table_state.own.each() for made in _copied(table_state, log, file, commit.run)]
         if not begin(
             self.warehouse, with_stored(own, table_state.fields, {}), table_state.fields, commit, table_state.by, files
         ):

@@ -9,7 +9,7 @@ from typing import TypeVar
 from instep.destinations.base import Commit, LoadOutcome, Ref
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
-from instep.destinations.delta.snapshot import Action, rows_of
+from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require, with_stored
 from instep.destinations.delta.warehouse import DeltaFacet, Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
@@ -76,7 +76,7 @@ def overwrite(
     fields, by, record = state.fields, state.next_by, replace(state.record, by=None)
     if record.pending is not None:
         fields = state.waiting
-        fresh = replace(record, table=record.pending, pending=None, loaded=None, parked=(), numbers={}, fills=())
+        fresh = replace(record, table=record.pending, pending=None, loaded=None, parked=(), fills=())
         record = with_stored(fresh, fields, {})
     added = (copied if copy else adopted)(state, fields, files, commit.run, by)
     rows = sum(rows_of(a) for a in added)

@@ -7,6 +7,7 @@ holds for the old rows, too: their values are found by physical name.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +20,13 @@ from urllib.parse import unquote
 from instep.destinations.base import Commit, Layout, Maintained, Ref, Savepoint, Upkeep
 from instep.destinations.delta.change import FILES_STAY, DeltaCommit, check_writable, file_days, files_stay, retention
 from instep.destinations.delta.files import path_of
+from instep.destinations.delta.keep import ALIVE
 from instep.destinations.delta.load import again
-from instep.destinations.delta.log import DeltaLog
+from instep.destinations.delta.protocol.deletion_vectors import deleted_rows
+from instep.destinations.delta.protocol.log import DeltaLog
+from instep.destinations.delta.protocol.records import APP, is_record, unnamed
+from instep.destinations.delta.protocol.snapshot import Action, DeltaSnapshot, rows_of
 from instep.destinations.delta.shape import place
-from instep.destinations.delta.snapshot import Action, DeltaSnapshot, rows_of
 from instep.destinations.delta.table_state import (
     DeltaTableState,
     find,
@@ -40,22 +44,23 @@ from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
 from instep.stage.files.object_store import AnyPath, files_below
 
-DOMAIN = "instep.maintained"
+MAINTAINED = f"{APP}.maintained"
 SPARK_BYTES = 512 << 20
 """Files of more bytes are put together by tasks of Spark, if there may be a session."""
+_BYTES = re.compile(r"(\d+)\s*([bkmgt])?b?")
 COMMIT_BYTES = 1 << 30
 """About what one commit exchanges."""
 EXPIRE_BATCH = 10
 """Versions that a sync leaves, so that it does not expire one each time."""
 
 
-def _domain(state: DeltaTableState) -> str:
-    """Under which name the log has it; each shard's own."""
-    return DOMAIN if state.record.within is None else f"{DOMAIN}.{state.record.within[1]}"
+def _record_name(state: DeltaTableState) -> str:
+    """Return the name of the record of its maintenance; each shard has its own."""
+    return MAINTAINED if state.record.within is None else f"{MAINTAINED}.{state.record.within[1]}"
 
 
 def _maintained(state: DeltaTableState) -> Mapping[str, int]:
-    found: dict[str, int] = json.loads(state.snapshot.domains.get(_domain(state)) or "{}")
+    found: dict[str, int] = json.loads(state.snapshot.records.get(_record_name(state)) or "{}")
     return found
 
 
@@ -66,7 +71,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     done = Maintained(count, count, size, size)
     if state.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
-    found = _bins(state, work.how)
+    found = _bins(state, replace(work.how, target_file_size=_target_size(state) or work.how.target_file_size))
     weight = sum(_size(one) for one in found)
     if work.dry_run or not found:
         old = sum(map(len, found))
@@ -91,7 +96,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
                 hint="nothing was committed; check the files with `instep verify`",
             )
         files = len(state.own) - len(change.remove) + len(added)
-        change.domains[_domain(state)] = json.dumps({"at": now_ms(), "files": files})
+        change.records[_record_name(state)] = json.dumps({"at": now_ms(), "files": files})
         change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
         rows += written
         gone, new = sum(map(_size, bins)), sum(int(a["size"]) for a in added)
@@ -109,6 +114,21 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     return done
 
 
+def _target_size(state: DeltaTableState) -> int:
+    """Return the bytes that somebody has set as a property of the table; 0 if nobody has. DestinationError for what is
+    no size."""
+    text = state.configuration.get("delta.targetFileSize", "")
+    if not text:
+        return 0
+    found = _BYTES.fullmatch(text.strip().casefold())
+    if not found:
+        raise DestinationError(
+            f"table {named(state.ref)}: its property delta.targetFileSize is {text!r}, which is no size",
+            hint="set it to one such as `128mb`, or to a number of bytes",
+        )
+    return int(found[1]) << 10 * ("bkmgt".index(found[2]) if found[2] else 0)
+
+
 def _size(files: Sequence[Action]) -> int:
     return sum(int(f["size"]) for f in files)
 
@@ -122,8 +142,7 @@ def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
 
 
 def _facts(state: DeltaTableState, file: Action) -> FileFacts:
-    path_of(state, file)
-    return FileFacts(int(file["size"]), rows_of(file))
+    return FileFacts(int(file["size"]), rows_of(file) + deleted_rows(file), deleted_rows(file))
 
 
 @dataclass(frozen=True)
@@ -163,6 +182,7 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
     if not work.dry_run:
         _delete(there)
         state.log.clean(old.first)
+        _delete(_old_records(state))
     return replace(done, snapshots=len(old.versions), removed=len(there))
 
 
@@ -183,6 +203,21 @@ def _named(state: DeltaTableState) -> set[AnyPath]:
         with suppress(FileNotFoundError):
             files += [a["add"] for a in state.log.actions(version) if a.get("add")]
     return {path_of(state, f) for f in files}
+
+
+def _old_records(state: DeltaTableState) -> list[AnyPath]:
+    """Return the files of records that no version names that can be read, nor any that is about to be made."""
+    versions = state.log.versions()
+    first = state.log.snapshot(versions[0])
+    numbers = {*state.snapshot.record_numbers.values(), *(first.record_numbers.values() if first else ())}
+    for version in versions:
+        with suppress(FileNotFoundError):
+            numbers |= {
+                int(a["txn"]["version"])
+                for a in state.log.actions(version)
+                if a.get("txn") and is_record(a["txn"]["appId"])
+            }
+    return [*unnamed(state.folder, numbers, now_ms() / 1000 - ALIVE)]
 
 
 def _orphans(warehouse: Warehouse, state: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
@@ -348,6 +383,6 @@ class DeltaSavepoints(DeltaFacet):
         record = table_state.record.after_load(commit, rows, new=0, deleted=True)
         assert record.loaded is not None, "a load was just recorded"
         change = DeltaCommit(table_state, replace(record, loaded=replace(record.loaded, last=())))
-        change.remove = sorted(today.keys() - then.keys())
-        change.add = [{**f, "dataChange": True} for f in then.some(then.keys() - today.keys())]
+        change.remove = sorted({path for path, _ in today.ids - then.ids})
+        change.add = [{**f, "dataChange": True} for f in then.some({path for path, _ in then.ids - today.ids})]
         change.land("RESTORE", commit, self.warehouse)

@@ -30,10 +30,10 @@ from instep.destinations.delta.merge_task import (
     rewrite_files,
 )
 from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, outcome, refuse
+from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import in_order
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.delta.snapshot import Action, rows_of
 from instep.destinations.delta.table_state import portion
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.parts import grouped, run_tasks

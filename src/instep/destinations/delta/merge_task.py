@@ -33,10 +33,10 @@ from instep.destinations.delta.merge_work import (
     latest_time,
     marks,
 )
+from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.rewrite import Places, RowEdit, new_rows, rewritten
 from instep.destinations.delta.rows import brief_columns, fields_by_name, numbered, places, table_rows
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.delta.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.stage.files.object_store import opened, path_at
 from instep.stage.files.place import StorageFolder

@@ -19,11 +19,14 @@ import pyarrow as pa
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import batches, path_of, rows_in, rows_of_files, staged_path
+from instep.destinations.delta.protocol.deletion_vectors import deleted_places
+from instep.destinations.delta.protocol.snapshot import rows_of
+from instep.destinations.delta.pruning import may_have
 from instep.destinations.delta.rewrite import Places, RowEdit, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema, values_of
-from instep.destinations.delta.snapshot import rows_of
 from instep.destinations.delta.table_state import DeltaTableState, find, loaded, named, readable
 from instep.destinations.delta.warehouse import DeltaFacet
+from instep.destinations.filters import ColumnFilter
 from instep.destinations.rows import brief, first_rows, invalid_values_in, tried
 from instep.destinations.shared import RowsMoved
 from instep.errors import DestinationError
@@ -151,7 +154,10 @@ def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
 
 
-def read_state(state: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+def read_state(
+    state: DeltaTableState, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()
+) -> pa.RecordBatchReader:
+    """Return the rows, of the files and row groups that may have some that pass the filters."""
     known = {f.name for f in state.fields}
     if odd := next((n for n in names if n not in known), None):
         raise DestinationError(f"table {named(state.ref)} has no column {odd!r}", hint="see `instep schema show`")
@@ -160,18 +166,22 @@ def read_state(state: DeltaTableState, names: Sequence[str] = ()) -> pa.RecordBa
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in state.files:
-            for batch in rows_in(state, file, fields):
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            if may_have(file, filters, state.columns, state.by):
+                for batch in rows_in(state, file, fields, filters):
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
 @dataclass(frozen=True)
 class DeltaChunk(Chunk):
-    """One data file, and what it has by its partition (by physical name)."""
+    """One data file of the table in a folder, what it has by its partition (by physical name), and its deletion
+    vector."""
 
+    folder: AnyPath | None = field(default=None, repr=False)
     place: AnyPath | None = field(default=None, repr=False)
     values: Mapping[str, pa.Scalar] = field(default_factory=dict, repr=False)
+    vector: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -189,8 +199,9 @@ class DeltaReader:
         """Yield the rows of one file."""
         assert isinstance(chunk, DeltaChunk)
         assert chunk.place is not None
-        schema = _plain(self.fields)
-        for batch in batches(chunk.place, self.fields, partition_values=chunk.values):
+        assert chunk.folder is not None
+        schema, deleted = _plain(self.fields), deleted_places(chunk.folder, chunk.vector)
+        for batch in batches(chunk.place, self.fields, partition_values=chunk.values, deleted=deleted):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
@@ -203,8 +214,10 @@ def scan_state(state: DeltaTableState, names: Sequence[str]) -> Scan:
             "",
             rows_of(file),
             int(file.get("size", 0)),
+            folder=state.folder,
             place=path_of(state, file),
             values=values_of(file, state.by),
+            vector=file.get("deletionVector"),
         )
         for number, file in enumerate(state.files)
     ]
@@ -231,22 +244,16 @@ class _FoundRows:
     """Positions of the rows that were found. `version`: the record's, which a claim leaves as it is."""
 
     version: int
-    files: frozenset[str]
+    files: frozenset[tuple[str, str]]
     at: Places
 
 
 class DeltaRows(DeltaFacet):
     """Rows that are read, and put right one by one."""
 
-    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
         """Return the rows of the newest version; DestinationError for a column that is not there."""
-        state = readable(self.warehouse, ref)
-        if not only:
-            return read_state(state, names)
-        shown = list(names) or [f.name for f in state.fields]
-        rows = read_state(state, list(dict.fromkeys([*shown, only])))
-        found = (batch.filter(batch.column(only)).select(shown) for batch in rows)
-        return pa.RecordBatchReader.from_batches(pa.schema([rows.schema.field(n) for n in shown]), found)
+        return read_state(readable(self.warehouse, ref), names, filters)
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan:
         """Return columns of the rows of the newest version, for tasks to read."""
@@ -266,7 +273,7 @@ class DeltaRows(DeltaFacet):
         at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
         rows = take(table_state, at, table_state.fields).cast(_plain(table_state.fields))
         return RowLookup(
-            rows, [int(n) for n in found["n"]], _FoundRows(table_state.record.version, frozenset(table_state.paths), at)
+            rows, [int(n) for n in found["n"]], _FoundRows(table_state.record.version, table_state.own.ids, at)
         )
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
@@ -275,7 +282,7 @@ class DeltaRows(DeltaFacet):
         assert isinstance(seen, _FoundRows), "`lookup_rows` made it"
         table_state, _ = loaded(self.warehouse, ref)
         table_state.record.check(commit.fence)
-        if table_state.record.version != seen.version or frozenset(table_state.paths) != seen.files:
+        if table_state.record.version != seen.version or table_state.own.ids != seen.files:
             raise RowsMoved(ref)
         rows = table_state.rows + len(change.inserted)
         work = DeltaCommit(table_state, table_state.record.after_load(commit, rows, new=len(change.inserted)))

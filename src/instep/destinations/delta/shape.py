@@ -12,12 +12,12 @@ told from NULL, so that loads hold them back (stage/field_metadata.py), and noth
 from __future__ import annotations
 
 import json
+import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from instep.stage.files.names import STORED
 from instep.stage.partition import Partition, Partitioning
 
 if TYPE_CHECKING:
-    from instep.destinations.delta.snapshot import Action
+    from instep.destinations.delta.protocol.snapshot import Action
 
 
 ID, PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
@@ -185,24 +185,20 @@ def file_schema(fields: Sequence[DeltaField]) -> pa.Schema:
     return pa.schema([pa.field(f.physical, arrow_type(f.type), f.nullable, {FIELD_ID: str(f.id)}) for f in fields])
 
 
-def first_fields(table: Table, ids: Iterator[int], used: Collection[str] = ()) -> tuple[DeltaField, ...]:
-    """Return the columns of a table that is made."""
-    taken, made = set(used), []
-    for column in table.columns:
-        made.append(new_field(column, ids, taken, nullable=column.nullable))
-        taken.add(made[-1].physical)
-    return tuple(made)
+def first_fields(table: Table, ids: Iterator[int]) -> tuple[DeltaField, ...]:
+    """Return the columns of a table that is made; files of it have them under their own names."""
+    return tuple(replace(new_field(c, ids, nullable=c.nullable), physical=c.name) for c in table.columns)
 
 
-def new_field(column: Column, ids: Iterator[int], used: Collection[str], *, nullable: bool = True) -> DeltaField:
-    """Return a column that no file has yet; its physical name is its own, unless another column has ever had that
-    one."""
-    number = next(ids)
-    folded = {u.casefold() for u in used}
-    names = chain([column.name], (f"{column.name}-{n}" for n in count(number)))
-    physical = next(n for n in names if n.casefold() not in folded)
-    kind = stored_type(column.type, ids)
-    return DeltaField(number, physical, column.name, kind, nullable, column.comment or None)
+def next_fields(table: Table, ids: Iterator[int]) -> tuple[DeltaField, ...]:
+    """Return the columns of a table that takes the place of another one in the same log."""
+    return tuple(new_field(c, ids, nullable=c.nullable) for c in table.columns)
+
+
+def new_field(column: Column, ids: Iterator[int], *, nullable: bool = True) -> DeltaField:
+    """Return a column that no file has yet, under a physical name that no other column has ever had."""
+    number, kind = next(ids), stored_type(column.type, ids)
+    return DeltaField(number, f"col-{uuid.uuid4()}", column.name, kind, nullable, column.comment or None)
 
 
 _RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "long"))}

@@ -1,7 +1,7 @@
 """A table as its log and our record in it say it is, and the next version of it.
 
-The record (schema beside the source, last load, fence, what waits for an undo) is a metadata domain of the log, so it
-is written in the same commit as rows and columns.
+The record (schema beside the source, last load, fence, what waits for an undo) is in a file that the log names, so it
+changes with the very commit that changes rows and columns.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from operator import itemgetter
 import pyarrow.parquet as pq
 
 from instep.destinations.base import LoadState, Ref
-from instep.destinations.delta.log import DeltaLog, place_of
+from instep.destinations.delta.protocol.deletion_vectors import deleted_rows
+from instep.destinations.delta.protocol.log import DeltaLog, place_of
+from instep.destinations.delta.protocol.records import APP
+from instep.destinations.delta.protocol.snapshot import ADD, NONE_GONE, Action, DeltaSnapshot, FileActions, rows_of
 from instep.destinations.delta.shape import (
     DeltaField,
     alone,
     bare,
     data_type,
     fields_of,
-    first_fields,
     from_json,
+    next_fields,
 )
-from instep.destinations.delta.snapshot import ADD, NONE_GONE, Action, DeltaSnapshot, FileActions, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.records import Record, load
 from instep.errors import DestinationError
@@ -34,9 +36,8 @@ from instep.schema.catalog.catalog import Column, Table
 from instep.stage.files.object_store import AnyPath, opened
 from instep.stage.partition import Partition
 
-DOMAIN = "instep"
-PART = "instep.shard."
-"""How the domains of shards begin; their names follow."""
+PART = f"{APP}.shard."
+"""How the records of shards begin; their names follow."""
 HIGHEST = "delta.columnMapping.maxColumnId"
 
 
@@ -137,7 +138,7 @@ class DeltaTableState:
     def waiting(self) -> tuple[DeltaField, ...]:
         """The columns of the generation that the next whole load brings."""
         assert self.record.pending is not None, "no replacement waits"
-        return first_fields(self.record.pending, count(self.highest + 1))
+        return next_fields(self.record.pending, count(self.highest + 1))
 
     @cached_property
     def own(self) -> FileActions:
@@ -187,7 +188,7 @@ class DeltaTableState:
         return rows_of(file) if file.get("stats") else self._in_footer(file)
 
     def _in_footer(self, file: Action) -> int:
-        return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows)
+        return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows) - deleted_rows(file)
 
     def state(self) -> LoadState | None:
         """Return what the last load recorded; files and bytes as they are now."""
@@ -243,12 +244,12 @@ def state_at(
     log: DeltaLog, ref: Ref, snapshot: DeltaSnapshot | None, part: tuple[str, str] | None = None
 ) -> DeltaTableState | None:
     """Return the table at that version, if it was ours then; of `part` (shard column, shard), if it had the table."""
-    text = snapshot.domains.get(DOMAIN) if snapshot else None
+    text = snapshot.records.get(APP) if snapshot else None
     if snapshot is None or not text:
         return None
     document = json.loads(text)
-    there = ((name.removeprefix(PART), own) for name, own in snapshot.domains.items() if name.startswith(PART))
-    document["record"]["parts"] = {shard: json.loads(own) for shard, own in there if own}
+    there = ((name.removeprefix(PART), own) for name, own in snapshot.records.items() if name.startswith(PART))
+    document["record"]["parts"] = {shard: json.loads(own) for shard, own in there}
     record = load(ref, document["fence"], json.dumps(document["record"]))
     if part is None:
         return DeltaTableState(log, snapshot, record)
@@ -295,12 +296,11 @@ def with_stored(record: Record, fields: Sequence[DeltaField], waits: Mapping[str
     stored = {f"name:{f.name}": f.physical for f in fields}
     stored |= {f"type:{f.physical}": json.dumps(bare(f.type)) for f in fields}
     stored |= {parked_key(place): parked_text(p.field, p.version) for place, p in waits.items()}
-    used = {**record.numbers, **{f.physical: f.id for f in fields}}
-    return replace(record, stored=stored, numbers=used)
+    return replace(record, stored=stored)
 
 
 def portion(state: DeltaTableState, numbers: Sequence[int]) -> DeltaTableState:
     """Return the table with these of its files, in their order, and no more of its log than reading them takes."""
     files = FileActions.listed(({**state.files[n], "stats": None} for n in numbers), ADD)
-    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={})
+    snapshot = replace(state.snapshot, files=files, gone=NONE_GONE, domains={}, txns={}, known={})
     return replace(state, log=DeltaLog(state.folder), snapshot=snapshot, whole=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.destinations.delta.files import Writing, rows_in, write
-from instep.destinations.delta.snapshot import Action
+from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.table_state import DeltaTableState
 from instep.destinations.parts import is_large
 from instep.stage.spec import StagedFile

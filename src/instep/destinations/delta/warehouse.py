@@ -28,8 +28,10 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
-from instep.destinations.delta.log import FOLDER, DeltaLog, SnapshotCache
-from instep.destinations.delta.snapshot import DeltaSnapshot
+from instep.destinations.delta.protocol.log import FOLDER, DeltaLog, SnapshotCache
+from instep.destinations.delta.protocol.records import APP
+from instep.destinations.delta.protocol.records import FOLDER as RECORDS
+from instep.destinations.delta.protocol.snapshot import DeltaSnapshot
 from instep.errors import Conflict, ConnectError, DestinationError, SchemaError
 from instep.stage.files.object_store import AnyPath, ObjectPath
 from instep.stage.files.place import StorageFolder, clear_errors
@@ -144,9 +146,8 @@ class Warehouse(ABC):
         """Return whether the table whose log says so is the one of that name."""
         return True
 
-    def name_domain(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
-        """Return what a log has to say of the table's name, or since when it waits (milliseconds since 1970), by
-        domain."""
+    def name_record(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
+        """Return the record of a table's name, or of when it was dropped (milliseconds since 1970), by its name."""
         return {}
 
 
@@ -202,7 +203,8 @@ class Folders(Warehouse):
         """Return whether something lies where the table would."""
         folder = self.folder(ref)
         with suppress(FileNotFoundError, NotADirectoryError):
-            return any(p.name != FOLDER or any(p.iterdir()) for p in folder.iterdir())
+            # a run that was killed may have left an empty log, and a record of a version that never came
+            return any(p.name != RECORDS and (p.name != FOLDER or any(p.iterdir())) for p in folder.iterdir())
         return False
 
     def make(self, ref: Ref) -> DeltaLog:
@@ -231,7 +233,12 @@ class Folders(Warehouse):
         while True:
             try:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):
+                    raise DestinationError(
+                        f"{self.root}: its file system locks no files: {error.strerror}",
+                        hint="put the warehouse on a local disk, on NFS with locks or into an object store",
+                    ) from error
                 if time.monotonic() >= until:
                     raise Conflict(
                         f"{self.root}: another run has been claiming or moving a table for {_LOCK_TIMEOUT:g} s",
@@ -315,7 +322,7 @@ def local_root(warehouse: str) -> Path:
     return Path(unquote(warehouse.removeprefix("file://"))).absolute()
 
 
-PLACE = "instep.place"
+PLACE = f"{APP}.place"
 THREADS = 16
 
 
@@ -379,7 +386,8 @@ class ObjectWarehouse(Warehouse):
 
     def is_taken(self, ref: Ref) -> bool:
         folder = self.folder(ref)
-        return folder.is_dir() and not self._gone(folder, ref)
+        some = any(not path.is_relative_to(folder / RECORDS) for path, _ in folder.below())
+        return some and not self._gone(folder, ref)
 
     def _gone(self, folder: ObjectPath, ref: Ref) -> bool:
         """Return whether what lies there was dropped, or is called something else by now."""
@@ -390,11 +398,11 @@ class ObjectWarehouse(Warehouse):
         return snapshot is not None and not self.is_at(snapshot, ref)
 
     def is_at(self, snapshot: DeltaSnapshot, ref: Ref) -> bool:
-        domain = _name_domain(snapshot)
-        return not domain or (domain["name"] == list(ref) and not domain["dropped"])
+        record = _name_record(snapshot)
+        return not record or (record["name"] == list(ref) and not record["dropped"])
 
-    def name_domain(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
-        """Return what the table's log has to say: its name, or since when (milliseconds since 1970) it waits."""
+    def name_record(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
+        """Return the record of the table's name, or of when it was dropped (milliseconds since 1970)."""
         return {PLACE: json.dumps({"name": list(ref), "dropped": dropped, "id": source_id})}
 
     def make(self, ref: Ref) -> DeltaLog:
@@ -453,7 +461,7 @@ class ObjectWarehouse(Warehouse):
         for entry in entries:
             folder = self.root / str(entry["folder"])
             snapshot = self.log_in(folder).snapshot() if entry["folder"] not in going else None
-            if snapshot is not None and (place := _name_domain(snapshot)) and place["dropped"] == entry["at"]:
+            if snapshot is not None and (place := _name_record(snapshot)) and place["dropped"] == entry["at"]:
                 ref = (place["name"][0], place["name"][1])
                 found.append(Waiting(folder, ref, place["id"], int(place["dropped"])))
         return sorted(found, key=lambda w: w.at, reverse=True)
@@ -462,8 +470,8 @@ class ObjectWarehouse(Warehouse):
         """A table that was dropped: its name leads elsewhere first, so that nobody meets half of it."""
         assert isinstance(folder, ObjectPath)
         snapshot = self.log_in(folder).snapshot()
-        if snapshot is not None and (domain := _name_domain(snapshot)):
-            ref = (domain["name"][0], domain["name"][1])
+        if snapshot is not None and (record := _name_record(snapshot)):
+            ref = (record["name"][0], record["name"][1])
             there, number = self._found(ref)
             if there == folder:
                 self._next(ref, number)
@@ -484,7 +492,7 @@ class ObjectWarehouse(Warehouse):
             self._empty(own)
 
 
-def _name_domain(snapshot: DeltaSnapshot) -> dict[str, Any] | None:
-    text = snapshot.domains.get(PLACE)
+def _name_record(snapshot: DeltaSnapshot) -> dict[str, Any] | None:
+    text = snapshot.records.get(PLACE)
     found: dict[str, Any] | None = json.loads(text) if text else None
     return found

@@ -87,7 +87,7 @@ class DuckDbDatabase(SqlDatabase):
     def select(
         self, ref: Ref, sql: Callable[[SqlSession, Record], str], keys: tuple[str, pa.Table] | None = None
     ) -> tuple[Record, Iterator[pa.RecordBatch]]:
-        """The file stays open until the last batch is taken."""
+        """The file stays open until the last batch is taken, or nobody has the batches any more."""
         with ExitStack() as stack:
             session = stack.enter_context(self.reading())
             record = require_readable(session, ref)
@@ -98,9 +98,12 @@ class DuckDbDatabase(SqlDatabase):
 
         def batches() -> Iterator[pa.RecordBatch]:
             with closing:
+                yield pa.record_batch([], names=[])
                 yield from reader
 
-        return record, batches()
+        rows = batches()
+        next(rows)  # what has not begun would not end either
+        return record, rows
 
     def staging(self, record: Record, commit: Commit) -> DuckDbStaging:
         name = f"staged-{commit.fence}-{record.place}-{uuid.uuid4().hex[:8]}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from instep.destinations.base import CastSample, Commit, InvalidValueCount, LoadOutcome, Ref, RowLookup, RowUpdate
+from instep.destinations.filters import ColumnFilter, sql_text
 from instep.destinations.rows import invalid_values_in, tried
 from instep.destinations.shared import RowsMoved
 from instep.destinations.sql.database import SqlFacet
@@ -46,16 +47,19 @@ class SqlRows(SqlFacet):
     """Rows that are read, and put right one by one."""
 
     def _read(
-        self, ref: Ref, names: Sequence[str] = (), limit: int | None = None, only: str = ""
+        self,
+        ref: Ref,
+        names: Sequence[str] = (),
+        filters: Sequence[ColumnFilter] = (),
+        limit: int | None = None,
     ) -> pa.RecordBatchReader:
         """Return the rows, as they are now, or the first ones."""
 
         def sql(session: SqlSession, record: Record) -> str:
             shown, mine = _shown(session, record, names or record.names), within(record.within, "t")
-            _check_columns(record, [only] if only else [])
-            mine = f"{mine} AND t.{q(only)}" if only else mine
+            wanted = [text for f in filters if (text := sql_text(f, f"t.{q(f.column)}"))]
             end = "" if limit is None else f" LIMIT {limit:d}"
-            return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {mine}{end}"
+            return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {' AND '.join([mine, *wanted])}{end}"
 
         record, batches = self.database.select(ref, sql)
         dialect = self.database.dialect
@@ -63,9 +67,9 @@ class SqlRows(SqlFacet):
         schema = pa.schema([whole.field(n) for n in names or record.names])
         return pa.RecordBatchReader.from_batches(schema, (as_read(dialect, b, record, schema) for b in batches))
 
-    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
-        """Return the rows as they are now."""
-        return self._read(ref, names, only=only)
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
+        """Return the rows as they are now; the database applies the filters."""
+        return self._read(ref, names, filters)
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return False: the database does the work."""
@@ -140,7 +144,7 @@ class SqlRows(SqlFacet):
 
     def sample_cast(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> CastSample:
         """Casts the values of the first rows there and back."""
-        sample = self._read(ref, [column, *(k for k in key if k != column)], limit).read_all().combine_chunks()
+        sample = self._read(ref, [column, *(k for k in key if k != column)], limit=limit).read_all().combine_chunks()
         before = self._type(ref, column)
         if before is None:
             raise missing(ref)

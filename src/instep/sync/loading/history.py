@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadOutcome, Merge, Ref
+from instep.destinations.filters import ColumnFilter
 from instep.stage.files.writer import ChunkWriter
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 from instep.sync.context import SyncContext
@@ -191,8 +192,8 @@ class _Versions:
             yield from self.large.versions(which, hashes)
             return
         names, columns = self.spec.schema.names, self.columns
-        only = self.system.current if which == "current" else ""
-        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names, only))
+        wanted = [ColumnFilter(self.system.current, "=", (True,))] if which == "current" else []
+        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names, wanted))
         for batch in columns.plain(batches):
             filtered = batch.filter(columns.mask(batch, which))
             if len(filtered):
@@ -268,8 +269,10 @@ class _Versions:
         if self.large is not None:
             current = self.large.keys(touched)
         else:
-            read = self.context.destination.write.read(self.ref, self.how.key, self.system.current)
-            current = (b.select(list(self.how.key)) for b in read)
+            key, flag = list(self.how.key), self.system.current
+            wanted = [ColumnFilter(flag, "=", (True,))]
+            read = self.context.destination.write.read(self.ref, [*key, flag], wanted)
+            current = (b.filter(b.column(flag)).select(key) for b in read)
         rows = (
             pa.RecordBatch.from_arrays(
                 [as_plain(c, f.type) for c, f in zip(b.columns, some, strict=False)], schema=some

@@ -128,7 +128,8 @@ def query(
 ) -> None:
     """Query a destination in SQL.
 
-    Only the tables that the query names are read (DuckDB over Arrow).
+    Of the tables that the query names, only the columns, files and row groups that it can use are read (DuckDB over
+    Arrow).
     """
     from instep.sync.query import ask, write_rows
 

@@ -40,12 +40,17 @@ class RowReader:
     errors: list[Exception] = field(default_factory=list, compare=False)
 
 
-def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | None:
-    """Return the table's rows as its current snapshot has them, of the files that may have some `within` by their
-    metrics; None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to
-    them are as many as there are transforms."""
+def tasks_within(table: Table, within: BooleanExpression) -> list[FileScanTask]:
+    """Return the files that may have rows `within` by their metrics. Partitions are not asked: pyiceberg's ways from
+    values to them are as many as there are transforms."""
     may_have = _InclusiveMetricsEvaluator(table.schema(), within).eval
-    tasks = [t for t in planned(table) if may_have(t.file)]
+    return [t for t in planned(table) if may_have(t.file)]
+
+
+def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | None:
+    """Return the table's rows as its current snapshot has them, of the files that may have some `within`; None if one
+    has deletes that are not by position."""
+    tasks = tasks_within(table, within)
     deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
     if any(d.content != DataFileContent.POSITION_DELETES for files in deletes.values() for d in files):
         return None

@@ -90,16 +90,22 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     old = [s for s in table.metadata.snapshots if s.snapshot_id in set(gone)]
     rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
     files = _only_of(table, old, rest)
-    change = TableCommit(table)
-    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
-    change.properties(maintained_now(change))
-    _land(change, table, work.fence)
+    let_go(table, gone, work)
     crashpoint("maintain.expired")
     if table.metadata.properties.get("gc.enabled", "true") != "true":
         return len(gone), 0
     removed = sum(_deleted(table.io, file) for file in sorted(files))
     crashpoint("maintain.removed")
     return len(gone), removed
+
+
+def let_go(table: Table, gone: Sequence[int], work: Upkeep) -> None:
+    """Take snapshots out of the table in a fenced commit; no file is deleted."""
+    rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
+    change = TableCommit(table)
+    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
+    change.properties(maintained_now(change))
+    _land(change, table, work.fence)
 
 
 def _land(change: TableCommit, table: Table, fence: int) -> None:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from instep.destinations.base import Layout, Maintained, Ref, Upkeep
 from instep.destinations.iceberg.commit.fence import check_fence
 from instep.destinations.iceberg.evolve.undo import now_ms
+from instep.destinations.iceberg.maintain import procedures
 from instep.destinations.iceberg.maintain.compact import MAINTAINED, CompactionPlan, compact, look, tidy_manifests
 from instep.destinations.iceberg.maintain.expire import expire, expired_snapshots, orphans, remove
 from instep.destinations.iceberg.metadata.catalog import Lake, LakeFacet
@@ -18,6 +19,9 @@ from instep.destinations.iceberg.metadata.records import FENCE, Metadata, load_s
 from instep.destinations.iceberg.metadata.shards import totals
 from instep.errors import Conflict, DestinationError, Fenced
 from instep.schema.maintenance import Maintenance, is_worn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TRIES = 3
 EXPIRE_BATCH = 10
@@ -125,14 +129,27 @@ class IcebergMaintenance(LakeFacet):
             check_fence(table.metadata, work.fence, ".".join(ref))
         if work.dry_run:
             return _would(self.lake, ref, work)
+        if (session := procedures.session_for(self.lake, ref, work)) is not None:
+            return self._by_procedures(ref, session, work)
         done = _again(lambda: _files(self.lake, ref, work))
         if work.go_on():
             snapshots, removed = _again(lambda: expire(self.lake, ref, work))
             done = replace(done, snapshots=snapshots, removed=removed)
-        if work.deep and work.go_on():
-            try:
-                count, size = remove(self.lake, ref, orphans(self.lake, ref, work))
-            except OSError as error:
-                return replace(done, notes=(*done.notes, f"orphans were not looked for: {error}"))
-            done = replace(done, orphans=count, orphan_bytes=size)
-        return done
+        return self._without_orphans(ref, work, done) if work.deep and work.go_on() else done
+
+    def _by_procedures(self, ref: Ref, session: SparkSession, work: Upkeep) -> Maintained:
+        done = _again(lambda: procedures.compact(self.lake, ref, session, work))
+        if work.go_on():
+            snapshots, removed = _again(lambda: procedures.expire(self.lake, ref, session, work))
+            done = replace(done, snapshots=snapshots, removed=removed)
+        if not work.deep or not work.go_on():
+            return done
+        count = procedures.remove_orphans(self.lake, ref, session, work)
+        return self._without_orphans(ref, work, done) if count is None else replace(done, orphans=count)
+
+    def _without_orphans(self, ref: Ref, work: Upkeep, done: Maintained) -> Maintained:
+        try:
+            count, size = remove(self.lake, ref, orphans(self.lake, ref, work))
+        except OSError as error:
+            return replace(done, notes=(*done.notes, f"orphans were not looked for: {error}"))
+        return replace(done, orphans=count, orphan_bytes=size)

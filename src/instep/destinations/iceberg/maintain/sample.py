@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, EqualTo, Reference
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    NotNull,
+    Reference,
+)
 from pyiceberg.expressions.literals import literal
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
@@ -17,7 +28,8 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import CastSample, InvalidValueCount, Ref
-from instep.destinations.iceberg.commit.row_reader import Old, light, live_rows, old_file
+from instep.destinations.filters import ColumnFilter
+from instep.destinations.iceberg.commit.row_reader import ALL, Old, light, live_rows, old_file, tasks_within
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.evolve.undo import arrow_type
 from instep.destinations.iceberg.metadata.catalog import LakeFacet
@@ -46,18 +58,53 @@ def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.T
     return reader.to_table(tasks)
 
 
-def first_of(table: IcebergTable, rows: int) -> pa.Table:
-    """Return the first rows of all columns: batch by batch, whatever the files hold."""
-    scan = table.scan()
-    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter, scan.case_sensitive)
+def rows_of(
+    table: IcebergTable, columns: tuple[str, ...] = ("*",), where: BooleanExpression = ALL
+) -> pa.RecordBatchReader:
+    """Return the rows that pass a filter, batch by batch, whatever the files hold. Partitions are not asked: the files'
+    metrics say more."""
+    wanted = table.scan(selected_fields=columns).projection()
+    reader = ArrowScan(table.metadata, table.io, wanted, where)
+    schema = schema_to_pyarrow(wanted, include_field_ids=False)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for task in planned(table):
+        for task in tasks_within(table, where):
             gone = _read_all_delete_files(table.io, [task])
             # `to_record_batches` holds all of a file, and begins with the next ones
-            yield from reader._record_batches_from_scan_tasks_and_deletes([task], gone)
+            for batch in reader._record_batches_from_scan_tasks_and_deletes([task], gone):
+                arrays = [c if c.type == f.type else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    return first_rows_of(batches(), rows, schema_to_pyarrow(scan.projection()))
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+_COMPARISONS: Mapping[str, Callable[..., BooleanExpression]] = {
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+}
+
+
+def expression(filters: Sequence[ColumnFilter]) -> BooleanExpression:
+    """Return filters as Iceberg has them."""
+    found: BooleanExpression = ALL
+    for one in filters:
+        found = And(found, _expression(one))
+    return found
+
+
+def _expression(one: ColumnFilter) -> BooleanExpression:
+    term = Reference(one.column)
+    match one.operator:
+        case "null":
+            return IsNull(term=term)
+        case "not null":
+            return NotNull(term=term)
+        case "=" | "in":
+            return In(term=term, values={literal(v) for v in one.values})
+        case operator:
+            return _COMPARISONS[operator](term, literal(one.values[0]))
 
 
 class IcebergSamples(LakeFacet):
@@ -84,12 +131,12 @@ class IcebergSamples(LakeFacet):
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
         """Return at most so many rows, all columns of them."""
-        return first_of(load_readable(self.lake, ref), limit)
+        reader = rows_of(load_readable(self.lake, ref))
+        return first_rows_of(reader, limit, reader.schema)
 
-    def read(self, ref: Ref, names: Sequence[str] = (), only: str = "") -> pa.RecordBatchReader:
-        """Return the rows as they are now."""
-        wanted = EqualTo(term=Reference(only), value=literal(True)) if only else AlwaysTrue()
-        return load_readable(self.lake, ref).scan(wanted, tuple(names) or ("*",)).to_arrow_batch_reader()
+    def read(self, ref: Ref, names: Sequence[str] = (), filters: Sequence[ColumnFilter] = ()) -> pa.RecordBatchReader:
+        """Return the rows as they are now, of the files and row groups that may have some that pass the filters."""
+        return rows_of(load_readable(self.lake, ref), tuple(names) or ("*",), expression(filters))
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
         """Return whether the table and the files are for tasks."""

@@ -58,7 +58,7 @@ FEW = 20
 VIEW = "instep.view"
 """The property of a view that is ours: what it shows, as JSON."""
 _SECRET = re.compile(r"secret|password|credential|token|key", re.IGNORECASE)
-_LAYOUT = """
+LAYOUT = """
 CREATE TABLE IF NOT EXISTS iceberg_tables (
     catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL,
     metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5),
@@ -223,7 +223,7 @@ class Lake:
             self.database.parent.mkdir(parents=True, exist_ok=True)
         with self.open_database() as db, db:
             use_wal(db.execute, _BUSY_SECONDS)
-            db.executescript(_LAYOUT)
+            db.executescript(LAYOUT)
             if not any(row[1] == "iceberg_type" for row in db.execute("PRAGMA table_info(iceberg_tables)")):
                 db.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
 
@@ -426,6 +426,15 @@ class Lake:
             plain.pop("uri", None)
         conf |= {f".{k}": v for k, v in {**plain, **for_java(self.warehouse, plain)}.items()}
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
+
+    def spark_files(self, catalog: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what another catalog of Spark needs to reach the warehouse's files: its settings, and those that
+        nobody may see."""
+        own = {k: v for k, v in self.io().items() if k != LOCAL_FILES}
+        own |= for_java(self.warehouse, own)
+        names = {k: f"spark.sql.catalog.{catalog}.{k}" for k in own}
+        secret = {names[k]: v for k, v in own.items() if _SECRET.search(k)}
+        return {names[k]: v for k, v in own.items() if names[k] not in secret}, secret
 
     def spark_secrets(self) -> dict[str, str]:
         """Return the secret part, for the one Spark session of a merge (`newSession`), while it opens its

@@ -164,7 +164,7 @@ def table_size(metadata: Metadata) -> TableSize:
     state, total = load_state(metadata), totals(metadata)
     if state is not None:
         return TableSize(state.rows, state.bytes)
-    if not total or within_of(metadata["properties"]):
+    if not total.get("data-files") or within_of(metadata["properties"]):  # a catalog may want a snapshot of nothing
         return TableSize()
     return TableSize(max(total.get("records", 0) - total.get("position-deletes", 0), 0), total.get("files-size", 0))
 

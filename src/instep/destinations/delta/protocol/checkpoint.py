@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.snapshot import (
+from instep.destinations.delta.protocol.snapshot import (
     ADD,
     NO_FILES,
     NONE_GONE,

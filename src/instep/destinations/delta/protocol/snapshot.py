@@ -16,11 +16,22 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.destinations.delta.protocol.deletion_vectors import deleted_rows, vector_id
+from instep.destinations.delta.protocol.records import is_record, read
 from instep.errors import DestinationError
 from instep.stage.files.object_store import AnyPath
 
 READABLE = frozenset(
-    {"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck", "v2Checkpoint"}
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",  # delta-rs names it in every log whose properties it changes; a column of it is refused
+    }
 )
 Action = Mapping[str, Any]
 TEXTS = pa.map_(pa.string(), pa.string())
@@ -55,9 +66,10 @@ _CHUNKS = 64
 
 
 def rows_of(file: Action) -> int:
-    """Return how many rows the statistics of a file say it has; 0 if it has none, as files of others may."""
+    """Return how many rows of the table the statistics of a file say it has; 0 if it has none, as files of others
+    may."""
     stats = file.get("stats")
-    return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+    return max(int(json.loads(stats).get("numRecords", 0)) - deleted_rows(file), 0) if stats else 0
 
 
 def plain(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,6 +130,14 @@ class FileActions(Mapping[str, Action]):
         return [plain(row) for row in rows.drop_columns(_KEY).to_pylist(maps_as_pydicts="strict")]
 
     @cached_property
+    def ids(self) -> frozenset[tuple[str, str]]:
+        """What tells the files from those of another version: their paths, and the vectors of deleted rows."""
+        vectors = self._table.column("deletionVector")
+        if vectors.null_count == len(vectors):
+            return frozenset((path, "") for path in self)
+        return frozenset(zip(self, (vector_id({"deletionVector": v}) for v in vectors.to_pylist()), strict=True))
+
+    @cached_property
     def bytes(self) -> int:
         return pc.sum(self._table.column("size")).as_py() or 0
 
@@ -126,6 +146,8 @@ class FileActions(Mapping[str, Action]):
         """Return how many rows the files have by their statistics, and the files without any."""
         found = pc.extract_regex(self._table.column("stats"), _ROWS)
         known = pc.sum(pc.cast(pc.struct_field(found, "rows"), pa.int64())).as_py() or 0
+        deleted = pc.struct_field(self._table.column("deletionVector"), "cardinality")
+        known -= pc.sum(pc.if_else(pc.is_valid(found), deleted, 0)).as_py() or 0
         others = [*FileActions(self._table.filter(pc.is_null(found))).each()] if found.null_count else []
         return known + sum(map(rows_of, others)), [f for f in others if not f.get("stats")]
 
@@ -166,7 +188,8 @@ NO_FILES, NONE_GONE = FileActions.listed((), ADD), FileActions.listed((), REMOVE
 @dataclass(frozen=True)
 class DeltaSnapshot:
     """A table at one version. `gone`: the `remove` actions of files that older versions need. `domains`: the
-    configuration by domain. `txns`: the actions by application."""
+    configuration by domain. `txns`: the actions by application. `table`: its folder. `known`: records that were read,
+    by number; later versions name most of them, too."""
 
     version: int
     metadata: Action
@@ -175,6 +198,26 @@ class DeltaSnapshot:
     gone: FileActions = field(default_factory=lambda: NONE_GONE)
     domains: Mapping[str, str] = field(default_factory=dict)
     txns: Mapping[str, Action] = field(default_factory=dict)
+    table: AnyPath | None = field(default=None, compare=False)
+    known: dict[int, Mapping[str, str]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def record_numbers(self) -> Mapping[str, int]:
+        """The numbers of our records by name."""
+        return {name: int(txn["version"]) for name, txn in self.txns.items() if is_record(name)}
+
+    @cached_property
+    def records(self) -> Mapping[str, str]:
+        """Our records by name. DestinationError if one is lost."""
+        wanted, files = self.record_numbers, dict[int, Mapping[str, str]]()
+        for number in {*wanted.values()}:
+            assert self.table is not None, "its log was read"
+            files[number] = self.known.get(number) or read(self.table, number)
+        self.known.update(files)
+        for number in [*self.known]:
+            if number not in files:
+                self.known.pop(number, None)
+        return {name: files[number][name] for name, number in wanted.items()}
 
     @property
     def bytes(self) -> int:
@@ -205,7 +248,7 @@ class DeltaSnapshot:
                 f"table {table} uses {', '.join(odd) or 'a protocol'} that this version does not read",
                 hint="another program has switched it on: drop the feature there (ALTER TABLE ... DROP FEATURE)",
             )
-        return self
+        return replace(self, table=table)
 
 
 class _Replay:
@@ -215,6 +258,7 @@ class _Replay:
         self._now = start
         self._domains, self._txns = dict(start.domains), dict(start.txns)
         self._files, self._gone = dict[str, Action](), dict[str, Action]()
+        self._added = set[str]()
 
     def take(self, kind: str, body: Action) -> None:
         match kind:
@@ -224,6 +268,10 @@ class _Replay:
                 self._now = replace(self._now, protocol=body)
             case "add" | "remove":
                 path = unquote(body["path"])
+                if kind == "add":
+                    self._added.add(path)
+                elif path in self._added:
+                    return  # the file as it was before, with other deleted rows: a commit has no order
                 into, other = (self._files, self._gone) if kind == "add" else (self._gone, self._files)
                 other.pop(path, None)
                 into[path] = body

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,11 +23,11 @@ from urllib.parse import quote, unquote, urlparse
 
 import pyarrow as pa
 
-from instep.destinations.delta import checkpoint
-from instep.destinations.delta.snapshot import NOTHING, Action, DeltaSnapshot, texts_of
+from instep.destinations.delta.protocol import checkpoint
+from instep.destinations.delta.protocol.new_file import create, replace_file
+from instep.destinations.delta.protocol.snapshot import NOTHING, Action, DeltaSnapshot, texts_of
 from instep.errors import DestinationError
 from instep.stage.files.object_store import AnyPath, ObjectPath, is_object
-from instep.stage.files.place import clear_errors
 
 FOLDER = "_delta_log"
 EVERY = 20
@@ -230,16 +229,15 @@ class DeltaLog:
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
         """Make that version; False, and nothing changed, if it is there already. The folder must exist."""
-        text, path = texts_of(actions), self.path(version)
-        return path.create(text.encode()) if isinstance(path, ObjectPath) else _link(path, text)
+        return create(self.path(version), texts_of(actions).encode())
 
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
         """A file from which readers start, this process included; tombstones older than `keep_after` (milliseconds
         since 1970) stay out."""
         snapshot = replace(snapshot, gone=snapshot.gone.since(keep_after))
         made, size = checkpoint.content(snapshot)
-        _replace(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)
-        _replace(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
+        replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)
+        replace_file(self.folder / POINTER, json.dumps({"version": snapshot.version, "size": size}).encode())
         if (known := self.cache.get(str(self.folder))) and known[0].version == snapshot.version:
             self.cache.put(str(self.folder), snapshot, known[1])
 
@@ -261,45 +259,6 @@ class DeltaLog:
                 with suppress(FileNotFoundError):
                     if not age or path.stat().st_mtime < time.time() - age:
                         path.unlink()
-
-
-def _aside(folder: Path) -> Path:
-    return folder / f".instep-{uuid.uuid4().hex}.tmp"
-
-
-def _link(path: Path, text: str) -> bool:
-    """False if the name is taken."""
-    aside = _aside(path.parent)
-    with clear_errors(str(path.parent)):
-        try:
-            with aside.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(aside, path)
-        except FileExistsError:
-            return False
-        finally:
-            aside.unlink(missing_ok=True)
-        # the new name survives a loss of power
-        number = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-    return True
-
-
-def _replace(path: AnyPath, content: bytes) -> None:
-    if isinstance(path, ObjectPath):
-        path.write_bytes(content)
-        return
-    aside = _aside(path.parent)
-    try:
-        aside.write_bytes(content)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def encoded(path: str) -> str:

@@ -1,0 +1,1 @@
+"""The protocol of Delta tables: their logs, checkpoints and the records beside them."""

@@ -1,0 +1,95 @@
+"""Filters of rows that are read: what cannot have a row that passes them all need not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+Operator = Literal["=", "<", "<=", ">", ">=", "in", "null", "not null"]
+
+
+@dataclass(frozen=True)
+class ColumnFilter:
+    """A column and what its value has to be. `values`: none for NULL, several for `in`, in the column's own type:
+    bool, int, Decimal, str, date, or datetime (with a zone where the column has one)."""
+
+    column: str
+    operator: Operator
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class ColumnRange:
+    """The values of a column in a file or a part of it: the least and the greatest, as far as they are known (they may
+    be less and greater than any), and whether some, or all of them, may be NULL."""
+
+    low: Any = None
+    high: Any = None
+    some_null: bool = True
+    all_null: bool = False
+
+
+def may_pass(filters: Iterable[ColumnFilter], ranges: Mapping[str, ColumnRange]) -> bool:
+    """Return whether a row may pass all filters where the columns have these values; of one without it any."""
+    return all(_may_pass(f, ranges[f.column]) for f in filters if f.column in ranges)
+
+
+def _may_pass(one: ColumnFilter, values: ColumnRange) -> bool:
+    if one.operator == "null":
+        return values.some_null
+    if values.all_null:
+        return False
+    low, high, first = values.low, values.high, one.values[0] if one.values else None
+    match one.operator:
+        case "=" | "in":
+            return any((low is None or low <= v) and (high is None or v <= high) for v in one.values)
+        case "<":
+            return bool(low is None or low < first)
+        case "<=":
+            return bool(low is None or low <= first)
+        case ">":
+            return bool(high is None or high > first)
+        case ">=":
+            return bool(high is None or high >= first)
+        case "not null":
+            return True
+
+
+def comparable(value: Any, filters: Sequence[ColumnFilter]) -> Any:
+    """Return a bound of a column's values as the values of these filters are, which compare with it; None for one that
+    is of another kind."""
+    wanted = next((v for f in filters for v in f.values), None)
+    if isinstance(value, datetime) and isinstance(wanted, datetime):
+        if (value.tzinfo is None) == (wanted.tzinfo is None):
+            return value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    if isinstance(wanted, bool) or isinstance(value, bool):
+        return value if isinstance(wanted, bool) and isinstance(value, bool) else None
+    if isinstance(wanted, int | Decimal):
+        return value if isinstance(value, int | Decimal) else None
+    return value if type(value) is type(wanted) and isinstance(value, str | date) else None
+
+
+def sql_text(one: ColumnFilter, column: str) -> str:
+    """Return the condition in SQL, as DuckDB and PostgreSQL read it; "" for one that they may not read alike.
+
+    Literals take the type of the column. Texts have an order of their own in PostgreSQL: they are only told apart."""
+    if one.operator in ("null", "not null"):
+        return f"{column} IS {one.operator.upper()}"
+    texts = [_literal(v) for v in one.values]
+    if any(not t for t in texts) or (one.operator not in ("=", "in") and isinstance(one.values[0], str)):
+        return ""
+    return f"{column} IN ({', '.join(texts)})" if one.operator == "in" else f"{column} {one.operator} {texts[0]}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, str) and "\0" in value:
+        return ""
+    text = format(value, "f") if isinstance(value, Decimal) else str(value)
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"

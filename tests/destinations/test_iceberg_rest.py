@@ -1,0 +1,59 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
+"""A lake whose catalog is a REST server: Spark's merges and maintenance over it. All else: the contract's suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from maintain_lake import EAGER
+
+from contract.destinations import iceberg_over_rest
+from instep.destinations.base import Commit, Merge, Upkeep
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.maintain import procedures
+from instep.errors import Fenced
+from lake import REF, create, rows_of, spark, stage, with_spark  # noqa: F401
+
+pytestmark = [pytest.mark.server, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+
+def test_of_two_claims_the_later_one_writes(tmp_path: Path, rest_catalog: str) -> None:
+    """The server knows no fence of ours: it keeps the tag that the later claim has put in the place of the other's."""
+    first, second = (iceberg_over_rest(tmp_path, rest_catalog) for _ in range(2))
+    create(first)
+    first.write.claim(REF, 2)
+    first.write.append(REF, [stage(first, REF, [{"id": 1}])], Commit("r2", 2))
+    late = stage(first, REF, [{"id": 2}])
+    second.write.claim(REF, 3)
+    with pytest.raises(Fenced):
+        first.write.append(REF, [late], Commit("r2", 2))
+    second.write.append(REF, [stage(second, REF, [{"id": 3}])], Commit("r3", 3))
+    assert rows_of(first, REF, ["id"]) == [(1,), (3,)]
+
+
+@pytest.mark.slow
+@with_spark
+def test_spark_merges_and_maintains(
+    tmp_path: Path, rest_catalog: str, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = IcebergConfig("lake", (tmp_path / "rest").as_uri(), "rest", {"uri": rest_catalog}, upsert_rows=0)
+    to = IcebergDestination(config)
+    create(to)
+    for fence in range(2, 5):
+        to.write.claim(REF, fence)
+        to.write.append(REF, [stage(to, REF, [{"id": fence, "name": "a"}])], Commit(f"r{fence}", fence))
+    to.write.claim(REF, 5)
+    rows = [stage(to, REF, [{"id": 3, "name": "changed"}, {"id": 9, "name": "new"}])]
+    done = to.write.merge(lambda: spark, REF, rows, Merge(("id",)), Commit("r5", 5))
+    assert (done.inserted, done.updated) == (1, 1)
+    wanted = [(2, "a"), (3, "changed"), (4, "a"), (9, "new")]
+    assert rows_of(to, REF, ["id", "name"]) == wanted
+    monkeypatch.setattr(procedures, "LARGE_FILES", 0)
+    made = to.maintenance.maintain(REF, Upkeep(EAGER, "m", 5, session=lambda: spark))
+    assert (made.files, made.deletes, made.snapshots > 0) == (1, 0, True)
+    assert rows_of(to, REF, ["id", "name"]) == wanted
+    to.write.claim(REF, 6)
+    with pytest.raises(Fenced):
+        to.maintenance.maintain(REF, Upkeep(EAGER, "m", 5, session=lambda: spark))
