@@ -16,6 +16,7 @@ from log_world import LogWorld
 
 from instep.sources import keyset
 from instep.sources.postgres.wal import log, stream
+from pooler import pooled
 from postgres_server import Database, Server, free_port, launch, make_database
 from sync_world import counts
 
@@ -121,7 +122,7 @@ def test_a_stream_that_ends_is_an_error_that_says_so(world: LogWorld) -> None:
     world.loaded()
     made = stream.open_stream(world.database.config, log_names(world), 0)
     world.run("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
-    with pytest.raises(psycopg.Error, match="terminating connection|ended the stream|closed the connection"):
+    with pytest.raises(psycopg.Error, match=r"terminating connection|ended the stream|closed the connection"):
         list(made.messages(1 << 62, 10))
     made.close()
     assert "does not exist" in str(_refused(world))
@@ -137,6 +138,17 @@ def _refused(world: LogWorld) -> psycopg.Error:
     with pytest.raises(psycopg.errors.UndefinedObject) as error:
         stream.open_stream(world.database.config, replace(log_names(world), slot="another"), 0)
     return error.value
+
+
+def test_a_log_is_read_through_a_pooler_or_the_error_names_it(world: LogWorld) -> None:
+    """From 1.23 on PgBouncer passes replication connections on."""
+    world.loaded()
+    own = world.database.config.port
+    with pooled(world.database) as config:
+        object.__setattr__(world.database.config, "port", config.port)
+        report = world.sync()
+        object.__setattr__(world.database.config, "port", own)
+    assert world.statuses(report) == {"t": "done", "u": "done"} or "does not pass the log on" in report.tables[0].error
 
 
 @dataclass

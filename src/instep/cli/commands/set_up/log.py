@@ -91,9 +91,13 @@ def line(found: dict[str, Any]) -> str:
         return f"binary log: was read up to {found['confirmed']}: {behind}; {retained}"
     if not found["exists"]:
         return f"slot {found['slot']} is made by the first sync"
+    paused = (
+        f"; the connection is paused, and the server keeps its log until it goes on. To release it: `instep source log "
+        f"drop {found['connection']}`; the next sync then needs --full and reads whole tables"
+    )
     return (
         f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
-        f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+        f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']}){paused if found['paused'] else ''}"
     )
 
 
