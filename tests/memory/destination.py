@@ -28,6 +28,7 @@ from instep.destinations.base import (
     Ref,
     RowLookup,
     RowUpdate,
+    SparkStart,
     StagingTarget,
     TableSize,
     UndropReport,
@@ -287,7 +288,9 @@ class MemoryDestination:
 
     # rows
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         held, names = self._get(ref), tuple(sorted(f.path for f in files))
         if held.pending is not None:
             raise DestinationError(f"table {'.'.join(ref)} was replaced: load it whole")
@@ -297,7 +300,9 @@ class MemoryDestination:
         self._load(ref, replace(held, added=held.added | {names}), [*held.rows, *rows], commit, files)
         return LoadOutcome(inserted=len(rows))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         held = self._get(ref)
         before, shape = held.state.rows if held.state else 0, held.waiting if held.pending is not None else held
         rows = _read(shape, files)

@@ -105,8 +105,8 @@ def destination(name: str, project: Project) -> Destination:
 
             return IcebergDestination(IcebergConfig(name=name, **settings))
         case "postgres":
+            from instep.destinations.postgres.connect import PostgresServerConfig as PostgresDestinationConfig
             from instep.destinations.postgres.destination import PostgresDestination
-            from instep.destinations.postgres.server import PostgresServerConfig as PostgresDestinationConfig
 
             return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")

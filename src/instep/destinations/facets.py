@@ -172,16 +172,23 @@ class WriteFacet(Protocol):
 
     def target(self, ref: Ref) -> StagingTarget: ...
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
+        """`spark` is called where tasks of it can bring the rows."""
+        ...
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-        """Readers see the old rows or the new ones."""
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
+        """Readers see the old rows or the new ones. `spark` is called as for `append`."""
         ...
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """`spark` is called by a merge that only Spark can do; without it, or a session, that raises SparkNeeded."""
+        """`spark` is called by a merge that takes Spark; without it, or a session, one that only Spark can do raises
+        SparkNeeded."""
         ...
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from instep.errors import ConnectError, ReadError, quoted
 from instep.project.sections.reach import SshSection
-from instep.sources.ssh import carried
+from instep.stage.secret_files import carried
 
 T = TypeVar("T")
 _LATE = 2.0

@@ -42,30 +42,36 @@ class SqlLoads(SqlFacet):
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
         return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """The rows are added; files that the last commit has brought are not brought again."""
         if any(f.rows for f in files):
             record = self.database.known(ref, commit)
             if _has_loaded(record, files):
                 return LoadOutcome()
-            done = self.database.fitting(ref, lambda: self._append(record, files, commit))
+            done = self.database.fitting(ref, lambda: self._append(record, files, commit, spark))
         else:
             with self.database.loading(ref, commit) as (session, found):
                 done = _add(session, found, files, commit)
         self.database.area.consume(files)
         return done
 
-    def _append(self, record: Record, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-        with self.database.staging(record, commit) as staging:
+    def _append(
+        self, record: Record, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None
+    ) -> LoadOutcome:
+        with self.database.staging(record, commit, spark) as staging:
             staging.add("rows", record.names, files)
             with staging.loading() as (session, found):
                 return _add(session, found, files, commit, staging)
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
         key."""
         record = self.database.known(ref, commit)
-        with self.database.staging(record, commit) as staging:
+        with self.database.staging(record, commit, spark) as staging:
             staging.add_whole(record.waiting if record.pending else record, files)
             with staging.loading() as (session, found):
                 before = found.loaded.rows if found.loaded else 0
@@ -77,19 +83,21 @@ class SqlLoads(SqlFacet):
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
+        """Merge in the database. StageError for staged rows without a key, or a table with twins."""
         record = self.database.known(ref, commit)
         if record.pending is not None and not how.complete:
             raise _replaced(ref)
         if record.pending is not None:
-            return self.overwrite(ref, files, commit)
+            return self.overwrite(ref, files, commit, spark)
         if not how.key and how.since is None:
             raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-        return self.database.fitting(ref, lambda: self._merge(record, files, how, commit))
+        return self.database.fitting(ref, lambda: self._merge(record, files, how, commit, spark))
 
-    def _merge(self, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
+    def _merge(
+        self, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit, spark: SparkStart | None
+    ) -> LoadOutcome:
         system = SystemColumns.of(record.table, self.database.config.prefix)
-        with self.database.staging(record, commit) as staging:
+        with self.database.staging(record, commit, spark) as staging:
             staging.add("rows", record.names, files, how if how.since is None else None)
             if how.since is None and (keys := how.keys or how.requested):
                 staging.add("keys", how.key, keys)

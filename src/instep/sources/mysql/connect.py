@@ -14,8 +14,9 @@ from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError,
 from instep.loopback import is_near
 from instep.sources.mysql.wire import MALFORMED, spoken
 from instep.sources.server import ServerConfig
-from instep.sources.ssh import Way, as_file, private_file, through
+from instep.sources.ssh import Way, through
 from instep.stage import timeouts
+from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import KEEPALIVES, Silence, within
 
 if TYPE_CHECKING:

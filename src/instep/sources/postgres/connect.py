@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from instep.errors import AccessDenied, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres.types import literal
 from instep.sources.server import ServerConfig
-from instep.sources.ssh import Way, as_file, private_file, through
+from instep.sources.ssh import Way, through
+from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, patient, proof_of_password
 
 if TYPE_CHECKING:
