@@ -123,7 +123,7 @@ class MemoryDestination:
     def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
         return {ref: f"table {'.'.join(ref)} is not ours" for ref in refs if ref in self.others}
 
-    def state(self, ref: Ref) -> LoadState | None:
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         held = self.held.get(ref)
         return None if held is None or held.pending is not None else held.state
 

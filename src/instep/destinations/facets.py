@@ -120,7 +120,10 @@ class SchemaFacet(Protocol):
         """Return the columns of those of `refs` that exist on which something stands, from metadata alone."""
         ...
 
-    def state(self, ref: Ref) -> LoadState | None: ...
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
+        """Return what the last load recorded. `version`: with that of its rows, also where that takes a look at
+        them."""
+        ...
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""

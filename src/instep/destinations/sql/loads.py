@@ -76,9 +76,9 @@ class SqlLoads(SqlFacet):
             with staging.loading() as (session, found):
                 before = found.loaded.rows if found.loaded else 0
                 made, count, new = staging.exchange(session, found)
-                put(session, made.after_load(commit, count, files, new=new, anew=True))
+                version = _put(session, made.after_load(commit, count, files, new=new, anew=True))
         self.database.area.consume(files)
-        return LoadOutcome(inserted=count, deleted=before)
+        return LoadOutcome(inserted=count, deleted=before, version=version)
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
@@ -108,8 +108,8 @@ class SqlLoads(SqlFacet):
                     outcome, removed = _upsert(session, found, staging, how, system), how.deletes == "hard"
                 marked = how.deletes == "soft" and how.since is None and outcome.deleted > 0 and bool(system.deleted)
                 left = _left(session, found, outcome.inserted, outcome.deleted if removed else 0)
-                put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
-        return outcome
+                version = _put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
+        return replace(outcome, version=version)
 
 
 def _has_loaded(record: Record, files: Sequence[StagedFile]) -> bool:
@@ -126,8 +126,14 @@ def _add(
     if _has_loaded(record, files):
         return LoadOutcome()
     added = staging.insert(session, record, "rows") if staging else 0
-    put(session, record.after_load(commit, _left(session, record, added), files, new=added))
-    return LoadOutcome(inserted=added)
+    version = _put(session, record.after_load(commit, _left(session, record, added), files, new=added))
+    return LoadOutcome(inserted=added, version=version)
+
+
+def _put(session: SqlSession, record: Record) -> str:
+    """Write the record of a load; returns the version of the rows, as they are in this transaction."""
+    put(session, record)
+    return session.version(record)
 
 
 def _replaced(ref: Ref) -> DestinationError:
