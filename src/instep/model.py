@@ -81,7 +81,7 @@ class EngineUse:
     page: str = ""
     """The address of Spark's own page; "" where it has none."""
     merged: int = 0
-    """How many merges Spark did; the others were done in the process that ran the sync."""
+    """How many merges Spark took part in; the others were done in the process that ran the sync."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.where})" if self.where else self.name

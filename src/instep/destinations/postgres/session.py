@@ -41,7 +41,7 @@ SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_
 """
 
 
-SMALL = 16 << 20
+SMALL = 64 << 20
 """Bytes of the largest table whose row versions are looked at."""
 _LOOKED_AT = f"""
 SELECT (txid_snapshot_xmax(txid_current_snapshot()) >> 31)::text
