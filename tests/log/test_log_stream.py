@@ -118,12 +118,27 @@ def test_a_stream_that_is_cut_loses_nothing(world: LogWorld, streams: list[strea
     assert world.differing() == {}
 
 
+def test_a_run_that_stands_still_does_not_keep_others_from_the_slot(world: LogWorld) -> None:
+    """It wakes up without its stream."""
+    world.loaded()
+    late = stream.open_stream(world.database.config, log_names(world), 0)
+    world.run("UPDATE t SET v = 5 WHERE id = 2")
+    assert world.sync().status == "done"
+    assert world.differing() == {}
+    with pytest.raises(psycopg.Error):
+        list(late.messages(1 << 62, 1 << 30))
+    late.close()
+    late = stream.open_stream(world.database.config, log_names(world), 0)
+    assert world.context.source.log(log_names(world)).drop()  # type: ignore[attr-defined]
+    late.close()
+
+
 def test_a_stream_that_ends_is_an_error_that_says_so(world: LogWorld) -> None:
     world.loaded()
     made = stream.open_stream(world.database.config, log_names(world), 0)
     world.run("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
     with pytest.raises(psycopg.Error, match=r"terminating connection|ended the stream|closed the connection"):
-        list(made.messages(1 << 62, 10))
+        list(made.messages(1 << 62, 1 << 30))
     made.close()
     assert "does not exist" in str(_refused(world))
 

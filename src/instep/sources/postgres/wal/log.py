@@ -113,10 +113,14 @@ SELECT CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
        OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'MEMBER'))
 """
 _SLOT = """
-SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active, s.plugin, s.database,
+SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active_pid, s.plugin, s.database,
        (pg_current_wal_lsn() - s.confirmed_flush_lsn)::int8, (pg_current_wal_lsn() - s.restart_lsn)::int8,
        current_database(), pg_current_wal_lsn()::text
 FROM pg_replication_slots s WHERE s.slot_name = {slot}
+"""
+_END_READER = """
+SELECT pg_terminate_backend(a.pid) FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.slot_name = {slot} AND a.usename = current_user AND a.application_name = current_setting('application_name')
 """
 _OWNER = "SELECT plugin, database, current_database() FROM pg_replication_slots WHERE slot_name = {slot}"
 _LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
@@ -159,6 +163,7 @@ class PostgresLog:
     _reach: WalReach | None = None
     _more: bool = False
     _server: str = ""
+    _reader: int | None = None
     _stream: WalStream | None = None
 
     def order(self, position: str) -> int:
@@ -180,7 +185,7 @@ class PostgresLog:
         trouble, hint = self._missing(session, level, may, timeline)
         if row is None:
             return LogState(server, trouble=trouble, hint=hint)
-        confirmed, restart, status, active, plugin, of, behind, retained, here, now = row
+        confirmed, restart, status, self._reader, plugin, of, behind, retained, here, now = row
         self._now, self._confirmed, self._reach = now, confirmed or "", None
         if strange := self._strange(plugin, of, here):
             trouble, hint = strange, OTHER
@@ -199,7 +204,7 @@ class PostgresLog:
             behind or 0,
             retained or 0,
             status or "",
-            active,
+            self._reader is not None,
             trouble,
             hint,
         )
@@ -384,13 +389,13 @@ class PostgresLog:
     def _collect(self, upto: str, tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
         """Read on where the stream is, if that is where the slot is."""
         with self._translated(), self._as_published():
-            if self._stream is None or self._stream.position != self.order(self._confirmed):
-                self._open()
-            assert self._stream is not None
-            for oid in self._stream.relations.keys() & tables.keys():
-                tables[oid].relation(self._stream.relations[oid])
+            stream, here = self._stream, (self.order(self._confirmed), self._reader)
+            if stream is None or (stream.position, stream.server_process) != here:
+                stream = self._open()
+            for oid in stream.relations.keys() & tables.keys():
+                tables[oid].relation(stream.relations[oid])
             try:
-                return collect(self._stream.messages(self.order(upto), self.messages), tables, visible)
+                return collect(stream.messages(self.order(upto), self.messages), tables, visible)
             except BaseException:
                 self.close()
                 raise
@@ -458,8 +463,9 @@ class PostgresLog:
         return position if left and self.order(end) <= self.order(left) else ""
 
     def _retry_while_active(self, act: Callable[[], Done], patience: float | None = None) -> Done:
-        """Try again for a while as long as another process holds the slot: one that was killed may still be at it.
-        While one has locked a table, for `patience` seconds (None: as long as the server may be silent)."""
+        """Try again for a while as long as another process holds the slot: one that was killed may still be at it, and
+        one of ours that stands still is ended, for its run is over. While one has locked a table, for `patience`
+        seconds (None: as long as the server may be silent)."""
         import psycopg
 
         begun = time.monotonic()
@@ -470,6 +476,8 @@ class PostgresLog:
             except psycopg.errors.ObjectInUse:
                 if time.monotonic() >= begun + self.wait:
                     raise
+                with self._session() as session:
+                    session.execute(_END_READER.format(slot=literal(self.names.slot)).encode())
             except psycopg.errors.LockNotAvailable:
                 if time.monotonic() >= begun + limit:
                     raise

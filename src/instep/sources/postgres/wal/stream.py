@@ -45,6 +45,7 @@ class WalStream:
         """All transactions that were committed before this were read."""
         self.relations: dict[int, WalRelation] = {}
         """The relations as they were described last."""
+        self.server_process = session.info.backend_pid
         self._session, self._silence = session, silence
         self._ahead = b""
         self._reached, self._since, self._asked = 0, time.monotonic(), 0.0
