@@ -44,46 +44,54 @@ class CopyTask:
     files: Sequence[tuple[int, StagedFile]]
     parts: str = ""
 
+    def copy(self, arrow: Arrow, number: int, file: StagedFile) -> None:
+        """Append the rows of a file; FileNotFoundError if it is not to be seen here."""
+        arrow.append(self.table, _rows(self, number, file), (self.parts, number) if self.parts else None)
+
 
 def copy_by_threads(work: CopyTask, arrow: Callable[[], AbstractContextManager[Arrow]]) -> None:
     """Copy the files over connections of this process, each once."""
 
     def copy(number: int, file: StagedFile) -> None:
         with arrow() as connection:
-            connection.append(work.table, _rows(work, number, file))
+            try:
+                work.copy(connection, number, file)
+            except FileNotFoundError as error:
+                raise StageError(f"staged file {file.path} is gone: nothing was written", hint="sync again") from error
 
     with ThreadPoolExecutor(max(1, min(len(work.files), os.cpu_count() or 1)), thread_name_prefix="copy") as pool:
         for done in [pool.submit(copy, *file) for file in work.files]:
             done.result()
 
 
-def copy_by_tasks(session: SparkSession, work: CopyTask) -> None:
-    """Copy the files by tasks, the large ones first."""
+def copy_by_tasks(session: SparkSession, work: CopyTask) -> Sequence[tuple[int, StagedFile]]:
+    """Copy the files by tasks, the large ones first; return those that their machines do not see."""
     from instep.spark.extract import run_parts
 
     files = sorted(work.files, key=lambda f: f[1].rows, reverse=True)
     parts = [replace(work, files=files[first::CONNECTIONS]) for first in range(min(CONNECTIONS, len(files)))]
-    run_parts(session, copy_files, parts, what="copy")
+    return [file for unseen in run_parts(session, copy_files, parts, what="copy") for file in unseen]
 
 
-def copy_files(work: CopyTask, attempt: int, report: Report | None) -> None:
-    """Copy the files over one connection of this task."""
+def copy_files(work: CopyTask, attempt: int, report: Report | None) -> Sequence[tuple[int, StagedFile]]:
+    """Copy the files over one connection of this task; return those that are not to be seen here."""
+    unseen = []
     with translated(work.config):
         arrow = open_arrow(work.config)
         try:
             for number, file in work.files:
-                arrow.append(work.table, _rows(work, number, file), (work.parts, number))
+                try:
+                    work.copy(arrow, number, file)
+                except FileNotFoundError:
+                    unseen.append((number, file))
         finally:
             arrow.close()
+    return unseen
 
 
 def _rows(work: CopyTask, number: int, file: StagedFile) -> pa.RecordBatchReader:
     """Return the rows of a file, which may be from before another shard widened a column."""
-    schema = work.schema
-    try:
-        opened = pq.ParquetFile(work.area.open(file))
-    except FileNotFoundError as error:
-        raise StageError(f"staged file {file.path} is gone: nothing was written", hint="sync again") from error
+    schema, opened = work.schema, pq.ParquetFile(work.area.open(file))
     there = set(opened.schema_arrow.names)
     if missing := [n for n in schema.names if n not in there]:
         raise DestinationError(

@@ -134,7 +134,9 @@ class PostgresStaging(Staging):
             return
         parts = f"{what}parts"
         self.make(parts, {"part": "bigint PRIMARY KEY"}, len(files))
-        copy_by_tasks(session, replace(work, parts=self.bare(parts)))
+        work = replace(work, parts=self.bare(parts))
+        if here := copy_by_tasks(session, work):
+            copy_by_threads(replace(work, files=here), server.arrow)
         crashpoint("sql.copied")
 
     def close(self) -> None:

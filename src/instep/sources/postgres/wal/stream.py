@@ -48,7 +48,7 @@ class WalStream:
         self.server_process = session.info.backend_pid
         self._session, self._silence = session, silence
         self._ahead = b""
-        self._reached, self._since, self._asked = 0, time.monotonic(), 0.0
+        self._reached, self._since, self._pinged = 0, time.monotonic(), 0.0
 
     def messages(self, upto: int, most: int) -> Iterator[Message | None]:
         """Yield the messages of the transactions that were committed before `upto`; after `most` messages only those of
@@ -101,8 +101,8 @@ class WalStream:
                 if self._silence and now - self._since >= self._silence:
                     self._session.close()
                     raise psycopg.OperationalError(str(Silence(self._silence)))
-                if now - self._asked >= _PING:
-                    self._asked = now
+                if now - self._pinged >= _PING:
+                    self._pinged = now
                     self._report(0, answer=True)
 
     def _report(self, position: int, *, answer: bool = False) -> None:
