@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from instep.destinations.base import HERE, Commit, FileWorkers, Ref
+from instep.destinations.base import HERE, Commit, FileWorkers, LoadOutcome, Ref, SparkStart
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination, DeltaSchema
 from instep.destinations.delta.shape import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.postgres.connect import PostgresServerConfig
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresServerConfig
+from instep.destinations.sql.database import SqlDatabase
+from instep.destinations.sql.destination import SqlWrite
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.layout import PartitionTerm, TableLayout
 from instep.schema.changes.describe import TableAdded
 from instep.schema.planning.step import SetLayout, Step, step
+from instep.stage.spec import StagedFile
 from memory.destination import MemoryDestination
 from postgres_server import Database
 from s3_server import Bucket
@@ -79,9 +83,36 @@ def memory(folder: Path) -> Destination:
     return MemoryDestination(folder)
 
 
-def postgres(folder: Path, database: Database) -> Destination:
+def postgres(folder: Path, database: Database, **more: Any) -> PostgresDestination:
     """An empty database."""
-    return PostgresDestination(PostgresServerConfig.resolved(name="lake", **database.login, staging=str(folder)))
+    return PostgresDestination(
+        PostgresServerConfig.resolved(name="lake", **{**database.login, "staging": str(folder), **more})
+    )
+
+
+class CopiedBySpark(SqlWrite):
+    """Loads whose rows come by tasks of a session."""
+
+    def __init__(self, database: SqlDatabase, start: SparkStart) -> None:
+        super().__init__(database)
+        self.start = start
+
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
+        return super().append(ref, files, commit, spark or self.start)
+
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
+        return super().overwrite(ref, files, commit, spark or self.start)
+
+
+def postgres_by_spark(folder: Path, database: Database, start: SparkStart) -> PostgresDestination:
+    """The same, whose staged rows are all copied by tasks of Spark, as many rows are."""
+    made = postgres(folder, database, copy_rows=0)
+    made.write = CopiedBySpark(made.database, start)
+    return made
 
 
 def delta_in_s3(bucket: Bucket) -> Destination:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pytest
 
-from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, iceberg_over_rest, postgres
+from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, iceberg_over_rest, postgres, postgres_by_spark
 from instep.destinations import facets
 from instep.destinations.base import Commit, FileWorkers, LoadOutcome, Merge, TableSize
 from instep.destinations.facets import Destination
@@ -38,7 +38,7 @@ from instep.schema.changes.describe import (
 from instep.schema.planning.step import RecordIdentity, RewriteColumn, Step, step
 from instep.stage.files.place import StorageFolder, children
 from instep.stage.fold import fold_locally
-from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
+from lake import ID, ORDERS, PREFIX, REF, SPARK, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 """PySpark leaves the sockets of its calls to the garbage collector."""
@@ -51,6 +51,7 @@ ALL_TYPES = (
 
 SERVED = (
     pytest.param("postgres", marks=pytest.mark.server),
+    pytest.param("postgres by Spark", marks=[pytest.mark.server, *SPARK]),
     *(
         pytest.param(f"{kind} in S3", marks=[pytest.mark.server, pytest.mark.slow, pytest.mark.drawn(2)])
         for kind in ("delta", "iceberg")
@@ -66,6 +67,9 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
         return DESTINATIONS["duckdb"](tmp_path)
     if request.param == "postgres":
         return postgres(tmp_path, request.getfixturevalue("postgres"))
+    if request.param == "postgres by Spark":
+        session = request.getfixturevalue("spark")
+        return postgres_by_spark(tmp_path, request.getfixturevalue("postgres"), lambda: session)
     if request.param == "delta in S3":
         return delta_in_s3(request.getfixturevalue("bucket"))
     if request.param == "iceberg in S3":

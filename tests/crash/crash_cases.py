@@ -137,6 +137,9 @@ DUCKDB = ("sql.commit.before", "sql.commit.before@3")
 POSTGRES = ("sql.commit.before", "sql.commit.before@3", "sql.commit.after")
 """The same into a PostgreSQL database."""
 
+POSTGRES_COPY = ("sql.copied", "sql.copied@2", "sync.commit.after", "sync.commit.after@3")
+"""The same where tasks of Spark copy the rows: test_crash_postgres.py."""
+
 DELTA = (
     "delta.commit.before",
     "delta.commit.before@3",

@@ -1,8 +1,10 @@
-"""The destination's server is killed during a sync into PostgreSQL. The sync itself: test_crash_matrix.py."""
+"""The destination's server, or the driver of tasks that copy, is killed during a sync into PostgreSQL. The sync itself:
+test_crash_matrix.py."""
 
 from __future__ import annotations
 
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from crash_cases import POSTGRES_COPY
 from crash_shop import BEFORE, CHANGE
 
 from forks import Forks
@@ -28,7 +31,7 @@ project: crash
 sources: {{db: {{type: sqlite, path: shop.db}}}}
 destinations:
   lake: {{type: postgres, host: 127.0.0.1, port: {c.port}, database: {c.database}, user: {c.user},
-    password: "${{env:PG_PASSWORD}}", lock_timeout: 2}}
+    password: "${{env:PG_PASSWORD}}", lock_timeout: 2, copy_rows: 0}}
 policies: {{fills: {{preset: propagate_all, backfill: column}}}}
 connections: {{shop: {{policy: fills, tables: {{main.b: {{cursor: at}}}}}}}}
 """
@@ -38,6 +41,12 @@ STANDING = "SELECT count(*), count(*) FILTER (WHERE name = 'other') FROM shop.a 
 def synced(folder: Path) -> SyncReport:
     with open_project(folder) as app:
         return sync(app.sync_context("shop"), RunScope(), engine=LocalEngine(threads=1))
+
+
+def by_spark(folder: str) -> None:
+    """A sync whose rows are copied by tasks."""
+    with open_project(Path(folder)) as app:
+        assert sync(app.sync_context("shop"), RunScope()).status == "done"
 
 
 def sql(folder: Path, script: str) -> None:
@@ -101,3 +110,18 @@ def test_a_server_that_is_killed_has_all_of_a_load_or_nothing(
     assert synced(tmp_path).status == "done"
     check_equal(tmp_path, database)
     check_clean(tmp_path, database)
+
+
+@pytest.mark.sampled
+@pytest.mark.spark
+@pytest.mark.parametrize("point", POSTGRES_COPY)
+def test_a_driver_that_is_killed_leaves_nothing_of_what_its_tasks_copied(
+    forked: Forks, tmp_path: Path, postgres: Database, point: str
+) -> None:
+    loaded(tmp_path, postgres)
+    died = forked.run("test_crash_postgres.by_spark", str(tmp_path), crash=f"{point}=kill")
+    assert died.code == -signal.SIGKILL, f"it never came to {point}: {died.said}"
+    assert postgres.execute(STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
+    assert synced(tmp_path).status == "done"
+    check_equal(tmp_path, postgres)
+    check_clean(tmp_path, postgres)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from instep.destinations.base import Commit, Fill, Filled, LoadOutcome, Merge
+from instep.destinations.postgres.connect import PostgresServerConfig
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresServerConfig
 from instep.schema.catalog.catalog import Table
 from instep.schema.planning.step import step
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table

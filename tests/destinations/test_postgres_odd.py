@@ -16,7 +16,7 @@ from postgres_world import META, Warehouse, database, shared
 from test_delta_laws import kinds
 
 from instep.destinations.base import Commit, RowUpdate
-from instep.destinations.postgres.server import PostgresServerConfig, clear
+from instep.destinations.postgres.connect import PostgresServerConfig, clear
 from instep.destinations.postgres.shape import (
     MAX_COLUMNS,
     RESERVED,

@@ -43,8 +43,8 @@ from faults.hostile_postgres import (
     scram,
     table,
 )  # fmt: skip
+from instep.destinations.postgres.connect import PostgresServerConfig as DestinationConfig
 from instep.destinations.postgres.server import PostgresServer as DestinationServer
-from instep.destinations.postgres.server import PostgresServerConfig as DestinationConfig
 from instep.errors import ConnectError, InstepError
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.types import quote

@@ -23,8 +23,8 @@ from histories.machine import Histories
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.postgres.connect import PostgresServerConfig
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresServerConfig
 from mariadb import MariaDatabase, MariaServer, open_as
 from postgres_server import Database, Server, launch, make_database
 

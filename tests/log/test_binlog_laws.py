@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from pymysqlreplication.gtid import GtidSet as PeerSet
 
 from instep.errors import ReadError
-from instep.sources.mysql.binlog import keyset
+from instep.sources import keyset
+from instep.sources.keyset import KeySet
 from instep.sources.mysql.binlog.collect import BinlogKeys, LogPass, Upon
 from instep.sources.mysql.binlog.ddl import TableEffect, edits
 from instep.sources.mysql.binlog.gtids import GtidSet
-from instep.sources.mysql.binlog.keyset import KeySet
 from instep.sources.mysql.binlog.log import Position, numbered
 from instep.sources.mysql.binlog.payload import payload_events
 from instep.sources.mysql.binlog.tables import ForeignKey, cascades, parsed

@@ -6,7 +6,8 @@ import pytest
 from binlog_world import BinlogWorld
 from followed import FollowCase, check_cases, notes, same_cases
 
-from instep.sources.mysql.binlog import keyset, log
+from instep.sources import keyset
+from instep.sources.mysql.binlog import log
 from sync_world import counts
 
 pytestmark = pytest.mark.server

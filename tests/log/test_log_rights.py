@@ -88,6 +88,12 @@ def test_commands(project: Callable[..., Callable[..., str]], database: Database
     assert "dropped slot left_behind" in run("source", "log", "drop", "shop", "--slot", "left_behind", "--yes")
     assert "there was no slot" in run("source", "log", "drop", "--yes")
     assert "log: slot" in run("status")
+    run("sync")
+    release = "To release it: `instep source log drop shop`"
+    assert release not in run("source", "log", "show")
+    run("pause")
+    for words in (("source", "log", "show"), ("status",)):
+        assert release in " ".join(run(*words).split())
 
 
 def test_two_projects_of_one_name(

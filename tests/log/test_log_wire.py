@@ -39,7 +39,7 @@ def tuple_data(values: tuple[Value, ...]) -> bytes:
 
 
 CASES = [
-    ("begin", b"B" + pack(">qqI", 99, 1, 7), WalBegin(7)),
+    ("begin", b"B" + pack(">qqI", 99, 1, 7), WalBegin(7, 99)),
     ("commit", b"C" + pack(">Bqqq", 0, 99, 120, 1), WalCommit(120)),
     ("relation", b"R" + pack(">I", 5) + b"s\0t\xc3\xbc\0d" + pack(">H", 2) + b"\1id\0" + pack(">Ii", 23, -1)
      + b"\0v\0" + pack(">Ii", 25, -1),

@@ -30,8 +30,8 @@ from instep.sources.postgres.wal.wire import (
 def written(message: Message) -> bytes:
     """As the server's plug-in writes it."""
     match message:
-        case WalBegin(xid):
-            return b"B" + pack(">qqI", 7, 8, xid)
+        case WalBegin(xid, commit):
+            return b"B" + pack(">qqI", commit, 8, xid)
         case WalCommit(end):
             return b"C" + pack(">Bqqq", 0, 1, end, 2)
         case Truncate(oids):
@@ -59,7 +59,7 @@ OIDS, WORDS = st.integers(0, 2**32 - 1), st.text(st.characters(exclude_character
 ROWS = st.lists(st.none() | st.binary(max_size=12) | st.just(UNCHANGED), min_size=1, max_size=5).map(tuple)
 COLUMNS = st.builds(WireColumn, WORDS, st.booleans(), OIDS)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    st.builds(WalBegin, OIDS),
+    st.builds(WalBegin, OIDS, st.integers(0, 2**63 - 1)),
     st.builds(WalCommit, st.integers(0, 2**63 - 1)),
     st.builds(Truncate, st.lists(OIDS, max_size=4).map(tuple)),
     st.builds(WalRelation, OIDS, WORDS, WORDS, st.lists(COLUMNS, max_size=4).map(tuple)),

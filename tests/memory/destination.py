@@ -30,6 +30,7 @@ from instep.destinations.base import (
     Ref,
     RowLookup,
     RowUpdate,
+    SparkStart,
     StagingTarget,
     TableSize,
     UndropReport,
@@ -127,7 +128,7 @@ class MemoryDestination:
     def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
         return {ref: f"table {'.'.join(ref)} is not ours" for ref in refs if ref in self.others}
 
-    def state(self, ref: Ref) -> LoadState | None:
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         held = self.held.get(ref)
         return None if held is None or held.pending is not None else held.state
 
@@ -294,7 +295,9 @@ class MemoryDestination:
 
     # rows
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         held, names = self._get(ref), tuple(sorted(f.path for f in files))
         if held.pending is not None:
             raise DestinationError(f"table {'.'.join(ref)} was replaced: load it whole")
@@ -304,7 +307,9 @@ class MemoryDestination:
         self._load(ref, replace(held, added=held.added | {names}), [*held.rows, *rows], commit, files)
         return LoadOutcome(inserted=len(rows))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         held = self._get(ref)
         before, shape = held.state.rows if held.state else 0, held.waiting if held.pending is not None else held
         rows = _read(shape, files)

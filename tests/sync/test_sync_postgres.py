@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from instep.destinations.postgres.connect import PostgresServerConfig
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresServerConfig
 from instep.model import Review
 from instep.sync.quarantine.replay import replay, total
 from instep.sync.schema_changes.undo import apply_undo, find, prepare

@@ -8,8 +8,8 @@ import pytest
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.facets import Destination
+from instep.destinations.postgres.connect import PostgresServerConfig
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresServerConfig
 from instep.errors import ConnectError
 from instep.sync.quarantine.replay import replay, total
 from postgres_server import Database

@@ -8,16 +8,19 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+from contract.destinations import DESTINATIONS, postgres
 from instep.destinations.base import Commit, LoadOutcome, LoadState, Ref
-from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.iceberg.destination import IcebergSchema
+from instep.destinations.postgres import session
 from instep.errors import DestinationError
 from instep.project.sections.tables import TableSettings
 from instep.sources.sqlite import connect
@@ -29,6 +32,7 @@ from instep.sync.loading import load_table
 from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.loading.table_load import Load
 from instep.sync.run import RunScope, sync
+from postgres_server import make_database
 from sync_world import MakeWorld, World, by_key, counts
 
 KINDS = ("postgres", "sqlite", "sqlite-wal")
@@ -243,12 +247,87 @@ def test_who_asks_for_everything_gets_it(world: World, scope: RunScope) -> None:
     assert counts(report, "t")[0] == 2
 
 
-@pytest.mark.parametrize("format", ["iceberg", "delta"])
-def test_what_others_do_at_the_destination_is_put_right(world: World, tmp_path: Path, format: str) -> None:
-    if format == "delta":
-        world.destination = DeltaDestination(DeltaConfig("lake", str(tmp_path / "delta")))  # type: ignore[assignment]
+FORMATS = ("iceberg", "delta", "duckdb", "postgres")
+
+
+@pytest.fixture(params=FORMATS)
+def anywhere(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> World:
+    """Into a destination of each kind."""
+    made: Any = world.destination
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        made = postgres(tmp_path, make_database(server, f"to_{uuid.uuid4().hex[:8]}"))
+    elif request.param != "iceberg":
+        made = DESTINATIONS[request.param](tmp_path)
+    world.destination = made
+    return world
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_change_is_loaded_into_a_database(anywhere: World, change: str) -> None:
+    world = filled(anywhere)
+    world.run(*CHANGES[change])
+    loaded(world)
+    world.settled()
+    assert world.differing() == {}
+    assert loaded(world) == set()
+
+
+BY_HAND = ("UPDATE {} SET a = 7 WHERE id = 1", "DELETE FROM {} WHERE id = 1", "DELETE FROM {}")
+
+
+@pytest.mark.parametrize("statement", BY_HAND)
+@pytest.mark.parametrize("kind", ["duckdb", "postgres"])
+def test_a_change_by_hand_is_put_right(
+    request: pytest.FixtureRequest, world: World, tmp_path: Path, kind: str, statement: str
+) -> None:
+    """By whoever may write the database, without a word in our records."""
+    if kind == "duckdb":
+        path = tmp_path / "lake.duckdb"
+        world.destination = DESTINATIONS["duckdb"](tmp_path)  # type: ignore[assignment]
+    else:
+        database = make_database(request.getfixturevalue("postgres_server"), f"to_{uuid.uuid4().hex[:8]}")
+        world.destination = postgres(tmp_path, database)  # type: ignore[assignment]
     filled(world)
-    state = world.destination.schema.state(("shop", "t"))
+    if kind == "duckdb":
+        with duckdb.connect(str(path)) as program:
+            program.execute(statement.format("shop.t"))
+    else:
+        database.execute(statement.format("shop.t"))
+    assert "t" in loaded(world)
+    assert world.differing() == {}
+    assert loaded(world) == set()
+
+
+@pytest.mark.parametrize("kind", ["copied", "crashed", "forgotten"])
+def test_a_file_that_is_not_as_we_left_it_proves_nothing(world: World, tmp_path: Path, kind: str) -> None:
+    path, note = tmp_path / "lake.duckdb", tmp_path / "lake.duckdb.files" / "epoch.json"
+    world.destination = DESTINATIONS["duckdb"](tmp_path)  # type: ignore[assignment]
+    filled(world)
+    if kind == "copied":
+        shutil.copy2(path, tmp_path / "copy")
+        (tmp_path / "copy").replace(path)
+    elif kind == "crashed":
+        note.write_text("{")
+    else:
+        note.unlink()
+    assert loaded(world) == {"t", "u"}
+    assert loaded(world) == set()
+    assert world.differing() == {}
+
+
+def test_a_large_table_of_a_database_proves_nothing(anywhere: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row versions would take as long to look at as to compare its rows."""
+    monkeypatch.setattr(session, "_LOOKED_AT", session._LOOKED_AT.replace(str(session.SMALL), "8192"))
+    world = filled(anywhere)
+    world.run("INSERT INTO t SELECT i, i FROM generate_series(10, 2000) i")
+    assert loaded(world) == {"t"}
+    assert loaded(world) == ({"t"} if world.destination.kind == "postgres" else set())
+
+
+def test_what_others_do_at_the_destination_is_put_right(anywhere: World) -> None:
+    world = filled(anywhere)
+    state = world.destination.schema.state(("shop", "t"), version=True)
     assert state is not None
     assert state.version
     world.destination.write.claim(("shop", "t"), state.fence)
@@ -257,14 +336,12 @@ def test_what_others_do_at_the_destination_is_put_right(world: World, tmp_path: 
     assert world.rows("t") == [(1, 1), (2, 2)]
 
 
-@pytest.mark.parametrize("format", ["iceberg", "delta"])
 @pytest.mark.parametrize("change", ["first", "rows", "no rows"])
 def test_what_others_commit_before_the_run_ends_is_put_right(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, change: str
+    anywhere: World, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """It is not taken for what the run itself has committed, be that rows, a table as it was, or a first load."""
-    if format == "delta":
-        world.destination = DeltaDestination(DeltaConfig("lake", str(tmp_path / "delta")))  # type: ignore[assignment]
+    world = anywhere
     world.settings["t"] = by_key("id", deletes="hard")
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     if change != "first":
@@ -274,7 +351,7 @@ def test_what_others_commit_before_the_run_ends_is_put_right(
 
     def beaten(context: SyncContext, engine: Engine, load: Load, *rest: Any) -> LoadOutcome:
         outcome, write = publish(context, engine, load, *rest), context.destination.write
-        state = context.destination.schema.state(load.ref)
+        state = context.destination.schema.state(load.ref, version=True)
         assert state is not None
         assert outcome.version == state.version
         write.overwrite(load.ref, (), Commit(state.run, state.fence, state.cursor, state.accepted))
@@ -297,10 +374,10 @@ def test_a_table_whose_state_cannot_be_read_fails_alone(world: World, monkeypatc
     world.run("INSERT INTO t VALUES (3, 3)", "INSERT INTO u VALUES (3)")
     state = IcebergSchema.state
 
-    def broken(self: IcebergSchema, ref: Ref) -> LoadState | None:
+    def broken(self: IcebergSchema, ref: Ref, **more: Any) -> LoadState | None:
         if ref == ("shop", "t"):
             raise DestinationError("its metadata cannot be read")
-        return state(self, ref)
+        return state(self, ref, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(IcebergSchema, "state", broken)
@@ -322,9 +399,9 @@ def test_nothing_is_read_from_the_destination_while_the_run_is_recorded(
         recording.append(True)
         return record(self)
 
-    def read(self: IcebergSchema, ref: Ref) -> LoadState | None:
+    def read(self: IcebergSchema, ref: Ref, **more: Any) -> LoadState | None:
         assert not recording
-        return state(self, ref)
+        return state(self, ref, **more)
 
     monkeypatch.setattr(run._Sync, "record", recorded)
     monkeypatch.setattr(run, "maintain_loaded", lambda *_: None)

@@ -12,8 +12,8 @@ import pytest
 
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.postgres.connect import PostgresServerConfig
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.destinations.postgres.server import PostgresServerConfig
 from postgres_server import Server, make_database
 from sync_world import MakeWorld, World
 

@@ -50,8 +50,8 @@ def _destination(kind: str, folder: Path, landing: Database) -> Any:
         from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 
         return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+    from instep.destinations.postgres.connect import PostgresServerConfig
     from instep.destinations.postgres.destination import PostgresDestination
-    from instep.destinations.postgres.server import PostgresServerConfig
 
     landing.execute("DROP SCHEMA IF EXISTS shop, _instep CASCADE")
     staging = str(folder / "staging")

@@ -512,12 +512,14 @@ def user() -> str:
 
 
 def log_status(app: App, connection: str) -> dict[str, Any]:
-    """Return the state of a connection's log as JSON; `trouble` says why it cannot be read, if so."""
+    """Return the state of a connection's log as JSON; `trouble` says why it cannot be read, if so, and `paused` that
+    nothing reads it."""
     from instep.sync.loading.cdc import places
 
     names = app.log_names(connection)
     assert names is not None, "asked for by the caller"
-    found = {"connection": connection, "slot": names.slot, "publication": names.publication}
+    found: dict[str, Any] = {"connection": connection, "slot": names.slot, "publication": names.publication}
+    found["paused"] = app.store.pauses.connection(connection) is not None
     try:
         log = log_of(app, connection)[0]
         log.resume(places(_going_on(app, connection)))

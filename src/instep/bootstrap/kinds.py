@@ -104,8 +104,8 @@ def destination(name: str, project: Project) -> Destination:
 
             return IcebergDestination(IcebergConfig(name=name, **settings))
         case "postgres":
+            from instep.destinations.postgres.connect import PostgresServerConfig
             from instep.destinations.postgres.destination import PostgresDestination
-            from instep.destinations.postgres.server import PostgresServerConfig
 
             return PostgresDestination(PostgresServerConfig.resolved(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")

@@ -123,7 +123,10 @@ class SchemaFacet(Protocol):
         """Return the columns of those of `refs` that exist on which something stands, from metadata alone."""
         ...
 
-    def state(self, ref: Ref) -> LoadState | None: ...
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
+        """Return what the last load recorded. `version`: with that of its rows, also where that takes a look at
+        them."""
+        ...
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         """Return the sizes of those of `refs` that exist and are ours, from metadata alone and by few statements."""
@@ -177,16 +180,23 @@ class WriteFacet(Protocol):
 
     def target(self, ref: Ref) -> StagingTarget: ...
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome: ...
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
+        """`spark` is called where tasks of it can bring the rows."""
+        ...
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-        """Readers see the old rows or the new ones."""
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
+        """Readers see the old rows or the new ones. `spark` is called as for `append`."""
         ...
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """`spark` is called by a merge that only Spark can do; without it, or a session, that raises SparkNeeded."""
+        """`spark` is called by a merge that takes Spark; without it, or a session, one that only Spark can do raises
+        SparkNeeded."""
         ...
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:

@@ -68,13 +68,17 @@ class ShardWrite:
         """Return where tasks write the shard's files."""
         return self.part.target(ref)
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Add rows, again if other shards were in the way."""
-        return landed(lambda: self.part.append(ref, files, commit))
+        return landed(lambda: self.part.append(ref, files, commit, spark))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Put rows in the place of the shard's, again if other shards were in the way."""
-        return landed(lambda: self.part.overwrite(ref, files, commit))
+        return landed(lambda: self.part.overwrite(ref, files, commit, spark))
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit

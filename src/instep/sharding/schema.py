@@ -114,9 +114,9 @@ class ShardSchema:
             ref: {name: own for name, own in one.items() if name != self.shard.column} for ref, one in found.items()
         }
 
-    def state(self, ref: Ref) -> LoadState | None:
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         """Return what the last load of the shard recorded."""
-        return self.shard.own.schema.state(ref)
+        return self.shard.own.schema.state(ref, version=version)
 
     def sizes(self, refs: Iterable[Ref]) -> Mapping[Ref, TableSize]:
         """Return what the shard's rows take."""

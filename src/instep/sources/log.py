@@ -162,12 +162,16 @@ class ChangeLog(Protocol):
         """What is before the position is not needed any more."""
         ...
 
+    def close(self) -> None:
+        """End what the reads of a run have opened."""
+        ...
+
     def order(self, position: str) -> int: ...
 
 
 @runtime_checkable
 class FindsPlace(Protocol):
-    """A log whose transactions have the same names on all servers that replicate from each other."""
+    """A log that is followed on another server of those that replicate from each other."""
 
     def covered(self) -> str:
         """Return the transactions that rows read until now may show, "" if that cannot be told."""

@@ -1,5 +1,4 @@
-"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process;
-and files in memory for secrets that a library or a program takes from files only.
+"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process.
 
 No port stays open: a database driver is let in on a loopback port while it connects, and each connection that it
 makes is handed over to an `ssh` of its own. The host key is always checked, the user's own ssh configuration is not
@@ -8,7 +7,6 @@ read, and keys reach `ssh` as files in memory. Each task opens its own.
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -16,12 +14,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import IO
 
 from instep.errors import ConnectError, SetupError
-from instep.project.sections.reach import CERTIFICATE, SshSection
-from instep.temporary import temporary
+from instep.project.sections.reach import SshSection
+from instep.stage.secret_files import private_file
 
 _ALIAS = "instep"
 _ENDS = 2.0
@@ -179,36 +176,3 @@ _FAILURES = (
     ("Could not resolve hostname", "the SSH server's host is unknown", "check ssh.host"),
     ("timed out", "no answer in time", "check ssh.host, ssh.port and firewall, or raise connect_timeout"),
 )  # fmt: skip
-
-
-@contextmanager
-def as_file(certificate: str) -> Iterator[str]:
-    """The path of a certificate that may have come here as its text."""
-    if CERTIFICATE not in certificate:
-        yield certificate
-        return
-    with private_file(certificate) as path:
-        yield path
-
-
-@contextmanager
-def private_file(text: str) -> Iterator[str]:
-    """A path under which this process and its children read `text` while the context lasts; "" for no text.
-
-    In memory where the system has such files, else a file that only this user may read, removed at the end.
-    """
-    if not text:
-        yield ""
-        return
-    content = text if text.endswith("\n") else text + "\n"
-    if not hasattr(os, "memfd_create"):
-        with temporary("secret") as folder:
-            path = Path(folder) / "secret"
-            path.touch(mode=0o600)
-            path.write_text(content, encoding="utf-8")
-            yield str(path)
-        return
-    with os.fdopen(os.memfd_create("instep"), "wb", buffering=0) as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(content.encode())
-        yield f"/proc/{os.getpid()}/fd/{file.fileno()}"

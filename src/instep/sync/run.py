@@ -94,6 +94,8 @@ def sync(
                     follow.cover()
             promote_rest(work.context, run, work.outcome)
         finally:
+            if isinstance(follow, Following):
+                follow.close()
             tables = work.record()
         expire(context, run)
         forget_dropped(context, run)

@@ -104,7 +104,7 @@ class DeltaSchema(DeltaDdl):
         }
         return {ref: guards for ref, guards in made.items() if guards}
 
-    def state(self, ref: Ref) -> LoadState | None:
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         """Return what the last load recorded."""
         table_state = find(self.warehouse, ref)
         return table_state.state() if table_state else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from instep.destinations.base import Commit, LoadOutcome, Ref
+from instep.destinations.base import Commit, LoadOutcome, Ref, SparkStart
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
 from instep.destinations.delta.protocol.snapshot import Action, rows_of
@@ -97,10 +97,14 @@ class DeltaLoads(DeltaFacet):
             with self.warehouse.moving():
                 again(lambda: _claim(self.warehouse, ref, fence))
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """The rows are added; files that the table has already are not brought again."""
         return again(lambda: _append(self.warehouse, ref, files, commit))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Return the staged rows in the place of all that were, with the generation that waits, if one does."""
         return again(lambda: overwrite(self.warehouse, ref, files, commit))

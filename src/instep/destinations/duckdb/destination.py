@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Commit, Ref, SparkStart
 from instep.destinations.connection_test import check_writable
 from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.session import DuckDbSession
@@ -105,7 +105,7 @@ class DuckDbDatabase(SqlDatabase):
         next(rows)  # what has not begun would not end either
         return record, rows
 
-    def staging(self, record: Record, commit: Commit) -> DuckDbStaging:
+    def staging(self, record: Record, commit: Commit, spark: SparkStart | None = None) -> DuckDbStaging:
         name = f"staged-{commit.fence}-{record.place}-{uuid.uuid4().hex[:8]}"
         return DuckDbStaging(self, record, commit, self.beside / name)
 

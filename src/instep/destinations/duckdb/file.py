@@ -6,11 +6,14 @@ done with it, for reading alone where that is enough; within a process all share
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,7 @@ class _Instance:
     catalog: str = ""
     ours: frozenset[str] = frozenset()
     read_only: bool = False
+    epoch: str = ""
     users: int = 0
     keepers: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -54,6 +58,51 @@ class _Instance:
 
 _instances: dict[Path, _Instance] = {}
 _known = threading.Lock()
+
+
+_HEADERS = 3 * 4096
+"""Bytes at the begin of a file, which are other ones after each checkpoint: it is numbered there."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A time in which nobody but us has written the file at `path`. What the file looked like when we closed it last is
+    noted beside it: with another look a new epoch begins, as it does after a crash."""
+
+    path: Path
+
+    @property
+    def _note(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.files") / "epoch.json"
+
+    def now(self) -> str:
+        """Return the name of the epoch of a file that is not open."""
+        try:
+            known = json.loads(self._note.read_text(encoding="utf-8"))
+            if known["look"] == self._look():
+                return str(known["epoch"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        return uuid.uuid4().hex
+
+    def save(self, epoch: str) -> None:
+        """Note the look of a file that was closed."""
+        with suppress(OSError):
+            self._note.parent.mkdir(parents=True, exist_ok=True)
+            new = self._note.with_suffix(f".{uuid.uuid4().hex}")
+            new.write_text(json.dumps({"epoch": epoch, "look": self._look()}), encoding="utf-8")
+            new.replace(self._note)
+
+    def _look(self) -> list[Any]:
+        with self.path.open("rb") as file:
+            headers = hashlib.sha256(file.read(_HEADERS)).hexdigest()
+        log = self.path.with_name(f"{self.path.name}.wal")
+        return [headers, *(_stat(one) for one in (self.path, log) if one.exists())]
+
+
+def _stat(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns]
 
 
 class DatabaseFile:
@@ -114,7 +163,8 @@ class DatabaseFile:
         base = self._enter(write)
         try:
             with base.cursor() as cursor:
-                yield DuckDbSession(cursor, self._instance.catalog, set(self._instance.ours), self.part)
+                it = self._instance
+                yield DuckDbSession(cursor, it.catalog, set(it.ours), self.part, it.epoch)
         except duckdb.Error as error:
             raise self.clear(error) from error
         finally:
@@ -152,6 +202,7 @@ class DatabaseFile:
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+            epoch = Epoch(self.path).now()
             base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
             base.execute("SET GLOBAL timezone = 'UTC'")
             folders = self._instance.folders
@@ -160,6 +211,7 @@ class DatabaseFile:
             base.execute("SET enable_external_access = false")
             [(catalog,)] = base.execute("SELECT current_database()").fetchall()
             self._instance.base, self._instance.catalog, self._instance.opened = base, str(catalog), folders
+            self._instance.epoch = epoch
         except OSError as error:
             raise ConnectError(f"{self.path}: {error.strerror}", hint="check the path and its rights") from error
         except duckdb.Error as error:
@@ -196,6 +248,8 @@ class DatabaseFile:
         if self._instance.base is not None:
             self._instance.base.close()
             self._instance.base, self._instance.ours = None, frozenset()
+            if not self._instance.read_only:
+                Epoch(self.path).save(self._instance.epoch)
 
     def clear(self, error: duckdb.Error) -> Exception:
         """Return what the database said, as an error of ours."""

@@ -43,13 +43,19 @@ def _folded(ref: Ref) -> tuple[bytes, bytes]:
 
 @dataclass
 class DuckDbSession(SqlSession):
-    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have."""
+    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have;
+    `epoch`: see `file.Epoch`."""
 
     dialect: ClassVar[Dialect] = DIALECT
     db: duckdb.DuckDBPyConnection
     catalog: str
     ours: set[str] = field(default_factory=set)
     part: tuple[str, str] | None = None
+    epoch: str = ""
+
+    def version(self, record: Record) -> str:
+        """Within an epoch nobody else writes the file, and we count our commits."""
+        return f"{self.epoch}/{record.version}" if self.epoch else ""
 
     def name(self, schema: str, table: str) -> str:
         """Return a table as SQL names it, whatever the file and its schemas are called."""

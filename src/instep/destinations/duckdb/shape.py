@@ -98,6 +98,7 @@ CAPABILITIES = Capabilities(
     keys=True,
     views=True,
     merges_requested=True,
+    versions=True,
 )
 DIALECT = Dialect(
     label="DuckDB",

@@ -109,7 +109,7 @@ class IcebergSchema(LakeFacet):
         found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
         return {ref: guarded for ref, guarded in found if guarded}
 
-    def state(self, ref: Ref) -> LoadState | None:
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         """Return what the last load recorded."""
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from instep.destinations.postgres.server import PostgresServer, PostgresServerConfig
+from instep.destinations.postgres.connect import PostgresServerConfig
+from instep.destinations.postgres.server import PostgresServer
 from instep.destinations.postgres.shape import CAPABILITIES
 from instep.destinations.shared import shard_column
 from instep.destinations.sql.destination import CheckNames, SqlDestination

@@ -2,32 +2,34 @@
 
 Every transaction says for itself what it needs (a pooler may give each one another session), has a lock timeout, and
 notes its number: if the answer to its COMMIT is lost, the server is asked what became of it.
-
-Arrow over the server's connection. The driver has no clock of its own: whoever waits for it waits with a timeout.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import psycopg
 import pyarrow as pa
-from adbc_driver_manager import Error as ArrowError
 from adbc_driver_manager.dbapi import Connection
-from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Commit, Ref, SparkStart
+from instep.destinations.postgres.connect import (
+    Arrow,
+    PostgresServerConfig,
+    answers,
+    clear,
+    conninfo,
+    open_arrow,
+    translated,
+)
 from instep.destinations.postgres.dependants import guards, index, unindex, unindexable
 from instep.destinations.postgres.session import PostgresSession
 from instep.destinations.postgres.shape import DIALECT
@@ -37,21 +39,10 @@ from instep.destinations.sql.record_tables import require, require_readable
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import StagingArea
-from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
-from instep.project.sections.models import PostgresDestinationSection
-from instep.project.sections.reach import VERIFY
+from instep.errors import ConnectError, InstepError
 from instep.project.sections.values import as_text
 from instep.schema.planning.guard import LayoutGuard
-from instep.stage.timeouts import (
-    ENDLESS,
-    LIBPQ,
-    SILENT,
-    CallTimeout,
-    Silence,
-    opened,
-    proof_of_password,
-    timed_connection,
-)
+from instep.stage.timeouts import opened, timed_connection
 
 T = TypeVar("T")
 _REST = 1.0
@@ -101,7 +92,6 @@ class Pool(Generic[T]):
             self._end(connection)
 
 
-APPLICATION = "instep"
 _LOCK_TIMEOUT = 10.0
 _POLL = 0.1
 # A server that does not notice that its client is gone would keep its locks: hence the last four.
@@ -121,38 +111,6 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 
-class PostgresServerConfig(PostgresDestinationSection):
-    """A destination's server under the `name` that the project file has for it, which its staged files are below."""
-
-    type: Literal["postgres"] = "postgres"
-    name: str
-
-
-@contextmanager
-def conninfo(config: PostgresServerConfig) -> Iterator[str]:
-    """libpq keywords, the password among them: stays inside the process, is never logged. The client's key is in a
-    file in memory as long as this lasts."""
-    checked = config.tls.chosen in VERIFY and not config.tls.ca
-    with os.fdopen(os.memfd_create("instep"), "wb", buffering=0) as key:
-        os.fchmod(key.fileno(), 0o600)
-        key.write(config.tls.key.encode())
-        given: dict[str, Any] = {
-            "host": config.host,
-            "port": config.port,
-            "dbname": config.database,
-            "user": config.user,
-            "password": config.password,
-            "sslmode": config.tls.chosen,
-            "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.tls.ca,
-            "sslcert": config.tls.cert,
-            "sslkey": f"/proc/self/fd/{key.fileno()}" if config.tls.key else "",
-            "connect_timeout": config.connect_timeout,
-            "require_auth": proof_of_password(config.tls.chosen, config.host),
-        }
-        options = {k: v for k, v in given.items() if v not in ("", 0, None)}
-        yield make_conninfo("", **options, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
-
-
 class PostgresServer(SqlDatabase):
     """The server of a destination; its connections end with it. `part`: see `PostgresSession`."""
 
@@ -164,7 +122,7 @@ class PostgresServer(SqlDatabase):
         self.config = config
         self.part = part
         self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
-        self._arrow = Pool(partial(_open_arrow, config), Arrow.close, answers)
+        self._arrow = Pool(partial(open_arrow, config), Arrow.close, answers)
         weakref.finalize(self, _close_all, self._plain, self._arrow)
 
     @cached_property
@@ -175,7 +133,7 @@ class PostgresServer(SqlDatabase):
 
     def translated(self) -> AbstractContextManager[None]:
         """Turn the errors of both drivers into ours."""
-        return _translated(self.config)
+        return translated(self.config)
 
     @contextmanager
     def arrow(self) -> Iterator[Arrow]:
@@ -219,8 +177,8 @@ class PostgresServer(SqlDatabase):
 
         return record, batches()
 
-    def staging(self, record: Record, commit: Commit) -> PostgresStaging:
-        return PostgresStaging(self, record, commit)
+    def staging(self, record: Record, commit: Commit, spark: SparkStart | None = None) -> PostgresStaging:
+        return PostgresStaging(self, record, commit, spark)
 
     def guards(self, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
         """Return the columns that views, foreign keys and functions of others need."""
@@ -281,18 +239,6 @@ class PostgresServer(SqlDatabase):
         )
 
 
-@contextmanager
-def _translated(config: PostgresServerConfig) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise clear(config, str(error), error.sqlstate or "") from error
-    except ArrowError as error:
-        raise clear(config, str(error), error.sqlstate or "") from None
-    except Silence as error:
-        raise clear(config, str(error), "") from None
-
-
 def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
@@ -301,11 +247,6 @@ def _open(config: PostgresServerConfig) -> psycopg.Connection[Any]:
     except psycopg.Error as error:
         found = clear(config, str(error), error.sqlstate or "")
         raise ConnectError(found.message, hint=found.hint) from None
-
-
-def _open_arrow(config: PostgresServerConfig) -> Arrow:
-    with _translated(config), conninfo(config) as info:
-        return opened(info, lambda given: open_arrow(given, config.read_timeout))
 
 
 class _Lost(Exception):
@@ -333,124 +274,3 @@ def _is_alive(connection: psycopg.Connection[Any]) -> bool:
 def _close_all(*pools: Pool[Any]) -> None:
     for pool in pools:
         pool.close()
-
-
-_CONNECT = (
-    ("password authentication failed|no password supplied", "check the destination's user and password"),
-    ('database ".*" does not exist', "check the destination's database ({c.database})"),
-    ("could not translate|failed to resolve|not known", "check the destination's host ({c.host})"),
-    ("Connection refused|No such file", "check host and port, and that PostgreSQL runs and listens there"),
-    (
-        f"timeout expired|connection timeout|{ENDLESS}|No route|unreachable",
-        "check host and firewall, or raise connect_timeout",
-    ),
-    (
-        "requested a cleartext password",
-        "give the server TLS and set tls.mode to require, or have it ask for scram-sha-256",
-    ),
-    ("no pg_hba.conf entry", "add a pg_hba.conf entry, or set tls.mode"),
-    ("does not support SSL", "set tls.mode to prefer or disable"),
-    ("certificate verify failed|root certificate", "set tls.ca to the authority of the certificate, if that is valid"),
-    ("does not match host", "set host to a name that the certificate has, or tls.mode to verify-ca"),
-    ("SSL", "see tls.mode, tls.cert and tls.key, and the server's log"),
-    ("too many clients|remaining connection slots", "raise max_connections on the server"),
-    (SILENT, "see what the server is at, then run this again; raise read_timeout if it needs longer"),
-    (
-        "the database system is|terminating connection|closed the connection|connection is lost"
-        "|the connection is closed",
-        "the server has closed the connection: wait until it is up, then run this again",
-    ),
-)
-_STATES: tuple[tuple[str, type[InstepError], str], ...] = (
-    ("55P03", Conflict, "another session holds the table: end it (see pg_stat_activity), or raise lock_timeout"),
-    ("40", Conflict, "another session was faster: run this again"),
-    ("42501", DestinationError, "grant {c.user} the right; `instep destination test` shows which are missing"),
-    ("25006", DestinationError, "this server is read-only: connect to the primary"),
-    ("2BP01", DestinationError, "drop what depends on it first: nothing is dropped in cascade"),
-    ("42701", SchemaError, "give the column an alias: PostgreSQL keeps that name for itself"),
-    ("42939", SchemaError, "choose another namespace: PostgreSQL keeps names that begin with pg_ for itself"),
-    ("54", DestinationError, "PostgreSQL has no room for this: exclude the column, or hash it"),
-    ("53100", DestinationError, "free disk space on the server, then run this again"),
-    ("57014", DestinationError, "raise statement_timeout if it needs longer"),
-)
-
-
-def clear(config: PostgresServerConfig, text: str, sqlstate: str) -> InstepError:
-    """Return the error for one of the server's (`sqlstate`) or of the driver's; without the password."""
-    masked = _first_line(text.replace(config.password, "***") if config.password else text)
-    for state, kind, hint in _STATES:
-        if sqlstate.startswith(state):
-            return kind(f"{config.place}: {masked}", hint=hint.format(c=config))
-    for mark, hint in _CONNECT:
-        if re.search(mark, masked):
-            return ConnectError(f"{config.place}: {masked}", hint=hint.format(c=config))
-    if sqlstate.startswith(("08", "28", "3D", "53", "57")):
-        return ConnectError(f"{config.place}: {masked}", hint="see the server's log")
-    return DestinationError(f"{config.place}: {masked}", hint="try again; if it fails again, see the server's log")
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = next((found for found in lines if "FATAL" in found or "ERROR" in found), lines[0] if lines else "")
-    return re.sub(r"^.*?(?=(ERROR|FATAL): )", "", line)
-
-
-class Arrow:
-    """A connection; what uses it is called through `call`, which raises Silence."""
-
-    def __init__(self, connection: Connection, timeout: CallTimeout) -> None:
-        self.connection, self._timeout = connection, timeout
-
-    def call(self, act: Callable[[], T]) -> T:
-        return self._timeout.call(act)
-
-    def rows(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
-        """Return what a query answers."""
-        return self._timeout.each(self._batches(sql))
-
-    def _batches(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql)
-            yield from cursor.fetch_record_batch()
-
-    def append(self, schema: str, table: str, rows: pa.RecordBatchReader) -> None:
-        """COPY of the rows into a table that is there; committed. A batch that is taken is a word of the server."""
-
-        def watched() -> Iterator[pa.RecordBatch]:
-            for batch in rows:
-                self._timeout.restart()
-                yield batch
-
-        def copy() -> None:
-            with self.connection.cursor() as cursor:
-                taken = pa.RecordBatchReader.from_batches(rows.schema, watched())
-                cursor.adbc_ingest(table, taken, mode="append", db_schema_name=schema)
-                self.connection.commit()
-
-        self.call(copy)
-
-    def close(self) -> None:
-        self._timeout.close(self.connection.close)
-
-
-def open_arrow(info: str, silence: float) -> Arrow:
-    """`info`: libpq keywords. `silence`: how many seconds the server may say nothing, 0: for ever."""
-    from adbc_driver_postgresql import dbapi
-
-    return Arrow(dbapi.connect(info), CallTimeout(silence))
-
-
-def answers(arrow: Arrow) -> bool:
-    """Return whether the server is still there."""
-
-    def ask() -> None:
-        with arrow.connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchall()
-        arrow.connection.rollback()
-
-    try:
-        arrow.call(ask)
-    except (ArrowError, Silence):
-        return False
-    return True

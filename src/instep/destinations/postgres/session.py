@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - names are quoted
 """A connection to the server within a transaction."""
 
 from __future__ import annotations
@@ -6,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 import pyarrow as pa
@@ -18,6 +20,7 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import SCHEMA, Dialect, SqlSession
 from instep.destinations.sql.shape import Physical, Relation
 from instep.destinations.sql.tables import MOVING
+from instep.stage.genuine_postgres import DIFFERS, GENUINE
 
 _ROWS = 20_000
 """Rows that are Python values at a time."""
@@ -36,6 +39,20 @@ _BYTES = f"SELECT n.nspname, c.relname, pg_total_relation_size(c.oid) {_NAMED}"
 _LOOK_UP = """
 SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_cost' AND source = 'default'
 """
+
+
+SMALL = 64 << 20
+"""Bytes of the largest table whose row versions are looked at."""
+_LOOKED_AT = f"""
+SELECT (txid_snapshot_xmax(txid_current_snapshot()) >> 31)::text
+FROM pg_class c JOIN pg_am m ON m.oid = c.relam
+WHERE c.oid = to_regclass($1) AND c.relkind = 'r' AND m.amname = 'heap' AND c.relpersistence = 'p'
+  AND NOT c.relhassubclass AND NOT c.relrowsecurity AND pg_relation_size(c.oid) <= {SMALL}
+"""
+_HASHES = 140_000
+"""The first version of the server that hashes the places of rows."""
+_genuine: WeakKeyDictionary[psycopg.Connection[Any], bool] = WeakKeyDictionary()
+"""Whether connections lead to PostgreSQL itself."""
 
 
 @dataclass
@@ -141,6 +158,24 @@ class PostgresSession(SqlSession):
             old = (new[0], between)
         self.run(f"ALTER TABLE {self.name(*old)} RENAME TO {q(new[1])}")
         return replace(record, table=replace(record.table, schema=new[0], name=new[1]))
+
+    def _is_genuine(self) -> bool:
+        if self.db not in _genuine:
+            [(name, differs)] = self.run(f"SELECT version(), {DIFFERS}")
+            _genuine[self.db] = not differs and bool(GENUINE.fullmatch(name))
+        return _genuine[self.db]
+
+    def version(self, record: Record) -> str:
+        """Each version of a row is known by its place and the transaction that made it, and never changes. The number
+        of a transaction comes again after 2^32 others; the record is in the same database, and goes back with it."""
+        table = self.name(*record.ref)
+        found = self.run(_LOOKED_AT, [table]) if record.within is None and self._is_genuine() else []
+        if not found:
+            return ""
+        plain, one = "hashtextextended(concat(ctid, ' ', xmin), 0)", "hashtidextended(ctid, xmin::text::int8)"
+        each = one if self.db.info.server_version >= _HASHES else plain
+        [(rows,)] = self.run(f"SELECT concat(count(*), ':', sum({each})) FROM ONLY {table}")
+        return f"{record.version}/{found[0][0]}/{rows}"
 
     def dependants(self, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
         return dependants(self, ref, columns)

@@ -115,6 +115,7 @@ CAPABILITIES = Capabilities(
     max_name_bytes=63,
     merges_requested=True,
     reserved=RESERVED,
+    versions=True,
 )
 DIALECT = Dialect(
     label="PostgreSQL",

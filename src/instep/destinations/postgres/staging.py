@@ -7,18 +7,18 @@ and the run: an attempt that wakes up late writes into its own and into no other
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from instep.destinations.base import Commit, Merge
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, SparkStart
+from instep.destinations.postgres.connect import APPLICATION
+from instep.destinations.postgres.copy_task import CopyTask, copy_by_tasks, copy_by_threads
 from instep.destinations.postgres.dependants import INDEX, copy_rights, index, is_plain
 from instep.destinations.postgres.session import PostgresSession
 from instep.destinations.sql.database import Staging
@@ -26,24 +26,20 @@ from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.record_tables import prepare
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import BATCH, SCHEMA, SqlSession
-from instep.destinations.sql.staged import ORDER, Files, StagingArea, filled
+from instep.destinations.sql.staged import ORDER, Files, filled
 from instep.destinations.sql.tables import describe, park, with_types
-from instep.errors import DestinationError, InstepError, StageError
-from instep.stage.spec import StagedFile
+from instep.errors import InstepError, StageError
 
 if TYPE_CHECKING:
     from instep.destinations.postgres.server import PostgresServer
 
 
-_FILE = 1 << 40
-
-
 class PostgresStaging(Staging):
     """Staging tables of one attempt at one table."""
 
-    def __init__(self, server: PostgresServer, record: Record, commit: Commit) -> None:
+    def __init__(self, server: PostgresServer, record: Record, commit: Commit, spark: SparkStart | None = None) -> None:
         super().__init__(server, record, commit)
-        self.server = server
+        self.server, self._spark = server, spark
         self._attempt = uuid.uuid4().hex[:8]
         self._counts: dict[str, int] = {}
 
@@ -51,8 +47,7 @@ class PostgresStaging(Staging):
         """The server knows how the keys are spread."""
         kinds = self.server.dialect.kinds(self.record.table, names)
         made = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
-        reads = [plain_reader(f, self._schema(self.record, names), self.server.area) for f in filled(files)]
-        self.copy(what, [_numbered(number, read) for number, read in enumerate(reads)])
+        self._copy(what, self._schema(self.record, names), filled(files), numbered=True)
         key = [n for n in self.record.table.key if n in kinds]
         with self.server.writing() as session:
             session.run(f"ANALYZE {made} ({columns(key)})" if key else f"ANALYZE {made}")
@@ -60,13 +55,13 @@ class PostgresStaging(Staging):
     def add_rows(self, what: str, types: Mapping[str, str], rows: pa.Table) -> None:
         self.make(what, types, len(rows))
         if len(rows):
-            self.copy(what, [lambda: rows.to_reader(BATCH)])
+            with self.server.arrow() as arrow:
+                arrow.append(self.bare(what), rows.to_reader(BATCH))
 
     def add_whole(self, shape: Record, files: Files) -> None:
         """The next generation of the table, indexed and analysed, under a name of its own."""
         name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
-        schema = self._schema(shape, shape.names)
-        self.copy("next", [plain_reader(f, schema, self.server.area) for f in filled(files)])
+        self._copy("next", self._schema(shape, shape.names), filled(files), numbered=False)
         with self.server.writing() as session:
             index(session, name, shape.table.key, shape.place)
             session.analyze(name)
@@ -127,15 +122,22 @@ class PostgresStaging(Staging):
             session.run(f"CREATE {kind} {name} ({listed})")
         return name
 
-    def copy(self, what: str, readers: Sequence[Callable[[], pa.RecordBatchReader]]) -> None:
-        """Append what each reader gives to a table of this attempt; each in a transaction of its own."""
-        with ThreadPoolExecutor(max(1, min(len(readers), os.cpu_count() or 1)), thread_name_prefix="copy") as pool:
-            for done in [pool.submit(self._copy, what, reader) for reader in readers]:
-                done.result()
-
-    def _copy(self, what: str, reader: Callable[[], pa.RecordBatchReader]) -> None:
-        with self.server.arrow() as arrow:
-            arrow.append(SCHEMA, self.bare(what), reader())
+    def _copy(self, what: str, schema: pa.Schema, files: Files, *, numbered: bool) -> None:
+        """Append the rows of files to a table of this attempt."""
+        if not files:
+            return
+        server, start = self.server, self._spark
+        work = CopyTask(server.config, server.area, self.bare(what), schema, numbered, tuple(enumerate(files)))
+        session = start() if start and sum(f.rows for f in files) >= server.config.copy_rows else None
+        if session is None:
+            copy_by_threads(work, server.arrow)
+            return
+        parts = f"{what}parts"
+        self.make(parts, {"part": "bigint PRIMARY KEY"}, len(files))
+        work = replace(work, parts=self.bare(parts))
+        if here := copy_by_tasks(session, work):
+            copy_by_threads(replace(work, files=here), server.arrow)
+        crashpoint("sql.copied")
 
     def close(self) -> None:
         """Best effort: what stays is removed by the next run."""
@@ -146,53 +148,25 @@ class PostgresStaging(Staging):
                 return
 
 
-def plain_reader(file: StagedFile, schema: pa.Schema, area: StagingArea) -> Callable[[], pa.RecordBatchReader]:
-    """Return the rows of a file, which may be from before another shard widened a column."""
-
-    def read() -> pa.RecordBatchReader:
-        try:
-            opened = pq.ParquetFile(area.open(file))
-        except FileNotFoundError as error:
-            raise StageError(f"staged file {file.path} is gone: nothing was written", hint="sync again") from error
-        there = set(opened.schema_arrow.names)
-        if missing := [n for n in schema.names if n not in there]:
-            raise DestinationError(
-                f"a staged file has no column {missing[0]!r}, which the table has",
-                hint="the table was changed while rows were staged: sync again",
-            )
-        batches = opened.iter_batches(BATCH, columns=schema.names)
-        return pa.RecordBatchReader.from_batches(schema, (b.select(schema.names).cast(schema) for b in batches))
-
-    return read
-
-
-def _numbered(number: int, rows: Callable[[], pa.RecordBatchReader]) -> Callable[[], pa.RecordBatchReader]:
-    """Yield the rows of a file with their numbers among all."""
-
-    def read() -> pa.RecordBatchReader:
-        reader = rows()
-        schema = reader.schema.append(pa.field(ORDER, pa.int64()))
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            at = number * _FILE
-            for batch in reader:
-                places = pa.array(range(at, at + len(batch)), pa.int64())
-                yield pa.RecordBatch.from_arrays([*batch.columns, places], schema=schema)
-                at += len(batch)
-
-        return pa.RecordBatchReader.from_batches(schema, batches())
-
-    return read
+_ENDED = """
+SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.relation = to_regclass($1) AND l.database = a.datid AND a.pid <> pg_backend_pid()
+  AND a.usename = current_user AND a.application_name = $2
+"""
 
 
 def remove_staging_tables(server: PostgresServer, record: Record, fences: Iterable[int]) -> None:
-    """Drop what attempts with these fences have left of a table; what is locked is left for another time."""
-    over = {str(fence) for fence in fences}
+    """Drop what attempts with these fences, and with others from before the table's last claim, have left of it. Those
+    that are still at it are ended: nothing that they bring is committed to the table."""
+    over = set(fences)
     sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"
     with server.reading() as session:
         there = [name for (name,) in session.run(sql)]
     for name in there:
         parts = name.split("_", 3)
-        if len(parts) == 4 and parts[1] == record.place[:8] and parts[2] in over:
+        if len(parts) < 4 or parts[1] != record.place[:8] or not parts[2].isdecimal():
+            continue
+        if int(parts[2]) in over or int(parts[2]) < record.fence:
             with suppress(InstepError), server.writing() as session:
+                session.run(_ENDED, [session.name(SCHEMA, name), APPLICATION])
                 session.run(f"DROP TABLE IF EXISTS {session.name(SCHEMA, name)}")

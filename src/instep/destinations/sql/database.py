@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol, Self, TypeVar
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Merge, Ref
+from instep.destinations.base import Commit, Merge, Ref, SparkStart
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.record_tables import named, prepare, require
 from instep.destinations.sql.records import Record
@@ -68,8 +68,9 @@ class SqlDatabase(ABC):
         last batch is taken. `keys`: a table that it reads besides, by its name."""
 
     @abstractmethod
-    def staging(self, record: Record, commit: Commit) -> Staging:
-        """Return the way of staged rows into a table."""
+    def staging(self, record: Record, commit: Commit, spark: SparkStart | None = None) -> Staging:
+        """Return the way of staged rows into a table; tasks of Spark take them where the database can be written by
+        several processes, if they are many."""
 
     def guards(self, refs: Sequence[Ref]) -> Mapping[Ref, Guards]:
         """Return the columns on which something of others stands."""

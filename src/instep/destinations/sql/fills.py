@@ -134,7 +134,7 @@ class SqlFills(SqlFacet):
         if record.state is None:
             why = f"table {named(ref)} cannot be filled: {_NOT_LOADED}"
             raise DestinationError(why, hint="load the whole table again")
-        with self.database.staging(record, commit) as staging:
+        with self.database.staging(record, commit, lambda: session) as staging:
             staging.add("fill", [*work.key, *work.columns, work.meta], work.values)
             with staging.loading() as (transaction, found):
                 filled = _fill(transaction, found, work, staging.table("fill"))

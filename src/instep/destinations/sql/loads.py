@@ -42,54 +42,62 @@ class SqlLoads(SqlFacet):
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
         return StagingTarget(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """The rows are added; files that the last commit has brought are not brought again."""
         if any(f.rows for f in files):
             record = self.database.known(ref, commit)
             if _has_loaded(record, files):
                 return LoadOutcome()
-            done = self.database.fitting(ref, lambda: self._append(record, files, commit))
+            done = self.database.fitting(ref, lambda: self._append(record, files, commit, spark))
         else:
             with self.database.loading(ref, commit) as (session, found):
                 done = _add(session, found, files, commit)
         self.database.area.consume(files)
         return done
 
-    def _append(self, record: Record, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
-        with self.database.staging(record, commit) as staging:
+    def _append(
+        self, record: Record, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None
+    ) -> LoadOutcome:
+        with self.database.staging(record, commit, spark) as staging:
             staging.add("rows", record.names, files)
             with staging.loading() as (session, found):
                 return _add(session, found, files, commit, staging)
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Return the staged rows in the place of all that were; columns that wait for an undo keep their values by
         key."""
         record = self.database.known(ref, commit)
-        with self.database.staging(record, commit) as staging:
+        with self.database.staging(record, commit, spark) as staging:
             staging.add_whole(record.waiting if record.pending else record, files)
             with staging.loading() as (session, found):
                 before = found.loaded.rows if found.loaded else 0
                 made, count, new = staging.exchange(session, found)
-                put(session, made.after_load(commit, count, files, new=new, anew=True))
+                version = _put(session, made.after_load(commit, count, files, new=new, anew=True))
         self.database.area.consume(files)
-        return LoadOutcome(inserted=count, deleted=before)
+        return LoadOutcome(inserted=count, deleted=before, version=version)
 
     def merge(
         self, spark: SparkStart | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
     ) -> LoadOutcome:
-        """Merge without Spark. StageError for staged rows without a key, or a table with twins."""
+        """Merge in the database. StageError for staged rows without a key, or a table with twins."""
         record = self.database.known(ref, commit)
         if record.pending is not None and not how.complete:
             raise _replaced(ref)
         if record.pending is not None:
-            return self.overwrite(ref, files, commit)
+            return self.overwrite(ref, files, commit, spark)
         if not how.key and how.since is None:
             raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
-        return self.database.fitting(ref, lambda: self._merge(record, files, how, commit))
+        return self.database.fitting(ref, lambda: self._merge(record, files, how, commit, spark))
 
-    def _merge(self, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit) -> LoadOutcome:
+    def _merge(
+        self, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit, spark: SparkStart | None
+    ) -> LoadOutcome:
         system = SystemColumns.of(record.table, self.database.config.prefix)
-        with self.database.staging(record, commit) as staging:
+        with self.database.staging(record, commit, spark) as staging:
             staging.add("rows", record.names, files, how if how.since is None else None)
             if how.since is None and (keys := how.keys or how.requested):
                 staging.add("keys", how.key, keys)
@@ -100,8 +108,8 @@ class SqlLoads(SqlFacet):
                     outcome, removed = _upsert(session, found, staging, how, system), how.deletes == "hard"
                 marked = how.deletes == "soft" and how.since is None and outcome.deleted > 0 and bool(system.deleted)
                 left = _left(session, found, outcome.inserted, outcome.deleted if removed else 0)
-                put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
-        return outcome
+                version = _put(session, found.after_load(commit, left, files, new=outcome.inserted, deleted=marked))
+        return replace(outcome, version=version)
 
 
 def _has_loaded(record: Record, files: Sequence[StagedFile]) -> bool:
@@ -118,8 +126,14 @@ def _add(
     if _has_loaded(record, files):
         return LoadOutcome()
     added = staging.insert(session, record, "rows") if staging else 0
-    put(session, record.after_load(commit, _left(session, record, added), files, new=added))
-    return LoadOutcome(inserted=added)
+    version = _put(session, record.after_load(commit, _left(session, record, added), files, new=added))
+    return LoadOutcome(inserted=added, version=version)
+
+
+def _put(session: SqlSession, record: Record) -> str:
+    """Write the record of a load; returns the version of the rows, as they are in this transaction."""
+    put(session, record)
+    return session.version(record)
 
 
 def _replaced(ref: Ref) -> DestinationError:

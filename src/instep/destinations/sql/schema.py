@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from instep.destinations.base import HERE, Commit, FileWorkers, LoadState, Ref, TableSize
 from instep.destinations.shared import is_shared
@@ -54,11 +55,14 @@ class SqlSchema(SqlFacet):
         """Return the columns on which something of others stands."""
         return self.database.guards(list(refs))
 
-    def state(self, ref: Ref) -> LoadState | None:
+    def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
         """Return what the last load recorded."""
         with self.database.reading() as session:
             record = find(session, ref)
-        return record.state if record else None
+            state = record.state if record else None
+            if record is None or state is None or not version:
+                return state
+            return replace(state, version=session.version(record))
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
         """Return rows as recorded, and the bytes of the table with its indexes where the database tells them; of one

@@ -174,6 +174,11 @@ class SqlSession(ABC):
         """Return the sizes of those of these tables of which they are known."""
         return {}
 
+    @abstractmethod
+    def version(self, record: Record) -> str:
+        """Return a text that is another one after every change of the table's rows, whoever makes it; "" if nothing
+        tells that."""
+
     def dependants(self, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
         """Return what of others reads or references the table, or these columns of it."""
         return []

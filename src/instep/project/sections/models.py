@@ -131,8 +131,8 @@ class DuckDbDestinationSection(DestinationSection):
 
 class PostgresDestinationSection(DestinationSection):
     """A database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix`, which
-    `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. The others are
-    as for a lake."""
+    `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. From `copy_rows`
+    staged rows on tasks of Spark copy them. The others are as for a lake."""
 
     files: ClassVar[tuple[str, ...]] = ("staging",)
     type: Literal["postgres"]
@@ -147,6 +147,7 @@ class PostgresDestinationSection(DestinationSection):
     read_timeout: Seconds = 4 * 3600
     lock_timeout: Seconds = 10
     statement_timeout: Seconds = 0
+    copy_rows: Annotated[int, Field(ge=0)] = 1_000_000
 
     @property
     def place(self) -> str:

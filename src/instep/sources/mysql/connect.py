@@ -15,8 +15,9 @@ from instep.project.sections.databases import MySqlSourceSection
 from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.mysql.wire import MALFORMED, spoken
 from instep.sources.server import with_files
-from instep.sources.ssh import Way, as_file, private_file, through
+from instep.sources.ssh import Way, through
 from instep.stage import timeouts
+from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import KEEPALIVES, Silence, within
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from instep.project.sections.databases import PostgresSourceSection
 from instep.project.sections.reach import VERIFY, Tls
 from instep.sources.postgres.types import literal
 from instep.sources.server import with_files
-from instep.sources.ssh import Way, as_file, private_file, through
+from instep.sources.ssh import Way, through
+from instep.stage.secret_files import as_file, private_file
 from instep.stage.timeouts import ENDLESS, LIBPQ, SILENT, opened, proof_of_password, timed_connection
 
 if TYPE_CHECKING:
@@ -219,6 +220,8 @@ _CONNECT = (
     ("SSL required", "the server asks for TLS", "set tls.mode to require or more"),
     ("query_wait_timeout", "the pooler has no free connection to the server",
      "raise its pool_size, or lower max_connections"),
+    ("unsupported startup parameter: replication", "a pooler in between does not pass the log on",
+     "connect to the server itself, or use PgBouncer 1.23 or later"),
     ("unsupported startup parameter", "the pooler refuses an option", "leave the source's `options` out"),
     ("too many clients", "the server has no free connection", "raise max_connections or lower parallelism"),
     ("remaining connection slots", "the server has no free connection", "raise max_connections or lower parallelism"),

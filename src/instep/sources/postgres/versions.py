@@ -14,12 +14,12 @@ give these numbers another meaning. See docs/adr/0039-unchanged-tables.md.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.sources.postgres.types import literal, quote_table
+from instep.stage.genuine_postgres import DIFFERS, GENUINE
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,12 +34,6 @@ HALF_ROUND = 1 << 31
 OLDEST = 130_000
 """The first version of PostgreSQL that tells transactions by numbers that do not come again."""
 
-GENUINE = re.compile(
-    r"PostgreSQL \d+(\.\d+)?( \((Debian|Ubuntu|Homebrew|Postgres\.app)[^()]*\))?( on [^(), ]+)?"
-    r", compiled by [^,]+, (32|64)-bit"
-)
-"""The text of `version()` of PostgreSQL as it is released: others put their name or their number somewhere in it."""
-
 _POINT = """
 SELECT concat_ws('/',
          CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
@@ -48,8 +42,7 @@ SELECT concat_ws('/',
          extract(epoch FROM pg_postmaster_start_time()),
          (SELECT extract(epoch FROM b.stats_reset) FROM pg_stat_bgwriter b)),
        pg_current_snapshot()::text, pg_is_in_recovery(), version(),
-       EXISTS (SELECT FROM pg_proc WHERE proname IN ('aurora_version', 'citus_version'))
-         OR EXISTS (SELECT FROM pg_settings WHERE name ~ '^(alloydb|aurora|citus|neon|polar|yb)[._]')
+       {differs}
 """
 # Of views, foreign and partitioned tables, and of what policies show, row versions say nothing; unlogged rows go
 # without a transaction. Types whose text may change while the row does not are left out: enums, domains, regclass,
@@ -104,7 +97,7 @@ def read_point(connection: psycopg.Connection[Any]) -> ReadPoint | None:
     the right to ask who it is, a server may be another one. Nor does what is not PostgreSQL itself."""
     if connection.info.server_version < OLDEST:
         return None
-    row = connection.execute(_POINT.encode()).fetchone()
+    row = connection.execute(_POINT.format(differs=DIFFERS).encode()).fetchone()
     assert row is not None
     start, shown, standby, name, differs = row
     if standby or differs or start.count("/") < 3 or not GENUINE.fullmatch(name):

@@ -29,6 +29,10 @@ from instep.sync.table_mode import mode_name
 HOLD = 1 << 30
 """Bytes of log that the server keeps for tables that fail; with more they are read as a whole when they recover."""
 
+ANOTHER = (
+    "the source is another server than the one whose log was followed (a failover, a restored copy, or another replica)"
+)
+
 
 @dataclass
 class Following:
@@ -81,6 +85,10 @@ class Following:
         except InstepError as error:
             self._trouble = error
 
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
     def _leave_behind(self) -> None:
         """A connection that follows no log any more has a slot that somebody has to drop."""
         for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
@@ -99,10 +107,11 @@ class Following:
             return state
         if self._known() and not self.anew:
             assert self.context.log is not None
-            raise Blocked(
-                f"the replication slot {self.context.log.slot} is gone, and the changes since the last sync are lost",
-                hint=lost,
-            )
+            slot, servers = self.context.log.slot, {r["server"] for r in map(_log, self._records.values()) if r}
+            what = f"the replication slot {slot} is gone"
+            if state.server not in servers:
+                what = f"{ANOTHER}, and has no replication slot {slot}"
+            raise Blocked(f"{what}: the changes since the last sync are lost", hint=lost)
         log.create()
         crashpoint("log.created")
         return log.state()
@@ -232,8 +241,7 @@ class Following:
             found = self._at.get(ref) or ("" if whole else self._place_here(record))
         if server != self._state.server and not (found or whole or self.anew):
             raise Blocked(
-                "the source is another server than the one whose log was followed "
-                "(a failover, a restored copy, or another replica)",
+                ANOTHER,
                 hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
             )
         if server != self._state.server and not found:

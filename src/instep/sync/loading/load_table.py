@@ -262,10 +262,11 @@ def _publish(
     ref: Ref = load.ref
     if staged.altered:
         staged = replace(staged, files=(*staged.files, *altered_rows(context, load, staged.altered, _spec(staged))))
+    spark = partial(engine.spark, progress.step)
     if load.action == "overwrite":
-        return context.destination.write.overwrite(ref, staged.files, commit)
+        return context.destination.write.overwrite(ref, staged.files, commit, spark)
     if load.action == "append" and load.since is None:
-        return context.destination.write.append(ref, staged.files, commit)
+        return context.destination.write.append(ref, staged.files, commit, spark)
     aliases = {c.name: c.alias or c.name for c in load.table.columns}
     cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
     newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back

@@ -80,7 +80,7 @@ class UnchangedTables:
             return False
         if known["source"] != self.versions.get(read.source.ref) or known["rules"] != self._digest(read, rules):
             return False
-        state = self.context.destination.schema.state(rules.ref)
+        state = self.context.destination.schema.state(rules.ref, version=True)
         return state is not None and known["destination"] == _commit(state.run, state.fence, state.version)
 
     def _digest(self, read: TableRead, rules: LoadRules) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Check
 
+_MUCH = 1 << 30
+"""Bytes of log that were read already from which people are told that they are decoded again."""
 log = typer.Typer(
     help="Show and drop the logs that sources keep for `mode: cdc`.",
     epilog=examples("instep source log show"),
@@ -91,10 +93,18 @@ def line(found: dict[str, Any]) -> str:
         return f"binary log: was read up to {found['confirmed']}: {behind}; {retained}"
     if not found["exists"]:
         return f"slot {found['slot']} is made by the first sync"
-    return (
+    text = (
         f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
         f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
     )
+    if (again := found["kept"] - found["behind"]) > _MUCH:
+        text += f"; of these {again:,} were read, and are decoded again as long as an old transaction is open"
+    if found["paused"]:
+        text += (
+            "; the connection is paused, and the server keeps its log until it goes on. To release it: `instep source "
+            f"log drop {found['connection']}`; the next sync then needs --full and reads whole tables"
+        )
+    return text
 
 
 def _show(out: Screen, found: list[dict[str, Any]]) -> None:

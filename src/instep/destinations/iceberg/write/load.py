@@ -13,7 +13,7 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from instep.destinations.base import Commit, LoadOutcome, Ref
+from instep.destinations.base import Commit, LoadOutcome, Ref, SparkStart
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.fence import check_fence, claim_updates, claimed_fence
 from instep.destinations.iceberg.commit.shard_lake import PartLake
@@ -192,7 +192,9 @@ class IcebergLoads(LakeFacet):
                 drop_staging(self.lake, ref, below=fence)
                 return
 
-    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def append(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Adds the files' rows. Files that this run has added already are not added twice."""
         table, metadata = load_ours(self.lake, ref)
         if read_pending(ref, metadata):
@@ -212,7 +214,9 @@ class IcebergLoads(LakeFacet):
         rows = None if before is None else before + added
         return LoadOutcome(inserted=added, version=_finish(change, commit, snapshot, rows, deleted=deleted))
 
-    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> LoadOutcome:
+    def overwrite(
+        self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
+    ) -> LoadOutcome:
         """Put the files' rows in the place of all others; views follow a new generation."""
         with in_step(self.lake, ref, (), None, commit.fence):
             return overwrite(self.lake, ref, files, commit)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
+from instep.sources.keyset import KeySet
 from instep.sources.log import ChangedKeys, Key, Ref
 from instep.sources.mysql.binlog.ddl import edits
-from instep.sources.mysql.binlog.keyset import KeySet
 from instep.sources.mysql.binlog.values import Images, KeyColumn, Unfit, images
 from instep.sources.mysql.binlog.wire import (
     BinlogBegin,
@@ -24,8 +24,6 @@ from instep.sources.mysql.binlog.wire import (
 
 Spot = tuple[str, int]
 """A file and a position in it."""
-MOST_LETTERS = 64 << 20
-"""The most bytes of the keys of one table: all queries that ask for them are in memory together."""
 BEYOND = 1 << 32
 """Positions from here on cannot be asked for."""
 
@@ -97,14 +95,9 @@ class BinlogKeys:
             self.all("a row was logged without its key")
             return 0
         self.keys.update(cast("list[Key]", found))
-        if self._are_many():
-            self.keys.compact()  # some may have counted twice
-        if self._are_many():
+        if self.keys.exceeds(self.limit):
             self.all(f"more than {min(len(self.keys) - 1, self.limit):,} of its rows changed")
         return len(found)
-
-    def _are_many(self) -> bool:
-        return len(self.keys) > self.limit or self.keys.letters > MOST_LETTERS
 
     @property
     def found(self) -> ChangedKeys:

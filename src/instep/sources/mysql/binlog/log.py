@@ -9,7 +9,7 @@ are done. Neither is the end of the log, where transactions stand that nobody se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from instep.errors import InstepError, ReadError
 from instep.project.sections.databases import MySqlSourceSection
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
+from instep.sources.keyset import KEYS, most_keys, portions
 from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, Ref, source_key
 from instep.sources.mysql.binlog.collect import BEYOND, BinlogKeys, LogPass, Spot, Upon
 from instep.sources.mysql.binlog.gtids import GtidSet
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 
 
 SQL_KEYS = 5_000
-LENGTH = 1 << 20
-"""Keys, and letters of them, that one query asks for."""
+"""Keys that one query asks for."""
 
 
 def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: int = 1) -> list[Chunk]:
@@ -54,7 +54,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: in
             probe=probing(read.source.ref),
             lock=locking(read.source.ref),
         )
-        for number, keys in enumerate(_parts(changed.keys))
+        for number, keys in enumerate(portions(changed.keys, SQL_KEYS))
     ]
     return [replace(chunk, connections=connections) for chunk in chunks] if len(chunks) >= _SEVERAL else chunks
 
@@ -73,21 +73,8 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: boo
             len(keys),
             lane=name,
         )
-        for number, keys in enumerate(_parts(changed.keys))
+        for number, keys in enumerate(portions(changed.keys, SQL_KEYS))
     ]
-
-
-def _parts(keys: Iterable[Key]) -> Iterator[list[Key]]:
-    part: list[Key] = []
-    length = 0
-    for key in keys:
-        if part and (len(part) == SQL_KEYS or length > LENGTH):
-            yield part
-            part, length = [], 0
-        part.append(key)
-        length += sum(map(len, key))
-    if part:
-        yield part
 
 
 def _tuple(key: Key) -> str:
@@ -101,10 +88,6 @@ def _line(key: Key) -> str:
 
 EVENTS = 1_000_000
 """Events of the log that one read looks at, to the end of the transaction that goes beyond."""
-KEYS = 1_000_000
-"""Changed rows of one table that are looked for by key; with more of them the whole table is read, unless they are
-less than a part of it."""
-_PART = 4
 _MALFORMED_SET = 1772
 _SEVERAL = 20
 """Queries for the rows of one table from which on several connections are worth it."""
@@ -303,7 +286,7 @@ class MySqlLog:
             columns,
             table.places(key),
             len(table.columns),
-            max(self.limit, table.rows // _PART),
+            most_keys(self.limit, table.rows),
             numbered(since),
             upon,
             set(key) == table.unique,
@@ -378,6 +361,9 @@ class MySqlLog:
 
     def release(self, position: str) -> None:
         """The server forgets by itself."""
+
+    def close(self) -> None:
+        """Nothing: each read ends its own stream."""
 
     @property
     def _reached(self) -> MySqlSourceSection:

@@ -1,8 +1,8 @@
 # ruff: noqa: S608 - names are quoted or ours, values are parameters
-"""Log-based change capture: a logical slot with `pgoutput`, looked at over an ordinary connection.
+"""Log-based change capture: a logical slot with `pgoutput`, streamed by the server.
 
-Nothing is taken out of the slot while it is read (`pg_logical_slot_peek_binary_changes`); it moves on when the
-destination has what was read (`release`), so a run that dies in between reads the same again.
+Nothing is taken out of the slot while it is read; it moves on when the destination has what was read (`release`), so a
+run that dies in between reads the same again. The passes of a run read on in one stream.
 
 **What a snapshot shows is what the log is read for.** Positions alone do not tell: a transaction is in the log before
 others see it. So each transaction of the log is looked up in the snapshot; the position that is reached ends before
@@ -17,7 +17,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -29,12 +29,14 @@ from instep.project.sections.databases import PostgresSourceSection
 from instep.schema.catalog.catalog import Column
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import ChangedKeys, FollowedTable, Key, LogRead, LogState, LogUnreadable, Ref, source_key
+from instep.sources.keyset import KEYS, most_keys, portions
+from instep.sources.log import ChangedKeys, FollowedTable, LogRead, LogState, LogUnreadable, Ref, source_key
 from instep.sources.postgres.connect import dial, settings, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.types import expression, literal, quote, quote_table, select
+from instep.sources.postgres.wal.stream import MARKS, WalStream, open_stream, timeline_end
 from instep.sources.postgres.wal.tables import TablePartition, WalTable, additions, followed, log_tables, partitions
-from instep.sources.postgres.wal.wire import MARK, Message, Visible, WalKeys, WalReach, collect, decode
+from instep.sources.postgres.wal.wire import MARK, Visible, WalKeys, WalReach, collect
 from instep.stage.spec import Chunk
 from instep.stage.timeouts import timed_connection
 
@@ -71,9 +73,7 @@ def key_chunks(read: TableRead, name: str, changed: ChangedKeys) -> list[Chunk]:
 def _values(read: TableRead, changed: ChangedKeys) -> Iterator[tuple[str, int]]:
     """Yield the keys as VALUES lists; the first line says what types they have."""
     kinds = [read.source.by_name[name].native for name in changed.columns]
-    keys = tuple(changed.keys)
-    for start in range(0, len(keys), SQL_KEYS):
-        first, *rest = keys[start : start + SQL_KEYS]
+    for first, *rest in portions(changed.keys, SQL_KEYS):
         lines = [_line([f"{literal(text)}::{kind}" for text, kind in zip(first, kinds, strict=True)])]
         lines += [_line([literal(text) for text in key]) for key in rest]
         yield f"VALUES {', '.join(lines)}", len(lines)
@@ -88,23 +88,17 @@ def _expression(column: Column) -> str:
     return f"{expression(name, column.native, column.type, column.name)} AS {name}"
 
 
-def sorted_keys(keys: Sequence[Key]) -> tuple[Key, ...]:
-    """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
-    return tuple(sorted(keys))
-
-
 MESSAGES = 1_000_000
 """Messages of the log that one read looks at, to the end of the transaction that goes beyond."""
-KEYS = 1_000_000
-"""Changed rows of one table that are looked for by key; with more of them the whole table is read."""
 WAIT = 10.0
 """Seconds to wait for other transactions, or for a slot that a dying process still holds."""
-FETCH = 10_000
+CONFIRM = 60.0
+"""Seconds to wait for the server to move the slot."""
 TABLES = 200
 """Tables that one statement takes into the publication: each is locked until it ends."""
 OLDEST = 130_000
-MARKS = 140_000
-"""The first version whose `pgoutput` tells logical messages."""
+FAILOVERS = 170_000
+"""The first version that hands slots on to standbys."""
 Done = TypeVar("Done")
 PLUGIN = "pgoutput"
 _PUT_BACK = "the source was put back to an earlier copy of its data"
@@ -120,10 +114,14 @@ SELECT CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
        OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'MEMBER'))
 """
 _SLOT = """
-SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active, s.plugin, s.database,
+SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active_pid, s.plugin, s.database,
        (pg_current_wal_lsn() - s.confirmed_flush_lsn)::int8, (pg_current_wal_lsn() - s.restart_lsn)::int8,
        current_database(), pg_current_wal_lsn()::text
 FROM pg_replication_slots s WHERE s.slot_name = {slot}
+"""
+_END_READER = """
+SELECT pg_terminate_backend(a.pid) FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.slot_name = {slot} AND a.usename = current_user AND a.application_name = current_setting('application_name')
 """
 _OWNER = "SELECT plugin, database, current_database() FROM pg_replication_slots WHERE slot_name = {slot}"
 _LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
@@ -165,6 +163,9 @@ class PostgresLog:
     _places: tuple[str, ...] = ()
     _reach: WalReach | None = None
     _more: bool = False
+    _server: str = ""
+    _reader: int | None = None
+    _stream: WalStream | None = None
 
     def order(self, position: str) -> int:
         """Return the position as a number; the empty one comes before all."""
@@ -178,14 +179,14 @@ class PostgresLog:
 
     def _state(self, session: psycopg.Connection[Any]) -> LogState:
         system, database, timeline, level, may = _one(session, _SERVER)
-        server = f"{system}/{database}/{timeline}"
+        self._server = server = f"{system}/{database}/{timeline}"
         row = (
             session.execute(_SLOT.replace("{slot}", literal(self.names.slot)).encode()).fetchone() if timeline else None
         )
         trouble, hint = self._missing(session, level, may, timeline)
         if row is None:
             return LogState(server, trouble=trouble, hint=hint)
-        confirmed, restart, status, active, plugin, of, behind, retained, here, now = row
+        confirmed, restart, status, self._reader, plugin, of, behind, retained, here, now = row
         self._now, self._confirmed, self._reach = now, confirmed or "", None
         if strange := self._strange(plugin, of, here):
             trouble, hint = strange, OTHER
@@ -204,7 +205,7 @@ class PostgresLog:
             behind or 0,
             retained or 0,
             status or "",
-            active,
+            self._reader is not None,
             trouble,
             hint,
         )
@@ -250,11 +251,13 @@ class PostgresLog:
                     session.execute(f"CREATE PUBLICATION {publication} WITH ({PUBLISHED})".encode())
             hint = "raise max_replication_slots, or drop slots that nobody reads (pg_replication_slots)"
             with _hinted(hint):
-                session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}')".encode())
+                failover = ", failover => true" if session.info.server_version >= FAILOVERS else ""
+                session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}'{failover})".encode())
 
     def drop(self) -> bool:
         """Return the slot, and the publication if it is this user's and bears the slot's name, as by default. Never a
         slot of somebody else."""
+        self.close()
         with self._session() as session:
             slot = literal(self.names.slot)
             known = session.execute(_OWNER.replace("{slot}", slot).encode()).fetchone()
@@ -347,13 +350,13 @@ class PostgresLog:
         by_oid = {self._known[ref].oid: table for ref, table in wanted.items()}
         with self._session() as session:
             upto, mark = self._flushed(session)
-            reach = self._retry_while_active(lambda: collect(self._messages(session, upto), by_oid, visible))
-            self._now, self._reach, self._more = upto, reach, (more := reach.count >= self.messages)
-            if not reach.hidden and not more:
-                reached = upto
-            else:
-                reached = _text(reach.end) if reach.end is not None else self._state(session).confirmed
-        found = {ref: ChangedKeys(t.key, sorted_keys([*t.keys]), t.whole) for ref, t in wanted.items()}
+        reach = self._collect(upto, by_oid, visible)
+        self._now, self._reach, self._more = upto, reach, (more := reach.count >= self.messages)
+        if not reach.hidden and not more:
+            reached = upto
+        else:
+            reached = _text(reach.end) if reach.end is not None else self._confirmed
+        found = {ref: table.found for ref, table in wanted.items()}
         if unmet := self._unmet():
             mark = unmet
             short = self.order(self._confirmed) < self.order(unmet.low) < self.order(reached)
@@ -370,8 +373,9 @@ class PostgresLog:
         return max(marks, key=lambda m: self.order(m.low), default=None)
 
     def _collected(self, read: TableRead) -> WalKeys:
-        columns = {name: kind for _, name, kind, *_ in self._known[read.source.ref].columns}
-        return WalKeys(source_key(read), columns, self.limit)
+        table = self._known[read.source.ref]
+        columns = {name: kind for _, name, kind, *_ in table.columns}
+        return WalKeys(source_key(read), columns, most_keys(self.limit, table.rows))
 
     def _flushed(self, session: psycopg.Connection[Any]) -> tuple[str, Mark | None]:
         """Return a position behind all that a snapshot from before shows, and that is on the disk, and the mark there:
@@ -383,20 +387,30 @@ class PostgresLog:
         after = str(_one(session, "SELECT pg_current_wal_insert_lsn()::text")[0])
         return upto, Mark(upto, after, token) if session.info.server_version >= MARKS else None
 
-    def _messages(self, session: psycopg.Connection[Any], upto: str) -> Iterator[Message | None]:
-        """Through a cursor, so that memory stays flat here; the server keeps what it has decoded on its disk."""
-        names = literal(quote(self.names.publication))
-        option = ", 'messages', 'true'" if session.info.server_version >= MARKS else ""
-        peek = (
-            f"SELECT data FROM pg_logical_slot_peek_binary_changes({literal(self.names.slot)}, {literal(upto)}, "
-            f"{self.messages}, 'proto_version', '1', 'publication_names', {names}{option})"
-        )
-        with session.transaction(), session.cursor(name="instep_log", binary=True) as cursor:
-            cursor.itersize = FETCH
-            with self._as_published():
-                cursor.execute(peek.encode())
-                for (data,) in cursor:
-                    yield decode(data)
+    def _collect(self, upto: str, tables: Mapping[int, WalKeys], visible: Visible) -> WalReach:
+        """Read on where the stream is, if that is where the slot is."""
+        with self._translated(), self._as_published():
+            stream, here = self._stream, (self.order(self._confirmed), self._reader)
+            if stream is None or (stream.position, stream.server_process) != here:
+                stream = self._open()
+            for oid in stream.relations.keys() & tables.keys():
+                tables[oid].relation(stream.relations[oid])
+            try:
+                return collect(stream.messages(self.order(upto), self.messages), tables, visible)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self) -> WalStream:
+        self.close()
+        at = self.order(self._confirmed)
+        self._stream = self._retry_while_active(lambda: open_stream(self.config, self.names, at))
+        return self._stream
+
+    def close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     @contextmanager
     def _as_published(self) -> Iterator[None]:
@@ -420,18 +434,39 @@ class PostgresLog:
 
     def release(self, position: str) -> None:
         """Move the slot; nothing if it is there already."""
+        slot, to = literal(self.names.slot), literal(position.partition("@")[0])
+        behind = f"SELECT active FROM pg_replication_slots WHERE slot_name = {slot} AND confirmed_flush_lsn < {to}"
+        ends = time.monotonic() + CONFIRM
         with self._session() as session:
-            slot, to = literal(self.names.slot), literal(position.partition("@")[0])
-            behind = (
-                f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot} AND confirmed_flush_lsn < {to}::pg_lsn"
-            )
-            if session.execute(behind.encode()).fetchone():
-                move = f"SELECT pg_replication_slot_advance({slot}, {to})"
-                self._retry_while_active(lambda: session.execute(move.encode()))
+            while found := session.execute(behind.encode()).fetchone():
+                if time.monotonic() >= ends:
+                    raise ReadError(f"{self.config.place} has not moved the slot {self.names.slot}", hint="sync again")
+                stream = self._stream if found[0] and self._stream else self._open()
+                stream.confirm(self.order(position))
+                time.sleep(0.01)
+
+    def covered(self) -> str:
+        """Return the end of the server's log, behind all that anybody has seen."""
+        with self._session() as session:
+            system, database, timeline, *_ = _one(session, _SERVER)
+            if self._server != (server := f"{system}/{database}/{timeline}"):
+                return ""
+            return f"{server}@{_one(session, 'SELECT pg_current_wal_insert_lsn()::text')[0]}"
+
+    def place_of(self, position: str, covered: str) -> str:
+        """Return the position itself, on a server that was promoted with all that is covered and with the slot."""
+        before, _, end = covered.partition("@")
+        old, new = before.split("/"), self._server.split("/")
+        if len(old) != 3 or not old[0] or old[:2] != new[:2] or not int(old[2], 16) < int(new[2] or "0", 16):
+            return ""
+        with self._translated():
+            left = timeline_end(self.config, int(new[2], 16), int(old[2], 16))
+        return position if left and self.order(end) <= self.order(left) else ""
 
     def _retry_while_active(self, act: Callable[[], Done], timeout: float | None = None) -> Done:
-        """Try again for a while as long as another process holds the slot: one that was killed may still be at it.
-        While one has locked a table, for `timeout` seconds (None: as long as the server may be silent)."""
+        """Try again for a while as long as another process holds the slot: one that was killed may still be at it, and
+        one of ours that stands still is ended, for its run is over. While one has locked a table, for `timeout`
+        seconds (None: as long as the server may be silent)."""
         import psycopg
 
         begun = time.monotonic()
@@ -442,10 +477,15 @@ class PostgresLog:
             except psycopg.errors.ObjectInUse:
                 if time.monotonic() >= begun + self.wait:
                     raise
+                with self._session() as session:
+                    session.execute(_END_READER.format(slot=literal(self.names.slot)).encode())
             except psycopg.errors.LockNotAvailable:
                 if time.monotonic() >= begun + limit:
                     raise
             time.sleep(0.05)
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self.config, f"the log of {self.config.place}")
 
     @contextmanager
     def _session(self) -> Iterator[psycopg.Connection[Any]]:
@@ -454,7 +494,7 @@ class PostgresLog:
             opened = timed_connection(self.config.read_timeout).connect
             session = dial(self.config, lambda info: opened(info, autocommit=True, prepare_threshold=None))
         try:
-            with translated(self.config, f"the log of {self.config.place}", ReadError):
+            with self._translated():
                 for name, value in settings(self.config).items():
                     session.execute(f"SELECT set_config({literal(name)}, {literal(value)}, false)".encode())
                 yield session

@@ -39,7 +39,8 @@ SELECT rn.nspname, r.relname, n.nspname, c.relname, c.oid::int8, c.relkind, c.re
   c.relfilenode::int8 || '.' || t.since,
   EXISTS (SELECT FROM pg_attribute own JOIN pg_attribute a ON a.attrelid = own.attrelid
     WHERE own.attrelid = c.oid AND own.attnum = -6 AND a.attnum > 0 AND NOT a.attisdropped
-      AND a.xmin = own.xmin AND a.cmin = own.cmin)
+      AND a.xmin = own.xmin AND a.cmin = own.cmin),
+  greatest(c.reltuples, 0)::int8
 FROM tree t JOIN pg_class r ON r.oid = t.root JOIN pg_namespace rn ON rn.oid = r.relnamespace
 JOIN pg_class c ON c.oid = t.member JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY c.oid
@@ -50,7 +51,8 @@ _IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": 
 @dataclass(frozen=True)
 class TablePartition:
     """`kind`, `persistence` and `replica` as PostgreSQL's catalog has them; `identity`: see `tables.LogTable`. `state`
-    is another one once rows may have come or gone unseen; `born`: it was created as a partition."""
+    is another one once rows may have come or gone unseen; `born`: it was created as a partition; `rows`: about so many.
+    """
 
     ref: Ref
     oid: int
@@ -60,6 +62,7 @@ class TablePartition:
     identity: frozenset[str] | None
     state: str
     born: bool
+    rows: int
 
     @property
     def name(self) -> str:
@@ -93,9 +96,9 @@ def partitions(connection: psycopg.Connection[Any]) -> Mapping[Ref, tuple[TableP
     """Return those of all partitioned tables, on every level, by table."""
     found: dict[Ref, tuple[TablePartition, ...]] = {}
     for row in connection.execute(_PARTITIONS.encode()).fetchall():
-        root, name, schema, own, oid, kind, persistence, replica, identity, state, born = row
+        root, name, schema, own, oid, kind, persistence, replica, identity, state, born, rows = row
         named = None if replica == "f" else frozenset(identity or ())
-        part = TablePartition((schema, own), oid, kind, persistence, replica, named, state, born)
+        part = TablePartition((schema, own), oid, kind, persistence, replica, named, state, born, rows)
         found[root, name] = (*found.get((root, name), ()), part)
     return found
 
@@ -115,7 +118,7 @@ SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relrepl
   json_strip_nulls(json_build_object('publication', p.xmin::text, 'membership', r.xmin::text, 'namespace', {schema})),
   (SELECT json_object_agg('formula ' || d.adnum, d.oid::text) FROM pg_attrdef d JOIN pg_attribute a
      ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = c.oid AND a.attgenerated <> ''),
-  to_json(t)
+  to_json(t), greatest(c.reltuples, 0)::int8
 FROM (VALUES {values}) w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 LEFT JOIN pg_publication p ON p.pubname = {publication}
@@ -170,7 +173,13 @@ class WalTable:
     listed: Mapping[str, Any] | None
     alias: str | None
     secured: bool
+    estimate: int
     parts: tuple[TablePartition, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Return about how many rows it has, by the server's statistics."""
+        return sum(p.rows for p in self.parts if p.kind != "p") if self.parts else self.estimate
 
     def why_not(self, key: Sequence[str]) -> str:
         """Why its changes cannot be followed by this key (source columns), whatever a publication says."""
@@ -230,7 +239,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     found = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
-        file, labels, fields, alias, secured, pub, member, published, formulas, listed = rest
+        file, labels, fields, alias, secured, pub, member, published, formulas, listed, rows = rest
         made = {kind: hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16] for kind, of in (fields or {}).items()}
         facts = published | made | (formulas or {})
         named = None if replica == "f" else frozenset(identity or ())
@@ -254,6 +263,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
             listed,
             alias,
             secured,
+            rows,
             (parts or {}).get(ref, ()),
         )
     return found

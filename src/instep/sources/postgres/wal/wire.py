@@ -12,7 +12,8 @@ from struct import error as CutError
 from typing import Final
 
 from instep.errors import ReadError
-from instep.sources.log import Key
+from instep.sources.keyset import KeySet
+from instep.sources.log import ChangedKeys, Key
 
 
 class Unchanged:
@@ -30,9 +31,10 @@ Row = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class WalBegin:
-    """`xid` is the 32 bits of the transaction's id that the log has."""
+    """`xid` is the 32 bits of the transaction's id that the log has, `commit` the position of its commit."""
 
     xid: int
+    commit: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def _decode(data: bytes) -> Message | None:
         case b"I" | b"U" | b"D":
             return _change(data)
         case b"B":
-            return WalBegin(_BEGIN.unpack_from(data, 1)[2])
+            commit, _, xid = _BEGIN.unpack_from(data, 1)
+            return WalBegin(xid, commit)
         case b"C":
             return WalCommit(_COMMIT.unpack_from(data, 1)[2])
         case b"R":
@@ -207,12 +210,12 @@ class Visible:
 @dataclass
 class WalKeys:
     """The keys of one table's rows that changed, by the columns `key` of the table as it is now: `columns` are its
-    names and types in order. With more keys than `limit` the whole table is read."""
+    names and types in order. With more keys than `limit`, or than queries may name, the whole table is read."""
 
     key: tuple[str, ...]
     columns: Mapping[str, int]
     limit: int
-    keys: dict[Key, None] = field(default_factory=dict, repr=False)
+    keys: KeySet = field(default_factory=KeySet, repr=False)
     whole: str = ""
     places: tuple[int, ...] | None = None
 
@@ -236,9 +239,9 @@ class WalKeys:
             if key is None:
                 self.all("a row was logged without its key")
             elif not self.whole:
-                self.keys[key] = None
-        if len(self.keys) > self.limit:
-            self.all(f"more than {self.limit:,} of its rows changed")
+                self.keys.update((key,))
+        if self.keys.exceeds(self.limit):
+            self.all(f"more than {min(len(self.keys) - 1, self.limit):,} of its rows changed")
 
     def _key(self, row: Row, old: Row | None) -> Key | None:
         assert self.places is not None
@@ -254,7 +257,12 @@ class WalKeys:
 
     def all(self, why: str) -> None:
         self.whole = self.whole or why
-        self.keys = {}
+        self.keys.clear()
+
+    @property
+    def found(self) -> ChangedKeys:
+        """Return the keys in the order of their texts, so that a repeated run sends the same queries."""
+        return ChangedKeys(self.key, self.keys, self.whole)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,35 @@ from instep.temporary import Temporary
 
 IN_MEMORY = 200_000
 """Keys that are in memory at a time."""
+KEYS = 1_000_000
+"""Changed rows of one table that are looked for by key; with more of them the whole table is read, unless they are
+less than a part of it."""
+_PART = 4
+MOST_LETTERS = 64 << 20
+"""The most bytes of the keys of one table: all queries that ask for them are in memory together."""
+LENGTH = 1 << 20
+"""Letters of keys that one query asks for."""
+
+
+def most_keys(limit: int, rows: int) -> int:
+    """Return how many keys of a table with about so many rows are looked for."""
+    return max(limit, rows // _PART)
+
+
+def portions(keys: Iterable[Key], most: int) -> Iterator[list[Key]]:
+    """Yield the keys as queries ask for them, in their order."""
+    part: list[Key] = []
+    length = 0
+    for key in keys:
+        if part and (len(part) == most or length > LENGTH):
+            yield part
+            part, length = [], 0
+        part.append(key)
+        length += sum(map(len, key))
+    if part:
+        yield part
+
+
 _SETTINGS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536")
 
 
@@ -46,10 +75,14 @@ class KeySet(Collection[Key]):
             self._folder.close()
         self._file = self._folder = None
 
-    def compact(self) -> None:
-        """Count each key once."""
-        if self._file is not None and self._fresh:
-            self._spill()
+    def exceeds(self, limit: int) -> bool:
+        """Return whether there are more than so many, or more than queries may ask for."""
+        if self._file is not None and self._fresh and self._are_many(limit):
+            self._spill()  # some may have counted twice
+        return self._are_many(limit)
+
+    def _are_many(self, limit: int) -> bool:
+        return len(self) > limit or self.letters > MOST_LETTERS
 
     def _spill(self) -> sqlite3.Connection:
         with _translated():
