@@ -30,13 +30,31 @@ def create(path: AnyPath, content: bytes) -> bool:
                 return False
         finally:
             aside.unlink(missing_ok=True)
-        # the new name survives a loss of power
-        number = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+        _keep_names(path.parent)
     return True
+
+
+def write_new(path: AnyPath, content: bytes) -> None:
+    """Make a file whose name nobody else can choose; it survives a loss of power."""
+    if isinstance(path, ObjectPath):
+        path.write_bytes(content)
+        return
+    with clear_errors(str(path.parent)):
+        path.parent.mkdir(exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _keep_names(path.parent)
+
+
+def _keep_names(folder: Path) -> None:
+    """New names in a folder survive a loss of power."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _linked(aside: Path, path: Path) -> bool:

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
-from instep.destinations.delta.protocol.new_file import create
+from instep.destinations.delta.protocol.new_file import write_new
 from instep.errors import DestinationError
 from instep.stage.files.object_store import AnyPath, files_below
-from instep.stage.files.place import clear_errors
 
 FOLDER = "_instep"
 APP = "instep"
@@ -31,10 +29,7 @@ def is_record(name: str) -> bool:
 def write(table: AnyPath, texts: Mapping[str, str]) -> int:
     """Write records by name into a new file; return its number."""
     number, content = secrets.randbits(62), json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
-    if isinstance(table, Path):
-        with clear_errors(str(table)):
-            (table / FOLDER).mkdir(exist_ok=True)
-    create(_path(table, number), content.encode())
+    write_new(_path(table, number), content.encode())
     return number
 
 
