@@ -68,7 +68,7 @@ Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds that runni
 GROUPS = {
     "Set up": "init validate doctor source destination connector connection demo version",
     "Everyday": "detect plan apply sync status tables history schema query verify pause resume",
-    "Decide": "changes impact policy selection contract migration",
+    "Decide": "changes preview impact policy selection contract migration",
     "Repair": "quarantine repair backfill undo restore table maintain",
     "Govern": "rollout detector notify audit",
     "Serve": "engine ui server worker queue keys secrets db export import",

@@ -5,7 +5,7 @@ A facet that a destination does not have is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -266,6 +266,9 @@ class LifecycleFacet(Protocol):
     @property
     def savepoints(self) -> SavepointsFacet | None: ...
 
+    @property
+    def preview(self) -> PreviewFacet | None: ...
+
     def spark_catalog(self) -> Mapping[str, str]:
         """Return the Spark configuration under which Spark reaches it; without credentials. Empty: Spark only writes
         the staged files."""
@@ -322,6 +325,15 @@ class ClonesFacet(Protocol):
 
     def purge_clone(self, place: Ref, fence: int) -> None:
         """Deletes a copy that `clone_table` made; nothing if it is gone. DestinationError for any other table."""
+        ...
+
+
+class PreviewFacet(Protocol):
+    """A destination beside the destination, to try changes in."""
+
+    def __call__(self, refs: Collection[Ref]) -> AbstractContextManager[Destination]:
+        """Give one that has these tables as they are now. It and all that is written into it are gone at the end, and
+        nothing of the destination itself is written. Blocked where there is no place for it."""
         ...
 
 

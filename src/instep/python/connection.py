@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.backends import calls
 from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.decide.preview_change import PreviewChangeRequest
 from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from instep.operations.spec import Preview, Request
     from instep.operations.values import Side
     from instep.plans.planned import Planned
+    from instep.plans.preview_change import ChangePreview
     from instep.schema.catalog.catalog import Catalog
     from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.operations.verify import VerifyReport, VerifyResult
@@ -167,6 +169,15 @@ class Connection:
         """
         whole, _ = calls.find_owner(self._backend, what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
+
+    def preview_change(self, change: Review | str) -> ChangePreview:
+        """Try a waiting change on a copy of the destination's tables (Iceberg); return how rows and models differ.
+
+        The copy is thrown away, and nothing is changed. `project.approve(change)` and `sync()` do it.
+        """
+        (whole,) = chosen((change,))
+        found: ChangePreview = self._backend.operations.run(self.name, PreviewChangeRequest(change=whole))
+        return found
 
     def declare_rename(self, old: str, new: str) -> int:
         """Declare that a removal and an addition are one rename; return the accepted version.

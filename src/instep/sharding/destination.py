@@ -152,7 +152,7 @@ class ShardLifecycle:
     base: LifecycleFacet
     part: LifecycleFacet
 
-    clones = savepoints = None
+    clones = savepoints = preview = None
 
     @property
     def session(self) -> Callable[[], AbstractContextManager[None]] | None:

@@ -149,6 +149,17 @@ class Store:
             there: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
         return abs((there - self._db.now()).total_seconds())
 
+    def copied(self, file: Path) -> Store:
+        """Return a store of its own, in a new SQLite file, with all that this one holds now."""
+        from instep.store.admin.backup import dump, restore
+
+        if self._db.file:
+            self.back_up(file)
+            return Store(f"sqlite:///{file}", now=self._db.now)
+        copy = Store(f"sqlite:///{file}", now=self._db.now)
+        restore(copy._db, dump(self._db), replace=True)
+        return copy
+
     def back_up(self, file: Path) -> None:
         """Write a backup; see `instep.store.admin.backup`."""
         from instep.store.admin.backup import back_up

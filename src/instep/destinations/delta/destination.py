@@ -169,7 +169,7 @@ class DeltaWrite(DeltaMerges, DeltaRows, DeltaFills, DeltaRestoredValues):
 class DeltaLifecycle(DeltaRetention):
     """The warehouse itself."""
 
-    session = vacuum = None
+    session = vacuum = preview = None
 
     def __init__(self, destination: DeltaDestination) -> None:
         super().__init__(destination.warehouse, destination.config.prefix)

@@ -5,7 +5,7 @@ pyiceberg is imported where a table is written or read, and not where tables are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
@@ -181,6 +181,12 @@ class IcebergLifecycle(LakeFacet):
         from instep.destinations.iceberg.maintain.restore import IcebergSavepoints
 
         return IcebergSavepoints(self.lake)
+
+    def preview(self, refs: Collection[Ref]) -> AbstractContextManager[IcebergDestination]:
+        """Give a lake with these tables as they are now, to try changes in."""
+        from instep.destinations.iceberg.maintain.preview import preview_of
+
+        return preview_of(self.lake, refs)
 
     def spark_catalog(self) -> Mapping[str, str]:
         """Spark settings under which the lake is the catalog `lake.name`; nothing secret is among them."""

@@ -70,7 +70,7 @@ class SqlClones(SqlFacet):
 class SqlLifecycle(SqlFacet):
     """See `destinations.facets.LifecycleFacet`."""
 
-    savepoints = None
+    savepoints = preview = None
 
     def __init__(self, database: SqlDatabase, test: Callable[[], list[Check]]) -> None:
         super().__init__(database)

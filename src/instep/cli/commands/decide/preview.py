@@ -1,0 +1,85 @@
+"""`instep preview`: a waiting change tried on a copy of the destination's tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.arguments import examples
+from instep.cli.backend import open_backend
+from instep.cli.context import CHANGES, confirm, emit, fail, say
+from instep.errors import Blocked
+from instep.operations.decide.preview_change import PreviewChangeRequest
+from instep.operations.everyday.sync import SyncRequest
+from instep.operations.immediate.decisions import ApproveChangeRequest
+from instep.operations.queries.decisions import GetChange
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.plans.preview_change import ChangePreview, ColumnPreview
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=examples("instep preview c-3f9a21", "instep preview c-3f9a21 --publish"))(preview)
+
+
+def preview(
+    change: Annotated[str, typer.Argument(help="A change's id (c-...).")],
+    publish: Annotated[bool, typer.Option("--publish", help="Then approve the change and sync its table.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 2 if a model does not run any more.")
+    ] = False,
+) -> None:
+    """Try a waiting change on a copy of the destination's tables, and compare.
+
+    The copy names the same files, so that no row is copied, and is thrown away afterwards. It shows what becomes of the
+    columns and rows, and how the answers of the connection's `downstream` models differ. Iceberg only.
+    """
+    with open_backend() as backend:
+        found = backend.query(GetChange(change))
+        shown: ChangePreview = backend.operations.run(found.connection, PreviewChangeRequest(change=found.id))
+        emit({**asdict(shown), "breaks": list(shown.breaks)}, lambda out: _show(out, shown))
+        if publish:
+            if not confirm(f"Approve {found.id} ({found.summary}) and sync its table?"):
+                raise Blocked("nothing was approved", hint="confirm, or pass --yes")
+            backend.operations.perform(ApproveChangeRequest(change=found.id))
+            backend.operations.run(found.connection, SyncRequest(tables=(".".join(filter(None, found.table)),)))
+            say(f"{found.id} is approved and its table synced")
+    if exit_code and shown.breaks:
+        raise fail(CHANGES)
+
+
+def _show(out: Screen, shown: ChangePreview) -> None:
+    out.write(f"{shown.change}  {shown.summary}", "bold")
+    for step in shown.steps:
+        out.write(f"  {step}")
+    for table in shown.tables:
+        out.write(f"{table.table}: {_count(table.rows_before)} rows before, {_count(table.rows_after)} after")
+        for column in table.columns:
+            out.write(f"  {_column(column)}")
+    for model in shown.models:
+        if model.error_after:
+            word = "breaks" if model.breaks else "cannot be run"
+            out.write(f"model {model.name}: {word}: {model.error_after}", "red" if model.breaks else "")
+        else:
+            out.write(f"model {model.name}: {_count(model.rows_before)} rows before, {_count(model.rows_after)} after")
+    for note in shown.notes:
+        out.write(f"note: {note}", "yellow")
+    out.write("the copy is gone; nothing was changed", "dim")
+
+
+def _column(column: ColumnPreview) -> str:
+    was = f" (was {column.was})" if column.was else ""
+    before, after = column.before or "absent", column.after or "absent"
+    facts = [after if before == after else f"{before} -> {after}"]
+    if column.filled is not None and not column.before:
+        facts.append(f"{column.filled:,} filled")
+    if column.differs:
+        facts.append(f"{column.differs:,} rows differ")
+    return f"{column.name}{was}: {', '.join(facts)}"
+
+
+def _count(rows: int | None) -> str:
+    return "no" if rows is None else f"{rows:,}"

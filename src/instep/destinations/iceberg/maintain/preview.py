@@ -1,0 +1,90 @@
+"""A lake beside the lake: its tables as they are now, in which schema changes can be tried.
+
+Each table's metadata is copied and names the same files, so that no row is copied. What is written goes into a folder
+of the preview; nothing of the lake itself is written or deleted. Iceberg's own branches would not do: they share the
+schema of their table.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRef
+
+from instep.destinations.base import Ref
+from instep.destinations.iceberg.metadata.catalog import Lake
+from instep.destinations.iceberg.metadata.updates import MAIN
+from instep.errors import Blocked
+from instep.stage.files.place import children, remove
+from instep.temporary import temporary
+
+if TYPE_CHECKING:
+    from instep.destinations.iceberg.destination import IcebergDestination
+
+FOLDER = "_instep_preview"
+ABANDONED_SECONDS = 86_400
+"""The age at which a preview's folder is taken for one whose process was killed."""
+_OWN_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.enabled")
+
+
+@contextmanager
+def preview_of(lake: Lake, refs: Collection[Ref]) -> Iterator[IcebergDestination]:
+    """Give a lake that has these tables as they are now; it and all that is written into it are gone at the end.
+
+    Raises Blocked where the warehouse is no folder and no bucket, but a name that only its catalog knows.
+    """
+    from instep.destinations.iceberg.destination import IcebergDestination
+
+    if not lake.is_sqlite and "://" not in lake.config.warehouse:
+        raise Blocked(
+            f"lake {lake.config.name} has no place for a preview: its warehouse is a name of its catalog",
+            hint="`instep plan` and `instep impact` tell what a change does",
+        )
+    _remove_abandoned(lake)
+    place = f"{lake.warehouse}/{FOLDER}-{int(time.time())}-{uuid.uuid4().hex[:12]}"
+    with temporary("preview") as folder:
+        properties = {**lake.io(), "uri": f"{folder}/catalog.db"}
+        config = replace(lake.config, catalog="sqlite", warehouse=place, properties=properties)
+        try:
+            beside = Lake(config)
+            for ref in refs:
+                if (table := lake.load(ref)) is not None:
+                    _copy(beside, ref, table)
+            yield IcebergDestination(config, beside)
+        finally:
+            remove(place, lake.io())
+
+
+def _remove_abandoned(lake: Lake) -> None:
+    for name in children(lake.warehouse, lake.io()):
+        kind, _, rest = name.partition("-")
+        begun = rest.partition("-")[0]
+        if kind == FOLDER and begun.isdigit() and int(begun) < time.time() - ABANDONED_SECONDS:
+            remove(f"{lake.warehouse}/{name}", lake.io())
+
+
+def _copy(beside: Lake, ref: Ref, table: Table) -> None:
+    """Register a table whose metadata names the same snapshot, and whose own place is in the preview."""
+    beside.ensure_namespace(ref[0])
+    location, main = beside.new_location(ref), table.metadata.current_snapshot()
+    refs = {MAIN: SnapshotRef.model_validate({"snapshot-id": main.snapshot_id, "type": "branch"})} if main else {}
+    properties = {name: value for name, value in table.metadata.properties.items() if name not in _OWN_PLACES}
+    alone = {
+        "location": location,
+        "properties": {**properties, "gc.enabled": "false"},
+        "snapshots": [main] if main else [],
+        "refs": refs,
+        "snapshot_log": [],
+        "metadata_log": [],
+    }
+    path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    copied = table.metadata.model_copy(update=alone)
+    ToOutputFile.table_metadata(copied, table.io.new_output(path), overwrite=True)
+    beside.catalog.register_table(ref, path)

@@ -1,0 +1,173 @@
+# ruff: noqa: S608 - names are the test's
+"""A preview of a change: it tells what then really happens, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import instep
+from instep.errors import Blocked, InstepError
+
+PROJECT = """\
+engine: local
+sources: {db: {type: sqlite, path: shop.db}}
+destinations:
+  lake: DESTINATION
+policies: {strict: {preset: approve}}
+connections: {shop: {source: db, destination: lake, policy: strict, downstream: {sql: [views]}}}
+"""
+ICEBERG = "{type: iceberg, warehouse: lake}"
+VIEWS = {
+    "names": "create view lake.names as select name from shop.item",
+    "olds": "create view lake.olds as select old from shop.item",
+    "prices": "create view lake.prices as select sum(price) as s from shop.item",
+}
+CHANGES = {
+    "column.added": ["alter table item add column colour text default 'red'"],
+    "column.removed": ["alter table item drop column old"],
+    "type": [
+        "alter table item rename to item_old",
+        "create table item (id integer primary key, name text, price text, old text)",
+        "insert into item select id, name, price, old from item_old",
+        "drop table item_old",
+    ],
+}
+
+
+def run(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "shop.db")) as connection:
+        for one in statements:
+            connection.execute(one)
+        connection.commit()
+
+
+def world(folder: Path, destination: str = ICEBERG) -> Any:
+    """Return an open project with one synced table and three models."""
+    folder.joinpath("instep.yml").write_text(PROJECT.replace("DESTINATION", destination))
+    folder.joinpath("views").mkdir()
+    for name, text in VIEWS.items():
+        folder.joinpath("views", f"{name}.sql").write_text(text)
+    run(
+        folder,
+        "create table item (id integer primary key, name text, price integer, old text)",
+        "insert into item values (1, 'pen', 10, 'a'), (2, 'ink', 20, null), (3, 'nib', 30, 'c')",
+    )
+    opened = instep.open(folder)
+    opened.connection("shop").sync()
+    return opened
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Return the digest of every file of the lake, and the rows of its catalog."""
+    found = (one for one in (folder / "lake").rglob("*") if one.is_file() and not one.name.startswith("catalog.db"))
+    with closing(sqlite3.connect(folder / "lake" / "catalog.db")) as catalog:
+        rows = catalog.execute("select table_name, metadata_location from iceberg_tables").fetchall()
+    return dict(rows) | {str(one): hashlib.sha256(one.read_bytes()).hexdigest() for one in found}
+
+
+def waiting(project: Any) -> Any:
+    """Detect, and return the change that a person has to answer."""
+    project.connection("shop").detect()
+    return project.connection("shop").changes()[0]
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_it_tells_what_then_happens_and_leaves_all_as_it_was(tmp_path: Path, kind: str) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES[kind])
+        change, before = waiting(project), files(tmp_path)
+        shown = project.connection("shop").preview_change(change)
+        assert files(tmp_path) == before
+        assert change.id in [one.id for one in project.connection("shop").changes()]
+        assert shown.notes == ()
+
+        project.approve(change)
+        project.connection("shop").sync()
+        for table in shown.tables:
+            answer = project.query(f"select * from {table.table}")
+            assert table.rows_after == len(answer), table
+            for column in table.columns:
+                assert (column.name in answer.columns) is bool(column.after), column
+                if column.filled is not None:
+                    counted = project.query(f"select count({column.name}) from {table.table}").rows[0][0]
+                    assert column.filled == counted, column
+
+
+def test_it_says_which_models_stop_running_and_what_the_others_answer(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, "create table later (id integer primary key, x text)", "insert into later values (1, 'a')")
+        folder = tmp_path / "views"
+        folder.joinpath("later.sql").write_text("create view lake.later_xs as select x from shop.later")
+        folder.joinpath("odd.sql").write_text("create view lake.odd as select nothing from shop.item")
+        run(tmp_path, *CHANGES["column.added"])
+        folder.joinpath("colours.sql").write_text("create view lake.colours as select distinct colour from shop.item")
+        project.connection("shop").detect()
+        change = next(one for one in project.connection("shop").changes() if one.column == "colour")
+        models = {one.name.rpartition(".")[2]: one for one in project.connection("shop").preview_change(change).models}
+        assert models["names"].rows_after == models["names"].rows_before == 3
+        assert models["prices"].columns_after == ("s",)
+        assert (models["colours"].error_before != "", models["colours"].rows_after) == (True, 1)
+        assert models["odd"].error_before == models["odd"].error_after != ""
+        assert not any(one.breaks for one in models.values())
+
+
+def test_a_renamed_column_breaks_the_model_that_reads_it(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, "alter table item rename column old to was")
+        shown = project.connection("shop").preview_change(waiting(project))
+        (column,) = shown.tables[0].columns
+        assert (column.name, column.was, column.filled, column.differs) == ("was", "old", 2, 0)
+        assert shown.breaks == ("lake.olds",)
+
+
+def test_a_change_that_is_done_or_is_not_there_is_refused(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        applied = next(one for one in project.connection("shop").changes(all=True) if one.kind == "table.added")
+        with pytest.raises(Blocked, match="applied"):
+            project.connection("shop").preview_change(applied)
+        with pytest.raises(InstepError, match="no change"):
+            project.connection("shop").preview_change("c-ffffff")
+
+
+@pytest.mark.parametrize("destination", ["{type: duckdb, path: lake.duckdb}", "{type: delta, warehouse: lake}"])
+def test_a_destination_without_previews_says_so(tmp_path: Path, destination: str) -> None:
+    with world(tmp_path, destination) as project:
+        run(tmp_path, *CHANGES["column.added"])
+        with pytest.raises(Blocked, match="destination lake has no previews"):
+            project.connection("shop").preview_change(waiting(project))
+
+
+def test_what_a_killed_preview_left_is_removed_by_a_later_one(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES["column.added"])
+        old = tmp_path / "lake" / "_instep_preview-1000-abc"
+        fresh = tmp_path / "lake" / "_instep_preview-99999999999-abc"
+        for one in (old, fresh):
+            one.mkdir()
+            one.joinpath("file").write_text("x")
+        project.connection("shop").preview_change(waiting(project))
+        assert not old.exists()
+        assert fresh.exists()
+
+
+def test_what_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from instep.plans import preview_change
+
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES["column.added"])
+        change, before = waiting(project), files(tmp_path)
+
+        def fail(*_: object, **__: object) -> None:
+            raise InstepError("the disk is full")
+
+        monkeypatch.setattr(preview_change, "evolve", fail)
+        with pytest.raises(InstepError, match="the disk is full"):
+            project.connection("shop").preview_change(change)
+        assert files(tmp_path) == before
+        assert not [one for one in (tmp_path / "lake").iterdir() if one.name.startswith("_instep_preview")]
