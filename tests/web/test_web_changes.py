@@ -6,9 +6,12 @@ import re
 from typing import Any
 
 import pytest
+from hostile import HOSTILE, MARK
+from test_web_crawl import Parsed
 from web_world import Site, needs_browser, served, tab
 
 from instep.schema.changes.version import BREAKING
+from instep.store.catalogs.reviews import DetectedChange
 from many_changes import fill
 
 
@@ -211,3 +214,30 @@ def test_approving_works_without_scripts(page: Site, browser: Any) -> None:
         shown.click("button:has-text('Approve') >> nth=0")
         shown.wait_for_selector("text=Done: approve change")
     assert {one.column: one.status for one in page.store.reviews.find("eu")} == {"colour": "approved", "weight": "open"}
+
+
+def test_hostile_texts_are_shown_as_text(page: Site) -> None:
+    key = _key(page)
+    for text in HOSTILE:
+        detail = {"kind": "column.added", "table": [text, text], "after": {"name": text, "type": "string"}}
+        detail |= {"position": 1}
+        change = DetectedChange(text, "column.added", (text, text), text, text, detail, "review", text, text)
+        [review] = page.store.reviews.record("eu", [change], "f", unseen={(one, one) for one in HOSTILE})
+        page.store.comments.add(review, text, text)
+        page.store.reviews.assign(review.id, text)
+        page.store.filters.save(key, text, {"search": text})
+    reviews = [one for one in page.store.reviews.find("eu") if one.key in HOSTILE]
+    assert len(reviews) == len(set(HOSTILE))
+    addresses = [f"/changes/{one.id}?tab={name}" for one in reviews for name in ("table", "lineage", "conversation")]
+    shown = 0
+    for address in ["/changes", *addresses]:
+        text = page.get(address)
+        assert not Parsed(text).wrong, address
+        shown += MARK in text
+    assert shown > len(addresses) // 2
+    assert not Parsed(preview(page, "admin")).wrong
+
+
+def _key(page: Site) -> str:
+    page.client()  # which makes the key
+    return next(one.id for one in page.store.api_keys.page() if one.name == "admin")
