@@ -251,6 +251,15 @@ def test_every_read_of_one_thing_says_what_there_is_not(api: Api) -> None:
             continue
         for name in ("{connection}", "{name}", "{plan}", "{job}", "{change}", "{run}", "{rollout}", "{key}", *odd):
             path = path.replace(name, odd.get(name, "nope"))
-        params = api.taken(route, {"path": "a.b", "kind": "table.added", "of": "a.b", "table": "a.b"})
+        given = {
+            "path": "a.b",
+            "kind": "table.added",
+            "of": "a.b",
+            "table": "a.b",
+            "pattern": "a",
+            "before": 1,
+            "after": 2,
+        }
+        params = api.taken(route, given)
         found = api.call("GET", path, params=params)
         assert (found.status_code, found.json()["code"]) == (404, "not_found"), (route, found.text)
