@@ -19,15 +19,23 @@ TITLES = {
     "fill": "A column that came later, of a table with 11 columns",
     "wide": "A column that came later, of a table with 41 columns",
     "second": "Second sync: 1 % updated, 1 % inserted, a column with a default added",
+    "unchanged": "Commands in a project in which nothing has changed",
+    "large": "A large table with 5 columns, 1 % of it updated, along a cursor",
+    "whole": "The same table compared as a whole, 1 % of it updated",
 }
 PHASES = {
     "first": "",
     "second": "",
+    "load": ", first load",
     "backfill": ", then backfill",
+    "unchanged": ", sync",
+    "status": ", status",
+    "plan": ", plan",
+    "changes": ", changes list",
     "column": ", one column filled",
     "table": ", whole table read again",
 }
-PREPARED = ("second", "column", "table")
+PREPARED = ("second", "column", "table", "unchanged")
 """Phases that a first sync only prepares."""
 HEADER = "| line | wall s | x best peer | x COPY | CPU s | server CPU s | peak MB | equal to the source |"
 

@@ -1,6 +1,6 @@
 """The product beside dlt, ingestr and sling on the same PostgreSQL.
 
-    python bench/run.py [--sizes 1m,5m,10m,many,second,fill,wide] [--runs 3] [--only TOOL] [--quick] [--render]
+    python bench/run.py [--sizes 1m,second,...] [--runs 3] [--only TOOL] [--quick] [--render]
 
 Whole suites with all tools go into docs/reference/benchmarks.md; `--only` and `--quick` runs are printed only.
 """
@@ -29,7 +29,9 @@ LATEST = RESULTS / "latest.json"
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Benchmarks instep beside dlt, ingestr and sling.")
-    parser.add_argument("--sizes", default="1m,5m,10m,many,second,fill,wide", help="suites, separated by commas")
+    parser.add_argument(
+        "--sizes", default="1m,5m,10m,many,second,unchanged,large,whole,fill,wide", help="suites, separated by commas"
+    )
     parser.add_argument("--runs", type=int, default=3, help="rounds; the medians are shown")
     parser.add_argument("--only", action="append", default=[], metavar="TOOL", help="only this tool (repeatable)")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one round: does it all work?")
