@@ -76,30 +76,37 @@ def machine_cpu() -> float:
 
 
 class Sampler(threading.Thread):
-    """Watches the memory and CPU time of this process's descendants, and the memory of an engine's, until stopped."""
+    """Watches the memory and CPU time of this process's descendants and of an engine's processes until stopped."""
 
     def __init__(self, engine: int) -> None:
         super().__init__(daemon=True)
         self.engine = engine
         self.peak = 0
         self.ticks: dict[tuple[int, str], int] = {}
+        """Of a process that has ended as well: not every parent waits for what it has started."""
+        self.before: dict[tuple[int, str], int] = {}
+        self.look()
+        self.before = dict(self.ticks)
         self.stopping = threading.Event()
 
     def run(self) -> None:
         while not self.stopping.wait(SAMPLE_SECONDS):
-            table = processes()
-            found = descendants(os.getpid(), table)
-            measured = [*found, *tree(self.engine, table)]
-            self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in measured))
-            for pid in found:
-                fields = table[pid]
-                self.ticks[pid, fields[STARTED]] = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
+            self.look()
+
+    def look(self) -> None:
+        table = processes()
+        found = [*descendants(os.getpid(), table), *tree(self.engine, table)]
+        self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
+        for pid in found:
+            fields = table[pid]
+            self.ticks[pid, fields[STARTED]] = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
 
     def stop(self) -> tuple[int, float]:
         """Peak bytes, and CPU seconds as far as they were seen: also those of processes that nobody waited for."""
         self.stopping.set()
         self.join()
-        return self.peak, sum(self.ticks.values()) / TICK
+        self.look()
+        return self.peak, sum(ticks - self.before.get(process, 0) for process, ticks in self.ticks.items()) / TICK
 
 
 def reap_orphans() -> tuple[float, int]:
@@ -138,7 +145,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, float]:
 def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float, engine: int) -> dict[str, float]:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     sampler = Sampler(engine)
-    server_before, engine_before, machine_before = tree_cpu(postmaster), tree_cpu(engine), machine_cpu()
+    server_before, machine_before = tree_cpu(postmaster), machine_cpu()
     sampler.start()
     started = time.monotonic()
     with log.open("wb") as output:
@@ -148,7 +155,7 @@ def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float, 
     machine = machine_cpu() - machine_before
     peak, seen_cpu = sampler.stop()
     orphan_cpu, killed = reap_orphans()
-    cpu = max(cpu + orphan_cpu, seen_cpu) + tree_cpu(engine) - engine_before
+    cpu = max(cpu + orphan_cpu, seen_cpu)
     server = tree_cpu(postmaster) - server_before
     elsewhere = max(0.0, (machine - cpu - server) / wall / (os.cpu_count() or 1))
     return {

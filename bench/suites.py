@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,10 +17,14 @@ from typing import Any
 from check import Verdict, check
 from data import Workload, churn, generate, generate_before, large, orders, record_truth, small_tables, wide
 from lines import Line, Task
+from measure import machine_cpu
 from places import BENCH, LOGS, OUT
 from server import Server
 
 LONGEST_SECONDS = 1800
+QUIET_WITHIN = 20.0
+NOISY = 0.1
+"""The share of the machine that others may use when a run begins."""
 Record = dict[str, Any]
 
 
@@ -91,11 +96,22 @@ def run_once(
 ) -> Record:
     """Runs the line's command, or the given one, and measures it."""
     os.sync()  # nobody pays for what the one before has left to be written
+    wait_until_quiet()
     log = LOGS / f"{file_name(suite.name, line.label, phase, number)}.log"
     record = {"label": line.label, "peer": line.is_peer, "phase": phase, "round": number}
     record |= measured(line, task, command or line.command(task), log)
     tell(suite, record)
     return record
+
+
+def wait_until_quiet() -> None:
+    """Returns once nothing else uses the machine; after a while all the same."""
+    end = time.monotonic() + QUIET_WITHIN
+    while time.monotonic() < end:
+        before = machine_cpu()
+        time.sleep(1)
+        if machine_cpu() - before < NOISY * (os.cpu_count() or 1):
+            return
 
 
 def tell(suite: Suite, record: Record) -> None:
