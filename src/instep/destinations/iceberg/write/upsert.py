@@ -50,6 +50,15 @@ from instep.temporary import Temporary
 MEMORY = "1GB"
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
+_OUT_OF_REACH = (
+    duckdb.OutOfMemoryException,
+    duckdb.IOException,  # the disk that it spills to is full; it opens no file of the table
+    duckdb.NotImplementedException,
+    pa.ArrowNotImplementedError,
+    pa.ArrowCapacityError,
+    MemoryError,
+)
+"""Errors of what takes more memory than there is here, or has a type that DuckDB or Arrow lacks."""
 
 
 @dataclass(frozen=True)
@@ -240,23 +249,25 @@ class Upsert:
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
-    """Return the upsert; None where only Spark can find it: DuckDB lacks the memory or the type, or the table has
-    twins. Deletes by value, which nobody here reads, raise DestinationError."""
+    """Return the upsert; None where only Spark can find it: DuckDB or Arrow lacks the memory or the type, or the table
+    has twins or deletes that are not by position. Any other error is raised."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema
     staged = staged_rows(table, readable_files(ordered, metadata, own))
     known = how.keys or how.requested
     keys = staged_rows(table, readable_files(known, metadata, own.select(*how.key))) if known else None
-    with suppress(duckdb.Error, pa.ArrowException):
-        rows = current_rows(table)
-        delta = _find(plan, staged, keys, rows) if rows else None
-        return Upsert(table, plan, staged, rows, delta) if rows and delta is not None else None
-    return None
-
-
-def _find(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
-    return find_delta(plan, staged, keys, table) if plan.since is None else find_since(plan.since, staged, table)
+    rows = current_rows(table)
+    if rows is None:
+        return None
+    try:
+        delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
+    except duckdb.Error as error:
+        cause = next((e for read in (staged, keys, rows) if read for e in read.errors), error)
+        if isinstance(cause, _OUT_OF_REACH):
+            return None
+        raise cause from None
+    return Upsert(table, plan, staged, rows, delta) if delta is not None else None
 
 
 @contextmanager
