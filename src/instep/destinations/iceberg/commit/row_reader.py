@@ -37,6 +37,11 @@ class RowReader:
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list, compare=False)
 
+    @property
+    def rows(self) -> int:
+        """Return how many rows there are, without those that are deleted."""
+        return sum(file.record_count for file in self.files) - sum(map(len, self.gone.values()))
+
 
 def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | None:
     """Return the table's rows as its current snapshot has them, of the files that may have some `within` by their
