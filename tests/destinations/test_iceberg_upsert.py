@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,14 +229,44 @@ def test_a_refused_upsert_leaves_no_files(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @with_spark
-def test_what_duckdb_cannot_do_is_merged_by_spark(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise duckdb.OutOfMemoryException("no memory")
-
-    monkeypatch.setattr(iceberg_delta, "_read", full)
+@pytest.mark.parametrize(
+    ("memory", "column_type"), [("2MB", None), ("1GB", pa.float16())], ids=["more than its memory", "a type it lacks"]
+)
+def test_what_duckdb_cannot_do_is_merged_by_spark(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, memory: str, column_type: pa.DataType | None
+) -> None:
+    config: Any = {"memory_limit": memory, "temp_directory": ""}
+    monkeypatch.setattr(iceberg_delta, "_engine", lambda: duckdb.connect(":memory:", config=config))
     lake = lake_at(tmp_path, *BASE)
+    if column_type:
+        of_rows = iceberg_delta.numbered
+
+        def typed(*args: Any) -> pa.RecordBatchReader:
+            found = of_rows(*args)
+            schema = found.schema.append(pa.field("more", column_type))
+            return pa.RecordBatchReader.from_batches(schema, iter([]))
+
+        monkeypatch.setattr(iceberg_delta, "numbered", typed)
     assert upsert(lake, [{**BASE[0], "name": "new"}], fence=2, spark=spark) == LoadOutcome(0, 1)
     assert names(lake)[0] == "new"
+
+
+def test_an_error_of_its_own_sql_is_raised_and_not_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_at(tmp_path, *BASE)
+    monkeypatch.setattr(iceberg_delta, "met_sql", lambda _: "SELECT no_such_column FROM t")
+    with pytest.raises(duckdb.BinderException, match="no_such_column"):
+        upsert(lake, [{**BASE[0], "name": "new"}], fence=2)
+    assert names(lake) == ["old"] * 6
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, *BASE)
+    file = next(path for path in (tmp_path / "lake").rglob("*.parquet"))
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=file.name):
+        upsert(lake, [{**BASE[0], "name": "new"}], fence=2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 from instep.errors import ConnectError, InstepError
 from instep.stage.files.object_store import ObjectPath, is_object, opened, path_at
-from instep.stage.files.place import children, clear_errors, keep_only, remove
+from instep.stage.files.place import children, clear_errors, delete_files, remove
 from instep.stage.spec import StagedFile
 
 THREADS = 4
@@ -62,9 +62,9 @@ class StagingArea:
         for name in children(data, self.io):
             if any(name == run or name.startswith(f"{run}-") for run in runs):
                 remove(f"{data}/{name}", self.io)
-        gone, names = tuple(f"{run}-" for run in runs if run not in committed), children(quarantine, self.io)
-        if gone and any(n.startswith(gone) for n in names):
-            keep_only(quarantine, self.io, [f"{quarantine}/{n}" for n in names if not n.startswith(gone)])
+        if gone := tuple(f"{run}-" for run in runs if run not in committed):
+            # by name: what another process has written since they were listed stays
+            delete_files(quarantine, self.io, [n for n in children(quarantine, self.io) if n.startswith(gone)])
 
     def local_files(self, folder: Path, files: Files) -> Files:
         """Return the files on this machine: those in S3 are copied into `folder`."""

@@ -28,12 +28,19 @@ Positions = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class RowReader:
     """Data files of one table (or with its schema). `gone`: per file path the positions that are deleted, sorted.
-    `deletes`: the delete files that say so, by the path of the data file."""
+    `deletes`: the delete files that say so, by the path of the data file. `errors`: those that `numbered` met, of which
+    an engine that reads its batches passes on the text alone."""
 
     table: Table
     files: Sequence[DataFile]
     gone: Mapping[str, Positions] = field(default_factory=dict)
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows there are, without those that are deleted."""
+        return sum(file.record_count for file in self.files) - sum(map(len, self.gone.values()))
 
 
 def current_rows(table: Table, within: BooleanExpression = ALL) -> RowReader | None:
@@ -66,13 +73,17 @@ def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None
     schema = pa.schema(list(zip(names, [*kinds, pa.int32(), pa.int64()], strict=True)))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for number in range(len(rows.files)):
-            for positions, batch in _batches(rows, number, columns):
-                keep = _live_mask(rows, number, positions)
-                whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
-                values = [v if c == ordered else brief(v) for c, v in whole]
-                place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
-                yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
+        try:
+            for number in range(len(rows.files)):
+                for positions, batch in _batches(rows, number, columns):
+                    keep = _live_mask(rows, number, positions)
+                    whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
+                    values = [v if c == ordered else brief(v) for c, v in whole]
+                    place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
+                    yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
+        except Exception as error:
+            rows.errors.append(error)
+            raise
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -35,7 +35,7 @@ from instep.destinations.iceberg.metadata.updates import remove_ref
 from instep.destinations.iceberg.write.load import load_ours
 from instep.errors import Conflict
 from instep.schema.maintenance import DAY_MS, Maintenance, expirable
-from instep.stage.files.place import StorageFolder, children, keep_only
+from instep.stage.files.place import StorageFolder, children, delete_files, keep_only
 
 Metadata = Mapping[str, Any]
 
@@ -237,19 +237,18 @@ def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> N
     for folder in folders:
         keep_only(f"{data}/{folder}", lake.io(), [path for path in known if f"/{folder}/" in path])
     known_names = {path.rsplit("/", 1)[-1] for path in known}
-    if lost := set(files) - known_names:
-        keep_only(data, lake.io(), [f"{data}/{n}" for n in names if n not in lost])
+    # by name: what another process has written since they were listed stays
+    delete_files(data, lake.io(), set(files) - known_names)
 
 
 def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
     """Held values stay with the rows that their run has committed, and go if there are none."""
     place = own_quarantine(table)
-    names = children(place, lake.io())
     committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
     committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))
     gone = tuple(f"{run}-" for run in runs if run not in committed)
-    if any(n.startswith(gone) for n in names):
-        keep_only(place, lake.io(), [f"{place}/{n}" for n in names if not n.startswith(gone)])
+    if gone:
+        delete_files(place, lake.io(), [n for n in children(place, lake.io()) if n.startswith(gone)])
 
 
 def _known(table: Table) -> set[str]:

@@ -50,6 +50,15 @@ from instep.temporary import Temporary
 MEMORY = "1GB"
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
+_OUT_OF_REACH = (
+    duckdb.OutOfMemoryException,
+    duckdb.IOException,  # the disk that it spills to is full; it opens no file of the table
+    duckdb.NotImplementedException,
+    pa.ArrowNotImplementedError,
+    pa.ArrowCapacityError,
+    MemoryError,
+)
+"""Errors of what takes more memory than there is here, or has a type that DuckDB or Arrow lacks."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,7 @@ def _engine() -> duckdb.DuckDBPyConnection:
     threads. What does not fit there goes to the disk, below a folder that leaves with it."""
     spill = Temporary("merge")
     config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill.path}
+    config["disabled_optimizers"] = "build_side_probe_side"  # it takes a stream for short: the table's rows pass by
     engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
     atexit.register(spill.close)
     atexit.register(engine.close)
@@ -97,8 +107,11 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
             columns = ", ".join(f"c{i}" for i in range(len(plan.key)))
             db.register("k", numbered(keys, plan.key))
             db.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {columns}, true AS here FROM k")
+        _load_staged(db, plan)
+        if plan.leaves_others:
+            db.execute(f"CREATE TEMP TABLE near AS {near_sql(plan)}")
         db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
-        return _read(db, plan)
+        return _read(db, plan, table.rows)
 
 
 def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:
@@ -138,9 +151,9 @@ def _deleted(plan: MergePlan) -> list[str]:
     return [plan.deleted] if plan.deleted else []
 
 
-def _read(db: duckdb.DuckDBPyConnection, plan: MergePlan) -> Delta | None:
-    pairs, staged, rows, found = db.execute(
-        "SELECT count(sf), count(DISTINCT (sf, sp)) FILTER (sf IS NOT NULL), count(tf), list(DISTINCT what) FROM met"
+def _read(db: duckdb.DuckDBPyConnection, plan: MergePlan, rows: int) -> Delta | None:
+    pairs, staged, found = db.execute(
+        "SELECT count(sf), (SELECT count(*) FROM s), list(DISTINCT what) FROM met"
     ).fetchall()[0]
     if pairs != staged:
         return None
@@ -169,22 +182,40 @@ def _positions(db: duckdb.DuckDBPyConnection, found: Set[str], what: str, *colum
 
 
 def met_sql(plan: MergePlan) -> str:
-    """Return every row of the table and every staged one, paired by key, and `what` becomes of it."""
+    """Return the rows of the table and the staged ones, paired by key, and `what` becomes of each."""
     compared, columns = _compared(plan), range(len(plan.key))
     here, known = "NULL", ""
     if plan.keys or plan.requested:
         here, known = "k.here", f" LEFT JOIN known k ON {same('t', 'k', columns)}"
-    newer = f"c{compared.index(plan.cursor)}" if plan.cursor else ""
-    of_table, of_staged = (f", {side}.{newer} AS cursor" if newer else "" for side in "tr")
+    cursor = f", t.c{compared.index(plan.cursor)} AS cursor" if plan.cursor else ""
     deleted = f", t.c{len(compared)} AS deleted" if plan.deleted else ""
     differs = " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(len(plan.key), len(compared))) or "false"
-    keys, newest = ", ".join(f"c{i}" for i in columns), f"{newer} DESC NULLS LAST, " if newer else ""
-    latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
+    rows = "near" if plan.leaves_others else "t"
     return (
         "SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, coalesce(t.here, false) AS here, "
-        f"{what(differs, plan)} AS what FROM (SELECT t.*{of_table}{deleted}, {here} AS here FROM t{known}) t "
-        f"FULL JOIN (SELECT *{of_staged} FROM r QUALIFY {latest}) s ON {same('t', 's', columns)}"
+        f"{what(differs, plan)} AS what FROM (SELECT t.*{cursor}{deleted}, {here} AS here FROM {rows} t{known}) t "
+        f"FULL JOIN s ON {same('t', 's', columns)}"
     )
+
+
+def _load_staged(db: duckdb.DuckDBPyConnection, plan: MergePlan) -> None:
+    """Make `s` of the staged rows, of each key the one that counts."""
+    keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
+    cursor = f", c{_compared(plan).index(plan.cursor)} AS cursor" if plan.cursor else ""
+    db.execute(f"CREATE TEMP TABLE s AS SELECT *{cursor} FROM r")
+    distinct = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM s)"
+    [(twins,)] = db.execute(f"SELECT count(*) - ({distinct}) FROM s").fetchall()
+    if twins:
+        newest = "cursor DESC NULLS LAST, " if cursor else ""
+        latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
+        db.execute(f"CREATE OR REPLACE TEMP TABLE s AS SELECT * FROM s QUALIFY {latest}")
+
+
+def near_sql(plan: MergePlan) -> str:
+    """Return the rows of the table whose key is staged or requested: the others pass by."""
+    keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
+    requested = f" UNION SELECT {keys} FROM known" if plan.requested else ""
+    return f"SELECT * FROM t SEMI JOIN (SELECT {keys} FROM s{requested}) USING ({keys})"
 
 
 ROWS = 5_000_000
@@ -203,7 +234,10 @@ def fits(
         return False
     there, coming = totals(metadata), [*files, *how.keys, *how.requested]
     known = 0 if within_of(metadata["properties"]) else ROWS + 1
-    rows = there.get("records", known) + sum(f.rows for f in coming)
+    standing = there.get("records", known)
+    if "records" in there and not (how.complete or how.keys or how.since):
+        standing = 0  # they pass by: only those whose key comes are compared
+    rows = standing + sum(f.rows for f in coming)
     return rows <= limit and there.get("files-size", 0) + sum(f.bytes for f in coming) <= size
 
 
@@ -240,23 +274,25 @@ class Upsert:
 
 
 def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
-    """Return the upsert; None where only Spark can find it: DuckDB lacks the memory or the type, or the table has
-    twins. Deletes by value, which nobody here reads, raise DestinationError."""
+    """Return the upsert; None where only Spark can find it: DuckDB or Arrow lacks the memory or the type, or the table
+    has twins or deletes that are not by position. Any other error is raised."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     own = staged_schema(table) or schema
     staged = staged_rows(table, readable_files(ordered, metadata, own))
     known = how.keys or how.requested
     keys = staged_rows(table, readable_files(known, metadata, own.select(*how.key))) if known else None
-    with suppress(duckdb.Error, pa.ArrowException):
-        rows = current_rows(table)
-        delta = _find(plan, staged, keys, rows) if rows else None
-        return Upsert(table, plan, staged, rows, delta) if rows and delta is not None else None
-    return None
-
-
-def _find(plan: MergePlan, staged: RowReader, keys: RowReader | None, table: RowReader) -> Delta | None:
-    return find_delta(plan, staged, keys, table) if plan.since is None else find_since(plan.since, staged, table)
+    rows = current_rows(table)
+    if rows is None:
+        return None
+    try:
+        delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
+    except duckdb.Error as error:
+        cause = next((e for read in (staged, keys, rows) if read for e in read.errors), error)
+        if isinstance(cause, _OUT_OF_REACH):
+            return None
+        raise cause from None
+    return Upsert(table, plan, staged, rows, delta) if delta is not None else None
 
 
 @contextmanager
