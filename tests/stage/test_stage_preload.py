@@ -10,7 +10,7 @@ from pathlib import Path
 
 DAEMON = """
 import json, os, signal, sys, time
-from instep.spark import preload
+from instep.stage import preload
 
 def worker(*names):
     pid = os.fork()
