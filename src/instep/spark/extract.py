@@ -20,8 +20,8 @@ from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, job_tag, packed, unpacked
-from instep.spark.preload import tell_imports
 from instep.spark.watch import FreshResults, TaskProgress, collect, written
+from instep.stage.preload import tell_imports
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of, pack
 from instep.stage.task import Counts, Report, run_chunks, task_count, totals
 from instep.temporary import temporary

@@ -233,11 +233,10 @@ def fits(
     if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
         return False
     there, coming = totals(metadata), [*files, *how.keys, *how.requested]
-    known = 0 if within_of(metadata["properties"]) else ROWS + 1
-    standing = there.get("records", known)
+    here = there.get("records", 0 if within_of(metadata["properties"]) else ROWS + 1)
     if "records" in there and not (how.complete or how.keys or how.since):
-        standing = 0  # they pass by: only those whose key comes are compared
-    rows = standing + sum(f.rows for f in coming)
+        here = 0  # they pass by: only those whose key comes are compared
+    rows = here + sum(f.rows for f in coming)
     return rows <= limit and there.get("files-size", 0) + sum(f.bytes for f in coming) <= size
 
 

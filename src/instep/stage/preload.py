@@ -18,7 +18,7 @@ import instep
 
 _MOST = 64 << 10
 """Bytes of the names of modules: a worker imports a few hundred."""
-_PLACES = tuple(str(Path(place)) + os.sep for place in {sys.prefix, sys.base_prefix, Path(instep.__file__).parent})
+_PLACES = tuple(f"{place}{os.sep}" for place in (sys.prefix, sys.base_prefix, Path(instep.__file__).parent))
 _daemon: tuple[int, socket.socket] | None = None
 _known: frozenset[str] = frozenset()
 """The modules that a worker is forked with."""
