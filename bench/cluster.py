@@ -57,12 +57,11 @@ def one(database: server.Server, workload: data.Workload, folder: Path, workers:
     place.mkdir(parents=True)
     with Standalone(folder / "spark") as cluster:
         cluster.add_workers(*map(str, range(workers)))
-        file = project.write(place, database, workload, merge=False, warm=True)
+        file = project.write(place, database, workload, by_cursor=False)
         file.write_text(f"{file.read_text()}spark: {{master: '{cluster.url}'}}\n")
-        tables = [f"{data.BEFORE_SCHEMA}.{data.BEFORE_TABLE}", f"{workload.schema}.{workload.tables[0]}"]
         taken = folder / "seconds"
         subprocess.run(
-            [sys.executable, Path(__file__).with_name("warm.py"), place, taken, *tables],
+            [sys.executable, Path(__file__).with_name("warm.py"), place, taken],
             check=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
         )  # fmt: skip
         return float(taken.read_text())

@@ -1,7 +1,8 @@
 """What is replicated: deterministic tables, made in the server from row numbers, and the truth about them.
 
-`orders` has 10 columns of 9 types; `many` is 200 small tables of 8 columns. `churn` is what happens between two syncs:
-1 % of the rows updated, 1 % inserted, a column added whose default fills the old rows without touching `updated_at`.
+`orders` has 10 columns of 9 types, `deliveries` 5; `many` is 200 small tables of 8 columns. `churn` is what happens
+between two syncs: 1 % of the rows updated, and to `orders` also 1 % inserted and a column added whose default fills the
+old rows without touching `updated_at`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ ORDER_COLUMNS: Columns = (
     ("meta", "json"),
     ("note", "text"),
 )
+LARGE_COLUMNS: Columns = (
+    ("id", "integer"),
+    ("customer_id", "integer"),
+    ("amount", "decimal"),
+    ("updated_at", "instant"),
+    ("note", "text"),
+)
 SMALL_COLUMNS: Columns = (
     ("id", "integer"),
     ("a", "integer"),
@@ -45,7 +53,7 @@ SMALL_COLUMNS: Columns = (
 )
 
 BEFORE_SCHEMA, BEFORE_TABLE, BEFORE_ROWS = "before", "first", 50_000
-"""What a warm line reads first, in a schema of its own."""
+"""What a resident line reads first, in a schema of its own."""
 
 CREATE_ORDERS = """
 create table {table} (
@@ -64,6 +72,16 @@ select i, (h % 200000)::integer, (h % 10000000) / 100.0,
   jsonb_build_object('source', (array['web', 'app', 'store'])[1 + i % 3], 'score', h % 1000,
                      'tags', jsonb_build_array('a', 'b' || i % 9)),
   case when i % 3 <> 0 then 'note ' || md5(i::text) end{more}
+from (select i, i * 2654435761 % 4294967296 as h from generate_series(1::bigint, {rows}) as i) as numbers
+"""
+CREATE_LARGE = """
+create table {table} (
+  id bigint primary key, customer_id integer, amount numeric(12,2), updated_at timestamptz not null, note text)
+"""
+FILL_LARGE = """
+insert into {table}
+select i, (h % 200000)::integer, (h % 10000000) / 100.0, timestamptz '2023-01-01' + i * interval '1 second',
+  'delivered: ' || md5(i::text)
 from (select i, i * 2654435761 % 4294967296 as h from generate_series(1::bigint, {rows}) as i) as numbers
 """
 CREATE_SMALL = """
@@ -85,6 +103,10 @@ CHURN = (
          timestamptz '2026-02-01' + (i - {rows}) * interval '1 millisecond', null, false,
          '{{"source": "web", "score": 7, "tags": ["a", "b1"]}}', 'late', 0.25
        from generate_series({rows}::bigint + 1, {rows} + {rows} / 100) as i""",
+)
+CHURN_LARGE = (
+    """update {table} set amount = amount + 1, updated_at = timestamptz '2026-01-01' + id * interval '1 millisecond'
+       where id % 100 = 0""",
 )
 CANONICAL = {
     "instant": "(extract(epoch from {0}) * 1000000)::bigint",
@@ -119,7 +141,13 @@ class Workload:
     def is_orders(self) -> bool:
         return self.columns[: len(ORDER_COLUMNS)] == ORDER_COLUMNS
 
+    @property
+    def is_large(self) -> bool:
+        return self.columns == LARGE_COLUMNS
+
     def churned(self) -> Workload:
+        if self.is_large:
+            return self
         return replace(self, rows=self.rows + self.rows // 100, columns=(*self.columns, ("discount", "decimal")))
 
 
@@ -129,6 +157,10 @@ def orders(name: str, rows: int) -> Workload:
 
 def small_tables(name: str, tables: int, rows: int) -> Workload:
     return Workload(name, tuple(f"t{number:03}" for number in range(1, tables + 1)), rows, SMALL_COLUMNS)
+
+
+def large(name: str, rows: int) -> Workload:
+    return Workload(name, ("deliveries",), rows, LARGE_COLUMNS)
 
 
 def wide(name: str, rows: int, more: int) -> Workload:
@@ -154,6 +186,10 @@ def generate(server: Server, workload: Workload) -> None:
             table = sql.Identifier(workload.schema, name)
             if workload.is_orders:
                 generate_orders(connection, table, workload)
+            elif workload.is_large:
+                run(connection, CREATE_LARGE, table)
+                run(connection, FILL_LARGE, table, rows=workload.rows)
+                run(connection, "create index on {table} (updated_at)", table)
             else:
                 run(connection, CREATE_SMALL, table)
                 run(connection, FILL_SMALL, table, number=number, rows=workload.rows)
@@ -179,7 +215,7 @@ def churn(server: Server, workload: Workload) -> Workload:
     """Changes the source between two syncs; returns the workload as it is now."""
     with server.connect() as connection:
         for name in workload.tables:
-            for statement in CHURN:
+            for statement in CHURN_LARGE if workload.is_large else CHURN:
                 run(connection, statement, sql.Identifier(workload.schema, name), rows=workload.rows)
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")

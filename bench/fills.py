@@ -6,18 +6,15 @@ finds nothing to read. Then the same lake is made whole twice: by `backfill --co
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from psycopg import sql
 
 from data import Workload, generate, record_truth, run
-from lines import Line, Task
-from places import LOGS
+from lines import Line
 from server import Server
-from suites import Record, Suite, checked, file_name, measured, new_task, run_once, tell
+from suites import Record, Suite, checked, new_task, run_once
 from wire import Wire, counted
 
 COLUMN = "discount"
@@ -48,24 +45,14 @@ def run_fills(suite: Suite, lines: Sequence[Line], server: Server, runs: int) ->
 
 def fill_round(suite: Suite, line: Line, server: Server, wire: Wire, number: int) -> Iterator[Record]:
     generate(server, suite.workload)
-    task = new_task(suite, line, replace(server, port=wire.port))
-    yield run_once(suite, line, task, "first", number)
-    filled = add_column(server, suite.workload)
-    yield run_once(suite, line, task, "first", number)
-    truth = record_truth(server, filled)
-    again = replace(task, workload=filled, again=True)
-    for phase in ("column", "table"):
-        record = fill_once(suite, line, again, phase, wire, number)
-        yield checked(record, line, again, truth)
-    shutil.rmtree(task.folder, ignore_errors=True)
-
-
-def fill_once(suite: Suite, line: Line, task: Task, phase: str, wire: Wire, number: int) -> Record:
-    option: list[Any] = ["--column", COLUMN] if phase == "column" else []
-    log = LOGS / f"{file_name(suite.name, line.label, phase, number)}.log"
-    wire.take()
-    record = {"label": line.label, "peer": line.is_peer, "phase": phase, "round": number}
-    record |= measured([*line.follow_up(task), *option], line.environment(task), log, task.server)
-    record["wire"] = wire.take()
-    tell(suite, record)
-    return record
+    with new_task(suite, line, replace(server, port=wire.port)) as task:
+        yield run_once(suite, line, task, "first", number)
+        filled = add_column(server, suite.workload)
+        yield run_once(suite, line, task, "first", number)
+        truth = record_truth(server, filled)
+        again = replace(task, workload=filled, again=True)
+        for phase, option in {"column": ["--column", COLUMN], "table": []}.items():
+            wire.take()
+            record = run_once(suite, line, again, phase, number, [*line.follow_up(again), *option])
+            record["wire"] = wire.take()
+            yield checked(record, line, again, truth)

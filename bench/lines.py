@@ -1,6 +1,7 @@
 """One line per tool and destination: the command that a user would run, and where the rows then are.
 
-Every command is a whole process from cold. No tool may use the network beyond loopback: proxies point to a closed port.
+Every command is a whole process from cold, but for those of a resident engine. No tool may use the network beyond
+loopback: proxies point to a closed port.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import peers
 import project
-from data import BEFORE_SCHEMA, BEFORE_TABLE, Workload
+from data import Workload
 from places import BENCH, REPOSITORY
 from server import Server
 
@@ -27,12 +28,13 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "TMPDIR")
 
 @dataclass(frozen=True)
 class Task:
-    """One run of one line. `merge` asks to keep the destination in step by key; `again` says it is the second sync."""
+    """One run of one line. `by_cursor` asks to keep the destination in step by key, along a cursor; `again` says it is
+    the second sync."""
 
     workload: Workload
     server: Server
     folder: Path
-    merge: bool = False
+    by_cursor: bool = False
     again: bool = False
 
     @property
@@ -53,6 +55,11 @@ class Line:
         return f"{self.tool} -> {self.format}"
 
     @property
+    def schema(self) -> str:
+        """Where its tables are in PostgreSQL."""
+        return self.tool
+
+    @property
     def is_peer(self) -> bool:
         return self.tool in peers.TOOLS
 
@@ -63,13 +70,20 @@ class Line:
     def command(self, task: Task) -> Sequence[str | Path]:
         raise NotImplementedError
 
-    def adjusted(self, task: Task, record: dict[str, Any]) -> dict[str, Any]:
-        """The record, where a line measures something else than its whole process."""
-        return record
+    def finish(self, task: Task) -> None:
+        """Ends what `prepare` has started."""
+
+    def engine(self, task: Task) -> int:
+        """The process that the command hands its work to, 0 for none."""
+        return 0
 
     def follow_up(self, task: Task) -> Sequence[str | Path]:
         """A command that makes the destination whole after the second sync, where the tool has one."""
         return ()
+
+    def everyday(self, task: Task) -> Mapping[str, Sequence[str | Path]]:
+        """Commands by their phase, for a project in which nothing has changed."""
+        return {}
 
     def variables(self, task: Task) -> Mapping[str, str]:
         return {}
@@ -106,7 +120,7 @@ class DltLine(Line):
             "tables": task.workload.tables,
             "format": self.format,
             "folder": str(task.folder),
-            "merge": task.merge,
+            "merge": task.by_cursor,
         }
         return [peers.python("dlt"), BENCH / "dlt_line.py", json.dumps(settings)]
 
@@ -140,13 +154,13 @@ class IngestrLine(Line):
                 "--dest-uri",
                 f"{task.server.destination_uri}?sslmode=disable",
                 "--dest-table",
-                f"ingestr.{table}",
+                f"{self.schema}.{table}",
             ]
         else:
             target = ["--dest-uri", f"parquet://{path}", "--dest-table", table]
         keyed = ["--incremental-strategy", "merge", "--primary-key", "id", "--incremental-key", "updated_at"]
         base = [str(peers.program("ingestr")), "ingest", "--yes", "--progress", "log"]
-        return [*base, *source, *target, *(keyed if task.merge else [])]
+        return [*base, *source, *target, *(keyed if task.by_cursor else [])]
 
     def variables(self, task: Task) -> Mapping[str, str]:
         return {"TELEMETRY_OPTOUT": "true", "INGESTR_DISABLE_TELEMETRY": "true"}
@@ -161,12 +175,12 @@ class SlingLine(Line):
     def prepare(self, task: Task) -> None:
         super().prepare(task)
         defaults = {"mode": "full-refresh", "object": f"file://{task.folder}/{{stream_table}}.csv"}
-        if task.merge:
-            defaults = {"mode": "incremental", "object": "sling.{stream_table}", "update_key": "updated_at"}
+        if task.by_cursor:
+            defaults = {"mode": "incremental", "object": f"{self.schema}.{{stream_table}}", "update_key": "updated_at"}
         replication: dict[str, object] = {
             "source": "SHOP",
-            "target": "LAKE" if task.merge else "LOCAL",
-            "defaults": {**defaults, "primary_key": ["id"]} if task.merge else defaults,
+            "target": "LAKE" if task.by_cursor else "LOCAL",
+            "defaults": {**defaults, "primary_key": ["id"]} if task.by_cursor else defaults,
             "streams": {f"{task.workload.schema}.*": {}},
         }
         (task.folder / "replication.json").write_text(json.dumps(replication))
@@ -186,90 +200,101 @@ class SlingLine(Line):
         return task.folder / f"{table}.{self.format}"
 
 
+@dataclass(frozen=True)
 class InstepLine(Line):
     """`instep sync`, as a whole process from cold."""
 
-    warm: ClassVar[bool] = False
+    reads: Literal["spark", "local"] = "spark"
+    """The engine of the project file that reads the rows."""
+    resident: ClassVar[str] = "off"
+
+    @property
+    def label(self) -> str:
+        return super().label + (", engine: local" if self.reads == "local" else "")
+
+    @property
+    def schema(self) -> str:
+        return f"instep_{self.reads}_{self.resident}"
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        project.write(task.folder, task.server, task.workload, merge=task.merge, warm=self.warm, format=self.format)
+        into = {"format": self.format, "schema": self.schema}
+        project.write(task.folder, task.server, task.workload, by_cursor=task.by_cursor, **into)
 
     def command(self, task: Task) -> Sequence[str | Path]:
-        return [self.program(), "sync", project.CONNECTION, "--project", task.folder]
+        return self.instep(task, "sync", project.CONNECTION)
 
     def follow_up(self, task: Task) -> Sequence[str | Path]:
         table = f"{task.workload.schema}.{task.workload.tables[0]}"
-        return [self.program(), "backfill", table, "--project", task.folder]
+        return self.instep(task, "backfill", "--connection", project.CONNECTION, table)
 
-    def program(self) -> Path:
-        return Path(sys.executable).with_name("instep")
+    def everyday(self, task: Task) -> Mapping[str, Sequence[str | Path]]:
+        return {
+            "unchanged": self.command(task),
+            "status": self.instep(task, "status"),
+            "plan": self.instep(task, "plan", project.CONNECTION),
+            "changes": self.instep(task, "changes", "list"),
+        }
+
+    def instep(self, task: Task, *arguments: str) -> Sequence[str | Path]:
+        return [Path(sys.executable).with_name("instep"), "--project", task.folder, *arguments]
 
     def variables(self, task: Task) -> Mapping[str, str]:
         cache = os.environ.get("INSTEP_CACHE", str(REPOSITORY / ".cache" / "instep"))
-        engine = os.environ.get("INSTEP_ENGINE", "spark")
-        return {"INSTEP_CACHE": cache, "INSTEP_RESIDENT": "off", "INSTEP_ENGINE": engine}
+        return {
+            "INSTEP_CACHE": cache,
+            "INSTEP_RESIDENT": self.resident,
+            "INSTEP_ENGINE": self.reads,
+            "PYTHONPATH": str(REPOSITORY / "src"),
+        }
 
     def location(self, task: Task, table: str) -> Path:
-        return task.folder / ("lake.duckdb" if self.format == "duckdb" else "lake")
+        places = {"duckdb": Path("lake.duckdb"), "delta": Path("lake", "shop", table)}
+        return task.folder / places.get(self.format, Path("lake"))
 
 
-class WarmLine(InstepLine):
-    """The second table of the same process: the wall time is its sync alone, CPU and memory are the whole process's."""
+class ResidentLine(InstepLine):
+    """A command of an engine that has synced another table before; all of the engine's processes are measured."""
 
-    warm: ClassVar[bool] = True
-
-    @property
-    def label(self) -> str:
-        return "instep -> iceberg, warm"
-
-    def command(self, task: Task) -> Sequence[str | Path]:
-        tables = [f"{BEFORE_SCHEMA}.{BEFORE_TABLE}", f"{task.workload.schema}.{task.workload.tables[0]}"]
-        return [sys.executable, BENCH / "warm.py", task.folder, self.seconds(task), *tables]
-
-    def adjusted(self, task: Task, record: dict[str, Any]) -> dict[str, Any]:
-        return record if record["exit_code"] else {**record, "wall": float(self.seconds(task).read_text())}
-
-    def seconds(self, task: Task) -> Path:
-        return task.folder / "seconds"
-
-
-class ResidentLine(WarmLine):
-    """A command of its own, in an engine that has synced another table before. Its CPU and memory are the client's."""
+    resident: ClassVar[str] = "on"
 
     @property
     def label(self) -> str:
-        return "instep -> iceberg, resident"
+        return super().label + ", resident"
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        subprocess.run(self._sync(task, BEFORE_SCHEMA, BEFORE_TABLE), env=self.environment(task), check=True)
+        self.run(task, "sync", project.BEFORE)
 
-    def command(self, task: Task) -> Sequence[str | Path]:
-        return self._sync(task, task.workload.schema, task.workload.tables[0])
+    def finish(self, task: Task) -> None:
+        self.run(task, "engine", "stop")
 
-    def adjusted(self, task: Task, record: dict[str, Any]) -> dict[str, Any]:
-        stop = [self.program(), "--project", task.folder, "engine", "stop"]
-        subprocess.run(stop, env=self.environment(task), check=True, stdout=subprocess.DEVNULL)
-        return record
+    def engine(self, task: Task) -> int:
+        return int(json.loads(self.run(task, "engine", "status", "--output", "json"))["pid"])
 
-    def variables(self, task: Task) -> Mapping[str, str]:
-        return {**super().variables(task), "INSTEP_RESIDENT": "on"}
-
-    def _sync(self, task: Task, schema: str, table: str) -> Sequence[str | Path]:
-        return [self.program(), "sync", project.CONNECTION, "--project", task.folder, "--table", f"{schema}.{table}"]
+    def run(self, task: Task, *arguments: str) -> bytes:
+        command = self.instep(task, *arguments)
+        return subprocess.run(
+            command, env=self.environment(task), check=True, cwd=task.folder, stdout=subprocess.PIPE
+        ).stdout
 
 
 FIRST_LOADS = ("1m", "5m", "many")
 LINES: tuple[Line, ...] = (
-    CopyLine("COPY", "none", (*FIRST_LOADS, "10m", "second")),
-    InstepLine("instep", "iceberg", (*FIRST_LOADS, "10m", "second", "fill", "wide")),
-    WarmLine("instep", "iceberg", ("1m", "5m")),
-    ResidentLine("instep", "iceberg", ("1m", "5m")),
+    CopyLine("COPY", "none", (*FIRST_LOADS, "10m", "second", "large")),
+    InstepLine("instep", "iceberg", (*FIRST_LOADS, "10m", "second", "fill", "wide", "unchanged")),
+    InstepLine("instep", "delta", ("1m", "second")),
     InstepLine("instep", "duckdb", ("1m", "many", "second")),
     InstepLine("instep", "postgres", ("1m", "second")),
+    ResidentLine("instep", "iceberg", (*FIRST_LOADS, "second", "unchanged", "large", "whole")),
+    ResidentLine("instep", "delta", ("1m", "second", "large", "whole")),
+    ResidentLine("instep", "duckdb", ("1m", "many", "second")),
+    ResidentLine("instep", "postgres", ("1m", "second")),
+    InstepLine("instep", "iceberg", (*FIRST_LOADS, "second"), "local"),
+    InstepLine("instep", "duckdb", ("1m", "many", "second"), "local"),
+    InstepLine("instep", "postgres", ("1m", "second"), "local"),
     DltLine("dlt", "parquet", (*FIRST_LOADS, "10m")),
-    DltLine("dlt", "delta", (*FIRST_LOADS, "second")),
+    DltLine("dlt", "delta", (*FIRST_LOADS, "second", "large")),
     DltLine("dlt", "duckdb", ("1m", "many", "second")),
     IngestrLine("ingestr", "parquet", FIRST_LOADS),
     IngestrLine("ingestr", "postgres", ("1m", "second")),

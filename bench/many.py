@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measured(database: server.Server, folder: Path, count: int) -> list[tuple[float, float]]:
     folder.mkdir()
-    project.write(folder, database, data.small_tables("many", count, 10), merge=False)
+    project.write(folder, database, data.small_tables("many", count, 10), by_cursor=False)
     with open_project(folder) as app:
         context, engine = app.sync_context(project.CONNECTION), app.engine(project.CONNECTION)
         look = lambda: preview(context)  # noqa: E731

@@ -1,7 +1,8 @@
 """Runs one command and measures its whole process tree.
 
-    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS -- COMMAND...
+    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS ENGINE_PID -- COMMAND...
 
+ENGINE_PID: the process that the command hands its work to, 0 for none: it and its descendants are measured as well.
 RESULT.json: exit code; `wall` seconds from spawn to exit of the command; `cpu` seconds (user + system) of the command
 and every descendant, orphans and unreaped ones included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`,
 the highest sum of resident memory over the tree, sampled (pages that processes share count once per process);
@@ -56,17 +57,15 @@ def descendants(root: int, table: dict[int, list[str]]) -> list[int]:
     return found
 
 
-def server_cpu(postmaster: int) -> float:
-    """CPU seconds of the server's processes, running or ended (the postmaster reaps them)."""
+def tree(root: int, table: dict[int, list[str]]) -> list[int]:
+    return [root, *descendants(root, table)] if root in table else []
+
+
+def tree_cpu(root: int) -> float:
+    """CPU seconds of a process and its descendants, running or ended (each reaps its own)."""
     table = processes()
-    if postmaster not in table:
-        return 0.0
-    ended = int(table[postmaster][REAPED_USER]) + int(table[postmaster][REAPED_SYSTEM])
-    running = sum(
-        int(table[pid][USER_TIME]) + int(table[pid][SYSTEM_TIME])
-        for pid in [postmaster, *descendants(postmaster, table)]
-    )
-    return (ended + running) / TICK
+    fields = (USER_TIME, SYSTEM_TIME, REAPED_USER, REAPED_SYSTEM)
+    return sum(int(table[pid][field]) for pid in tree(root, table) for field in fields) / TICK
 
 
 def machine_cpu() -> float:
@@ -77,28 +76,37 @@ def machine_cpu() -> float:
 
 
 class Sampler(threading.Thread):
-    """Watches the memory and CPU time of this process's descendants until told to stop."""
+    """Watches the memory and CPU time of this process's descendants and of an engine's processes until stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: int) -> None:
         super().__init__(daemon=True)
+        self.engine = engine
         self.peak = 0
         self.ticks: dict[tuple[int, str], int] = {}
+        """Of a process that has ended as well: not every parent waits for what it has started."""
+        self.before: dict[tuple[int, str], int] = {}
+        self.look()
+        self.before = dict(self.ticks)
         self.stopping = threading.Event()
 
     def run(self) -> None:
         while not self.stopping.wait(SAMPLE_SECONDS):
-            table = processes()
-            found = descendants(os.getpid(), table)
-            self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
-            for pid in found:
-                fields = table[pid]
-                self.ticks[pid, fields[STARTED]] = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
+            self.look()
+
+    def look(self) -> None:
+        table = processes()
+        found = [*descendants(os.getpid(), table), *tree(self.engine, table)]
+        self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
+        for pid in found:
+            fields = table[pid]
+            self.ticks[pid, fields[STARTED]] = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
 
     def stop(self) -> tuple[int, float]:
         """Peak bytes, and CPU seconds as far as they were seen: also those of processes that nobody waited for."""
         self.stopping.set()
         self.join()
-        return self.peak, sum(self.ticks.values()) / TICK
+        self.look()
+        return self.peak, sum(ticks - self.before.get(process, 0) for process, ticks in self.ticks.items()) / TICK
 
 
 def reap_orphans() -> tuple[float, int]:
@@ -134,10 +142,10 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, float]:
     return process.returncode, usage.ru_utime + usage.ru_stime
 
 
-def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float) -> dict[str, float]:
+def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float, engine: int) -> dict[str, float]:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sampler = Sampler()
-    server_before, machine_before = server_cpu(postmaster), machine_cpu()
+    sampler = Sampler(engine)
+    server_before, machine_before = tree_cpu(postmaster), machine_cpu()
     sampler.start()
     started = time.monotonic()
     with log.open("wb") as output:
@@ -148,7 +156,7 @@ def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float) 
     peak, seen_cpu = sampler.stop()
     orphan_cpu, killed = reap_orphans()
     cpu = max(cpu + orphan_cpu, seen_cpu)
-    server = server_cpu(postmaster) - server_before
+    server = tree_cpu(postmaster) - server_before
     elsewhere = max(0.0, (machine - cpu - server) / wall / (os.cpu_count() or 1))
     return {
         "exit_code": code,
@@ -162,9 +170,9 @@ def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float) 
 
 
 def main(arguments: Sequence[str]) -> None:
-    result, log, postmaster, seconds, dashes, *command = arguments
+    result, log, postmaster, seconds, engine, dashes, *command = arguments
     assert dashes == "--"
-    measured = measure(command, Path(log), int(postmaster), float(seconds))
+    measured = measure(command, Path(log), int(postmaster), float(seconds), int(engine))
     Path(result).write_text(json.dumps(measured))
 
 

@@ -8,30 +8,27 @@ from urllib.parse import urlsplit
 from data import BEFORE_SCHEMA, Workload
 from server import DESTINATION, Server
 
-CONNECTION = "shop_to_lake"
+CONNECTION, BEFORE = "shop_to_lake", "before_to_lake"
 TEXT = """\
 version: 1
 project: bench
 sources:
-  shop:
-    type: postgres
-    host: 127.0.0.1
-    port: {port}
-    database: {database}
-    user: {user}
-    sslmode: disable
-    include: {include}
+  shop: {{{source}, include: ["{schema}.*"]}}
+  before: {{{source}, include: ["{before}.*"]}}
 destinations:
   lake: {destination}
 connections:
-  {connection}:
+  before_to_lake: {{source: before, destination: lake}}
+  shop_to_lake:
     source: shop
     destination: lake
 """
+SOURCE = "type: postgres, host: 127.0.0.1, port: PORT, database: DATABASE, user: USER, tls: {mode: disable}"
 DESTINATIONS = {
     "iceberg": "{type: iceberg, warehouse: lake, namespace: shop}",
+    "delta": "{type: delta, warehouse: lake, namespace: shop}",
     "duckdb": "{type: duckdb, path: lake.duckdb, namespace: shop}",
-    "postgres": "{type: postgres, host: 127.0.0.1, port: PORT, database: DATABASE, user: USER, namespace: instep}",
+    "postgres": "{type: postgres, host: 127.0.0.1, port: PORT, database: DATABASE, user: USER, namespace: SCHEMA}",
 }
 # The other tools follow the same cursor, and none of them looks for deleted rows.
 BY_CURSOR = """\
@@ -41,22 +38,23 @@ BY_CURSOR = """\
 
 
 def write(
-    folder: Path, server: Server, workload: Workload, *, merge: bool, warm: bool = False, format: str = "iceberg"
+    folder: Path, server: Server, workload: Workload, *, by_cursor: bool, format: str = "iceberg", schema: str = ""
 ) -> Path:
-    """Writes the project file into `folder`; `merge` asks for upserts along the cursor column."""
+    """Writes the project file into `folder`; `by_cursor` asks for upserts along the cursor column.
+
+    `schema`: where a PostgreSQL destination has the tables. A second connection is what an engine syncs before.
+    """
     parts = urlsplit(server.uri)
-    include = [f"{workload.schema}.*", *([f"{BEFORE_SCHEMA}.*"] if warm else [])]
+
+    def of(text: str, database: str) -> str:
+        return text.replace("PORT", str(parts.port)).replace("DATABASE", database).replace("USER", str(parts.username))
+
     text = TEXT.format(
-        port=parts.port,
-        database=parts.path.lstrip("/"),
-        user=parts.username,
-        include="[" + ", ".join(f'"{pattern}"' for pattern in include) + "]",
-        connection=CONNECTION,
-        destination=DESTINATIONS[format]
-        .replace("PORT", str(parts.port))
-        .replace("DATABASE", DESTINATION)
-        .replace("USER", str(parts.username)),
+        source=of(SOURCE, parts.path.lstrip("/")),
+        schema=workload.schema,
+        before=BEFORE_SCHEMA,
+        destination=of(DESTINATIONS[format], DESTINATION).replace("SCHEMA", schema),
     )
     path = folder / "instep.yml"
-    path.write_text(text + (BY_CURSOR.format(schema=workload.schema) if merge else ""))
+    path.write_text(text + (BY_CURSOR.format(schema=workload.schema) if by_cursor else ""))
     return path

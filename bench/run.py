@@ -1,6 +1,6 @@
 """The product beside dlt, ingestr and sling on the same PostgreSQL.
 
-    python bench/run.py [--sizes 1m,5m,10m,many,second,fill,wide] [--runs 3] [--only TOOL] [--quick] [--render]
+    python bench/run.py [--sizes 1m,second,...] [--runs 3] [--only TOOL] [--quick] [--render]
 
 Whole suites with all tools go into docs/reference/benchmarks.md; `--only` and `--quick` runs are printed only.
 """
@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import peers
@@ -29,7 +29,9 @@ LATEST = RESULTS / "latest.json"
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Benchmarks instep beside dlt, ingestr and sling.")
-    parser.add_argument("--sizes", default="1m,5m,10m,many,second,fill,wide", help="suites, separated by commas")
+    parser.add_argument(
+        "--sizes", default="1m,5m,10m,many,second,unchanged,large,whole,fill,wide", help="suites, separated by commas"
+    )
     parser.add_argument("--runs", type=int, default=3, help="rounds; the medians are shown")
     parser.add_argument("--only", action="append", default=[], metavar="TOOL", help="only this tool (repeatable)")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one round: does it all work?")
@@ -60,20 +62,19 @@ def chosen_lines(only: Sequence[str]) -> list[Line]:
     return [line for line in LINES if not only or line.tool in only]
 
 
-def measure(suites: Sequence[Suite], lines: Sequence[Line], runs: int) -> dict[str, Any]:
-    """{suite: {facts, tables, rows, records}}, one record per run of a line."""
-    results = {}
+def measure(suites: Sequence[Suite], lines: Sequence[Line], runs: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(suite, {facts, tables, rows, records}), one record per run of a line."""
     with running() as server:
         facts = machine_facts(server)
         warm_up([line for line in lines if any(suite.name in line.suites for suite in suites)], server)
         for suite in suites:
-            results[suite.name] = {
+            found = {
                 "facts": facts,
                 "tables": len(suite.workload.tables),
                 "rows": suite.workload.rows,
                 "records": list((run_fills if suite.fill else run_suite)(suite, lines, server, runs)),
             }
-    return results
+            yield suite.name, found
 
 
 def load_latest() -> dict[str, Any]:
@@ -89,13 +90,15 @@ def main(argv: Sequence[str]) -> None:
     suites, lines = chosen_suites(options.sizes, quick=options.quick), chosen_lines(options.only)
     for tool in sorted({line.tool for line in lines if line.is_peer}):
         peers.install(tool)
-    results = measure(suites, lines, 1 if options.quick else options.runs)
-    (RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json").write_text(json.dumps(results, indent=1))
+    results: dict[str, Any] = {}
+    file = RESULTS / f"{time.strftime('%Y%m%dT%H%M%S')}.json"
+    for name, found in measure(suites, lines, 1 if options.quick else options.runs):
+        results[name] = found
+        file.write_text(json.dumps(results, indent=1))
+        if not options.only and not options.quick:
+            LATEST.write_text(json.dumps(latest := load_latest() | {name: found}, indent=1))
+            write_page(latest)
     print(markdown(results))
-    if not options.only and not options.quick:
-        latest = load_latest() | results
-        LATEST.write_text(json.dumps(latest, indent=1))
-        write_page(latest)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Syncs tables one after the other in one process and writes how many seconds the last of them took.
+"""Syncs one connection after the other in one process and writes how many seconds the last of them took.
 
-python warm.py PROJECT_FOLDER SECONDS_FILE SCHEMA.TABLE...
+python warm.py PROJECT_FOLDER SECONDS_FILE
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from instep.sync.run import RunScope, sync
 
 
 def main(arguments: Sequence[str]) -> int:
-    folder, seconds, *tables = arguments
+    folder, seconds = arguments
     with open_project(Path(folder)) as app:
-        engine = app.engine(project.CONNECTION)
-        context = app.sync_context(project.CONNECTION)
-        for table in tables:
+        for connection in (project.BEFORE, project.CONNECTION):
+            context, engine = app.sync_context(connection), app.engine(connection)
             begun = time.monotonic()
-            report = sync(context, RunScope(frozenset([table])), engine=engine)
+            report = sync(context, RunScope(), engine=engine)
             took = time.monotonic() - begun
-            print(table, report.status, f"{took:.3f} s", report.tables)
+            print(connection, report.status, f"{took:.3f} s", report.tables)
             if report.status != "done":
                 return 1
     Path(seconds).write_text(f"{took:.3f}")

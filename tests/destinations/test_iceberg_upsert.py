@@ -24,7 +24,7 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from instep.destinations.iceberg.write import merge as iceberg_merge
 from instep.destinations.iceberg.write import upsert as iceberg_delta
 from instep.destinations.iceberg.write.upsert import fits
-from instep.errors import DestinationError, Fenced
+from instep.errors import DestinationError, Fenced, SparkNeeded
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 WHOLE = Merge(("id",), complete=True)
@@ -251,6 +251,24 @@ def test_what_duckdb_cannot_do_is_merged_by_spark(
     assert names(lake)[0] == "new"
 
 
+def test_rows_whose_key_does_not_come_pass_by(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, *BASE, upsert_rows=2)
+    assert upsert(lake, [{**BASE[0], "name": "new"}, {**BASE[5], "id": 9}], fence=2) == LoadOutcome(1, 1)
+    assert names(lake) == ["new", *["old"] * 6]
+    assert (state := lake.schema.state(REF)) is not None
+    assert state.rows == 7
+    with pytest.raises(SparkNeeded):
+        upsert(lake, [*BASE, {**BASE[0], "id": 9}], WHOLE, fence=3)
+
+
+@pytest.mark.parametrize("cursor", ["", "amount"])
+def test_of_rows_with_one_key_the_newest_counts(tmp_path: Path, cursor: str) -> None:
+    lake = lake_at(tmp_path, *BASE)
+    twins = [{**BASE[1], "name": "first", "amount": Decimal(9)}, {**BASE[1], "name": "last", "amount": Decimal(8)}]
+    assert upsert(lake, [BASE[0], *twins], replace(KEYED, cursor=cursor), fence=2) == LoadOutcome(0, 1)
+    assert names(lake)[1] == ("first" if cursor else "last")
+
+
 def test_an_error_of_its_own_sql_is_raised_and_not_left_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +295,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (WHOLE, {"limit": 12}, True),
         (WHOLE, {"limit": 11}, False),
         (WHOLE, {"size": 100}, False),
+        (KEYED, {"limit": 6}, True),
+        (KEYED, {"limit": 5}, False),
+        (KEYED, {"size": 100}, False),
+        (replace(KEYED, cursor="amount"), {"limit": 6}, True),
+        (Merge((), since=("id", "3")), {"limit": 11}, False),
         (replace(WHOLE, key=("name", "amount")), {}, True),
         (replace(WHOLE, key=("id", "ratio")), {}, False),
         (replace(WHOLE, key=("parts",)), {}, False),

@@ -27,6 +27,8 @@ CASES: list[tuple[str, Sequence[FileFacts], tuple[tuple[int, ...], ...]]] = [
     ("one that is far larger than the others together", sized(60, 3, 3, 3), ((1, 2, 3),)),
     ("one that is not", sized(40, 4, 4, 4), ((0, 1, 2, 3),)),
     ("far larger, and too few are left", sized(60, 3, 3), ()),
+    ("larger ones stay that are too few by themselves", sized(40, 40, 1), ()),
+    ("and go with the others when they are enough", sized(40, 40, 1, 40), ((0, 1, 2),)),
     ("worn", [FileFacts(500, BIG, BIG // 5), FileFacts(500, BIG, BIG // 5 - 1)], ((0,),)),
     ("few rows are no reason", [FileFacts(500, 100, 100)], ()),
     ("worn ones go with small ones", [FileFacts(120, BIG, BIG // 2), *sized(10, 10, 10)], ((0, 1, 2, 3),)),

@@ -13,8 +13,8 @@ DAY_MS = 86_400_000
 SMALL = 0.75
 """A file below this part of the target size is small."""
 TIER = 4
-"""A small file stays out while it is larger than so many times all smaller ones together: each row is rewritten a
-few times in all, however often a table grows."""
+"""A small file that is larger than so many times all smaller ones together begins a tier of its own: a few small ones
+do not have far larger ones rewritten, and each row is rewritten a few times in all, however often a table grows."""
 WORN_ROWS = 10_000
 """Deleted rows of a file below which it is never rewritten for them alone."""
 
@@ -53,9 +53,9 @@ class FileFacts:
 def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
     """Return which files (places in `files`) are rewritten, those of each bin into one; order is kept. Nothing for
     files that are as they should be."""
-    small = _tier([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files)
+    small = _tiers([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files, how.min_files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
-    chosen = sorted(worn | set(small if len(small) >= how.min_files else ()))
+    chosen = sorted(worn | set(small))
     found: list[list[int]] = []
     for i in chosen:
         if not found or sum(files[k].left for k in (*found[-1], i)) > how.target_file_size:
@@ -69,13 +69,18 @@ def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
     return deleted >= WORN_ROWS and deleted >= how.delete_ratio * rows
 
 
-def _tier(small: Sequence[int], files: Sequence[FileFacts]) -> list[int]:
-    """Return the small files without those that are far larger than the rest."""
-    found = sorted(small, key=lambda i: files[i].bytes)
-    total = sum(files[i].bytes for i in found)
-    while len(found) > 1 and files[found[-1]].bytes > TIER * (total - files[found[-1]].bytes):
-        total -= files[found.pop()].bytes
-    return found
+def _tiers(small: Sequence[int], files: Sequence[FileFacts], least: int) -> list[int]:
+    """Return the small files up to the first tier that has `least` of them; none if there is no such tier."""
+    found: list[int] = []
+    total = tier = 0
+    for i in sorted(small, key=lambda i: files[i].bytes):
+        if found and files[i].bytes > TIER * total:
+            if tier >= least:
+                break
+            tier = 0
+        found.append(i)
+        tier, total = tier + 1, total + files[i].bytes
+    return found if tier >= least else []
 
 
 def expirable(

@@ -10,7 +10,9 @@ sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip"
 from pyspark import daemon  # noqa: E402
 
 import instep.stage.task  # noqa: E402
+from instep.stage import preload  # noqa: E402
 
 if __name__ == "__main__":
     assert instep.stage.task is not None
+    preload.listen()
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.watch import FreshResults, TaskProgress, collect, written
+from instep.stage.preload import tell_imports
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of, pack
 from instep.stage.task import Counts, Report, run_chunks, task_count, totals
 from instep.temporary import temporary
@@ -113,7 +114,9 @@ class ExtractTask:
         if not (self.folder and Path(self.folder).is_dir()):
             return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, None, share)))
         results = run_chunks(reader, specs, chunks, attempt, TaskProgress(self.folder, number), share)
-        return pickle.dumps(list(written(self.folder, number, attempt, results)))
+        done = pickle.dumps(list(written(self.folder, number, attempt, results)))
+        tell_imports()
+        return done
 
 
 class RunningJob:

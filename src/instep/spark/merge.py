@@ -55,6 +55,11 @@ class MergePlan:
     since: tuple[str, str, str] | None = None
     within: tuple[str, str] | None = None
 
+    @property
+    def leaves_others(self) -> bool:
+        """Return whether rows of the table whose key is neither staged nor requested stay, whatever they are."""
+        return not (self.complete or self.keys or self.since)
+
 
 @dataclass(frozen=True)
 class MergeSettings:
@@ -163,7 +168,7 @@ def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
         keys = session.table(path(known))
         frames["k"] = keys.select(*_keys(_functions(session), plan)).distinct()
     frames["t"] = _narrow(session, plan, plan.table, files.table)
-    if files.rows <= BROADCAST_ROWS and not (plan.complete or plan.keys or plan.since):
+    if files.rows <= BROADCAST_ROWS and plan.leaves_others:
         wanted = frames["r"].select(*_numbered(plan))
         wanted = wanted.union(frames["k"]) if known else wanted
         frames["t"] = frames["t"].join(wanted.distinct().hint("broadcast"), _numbered(plan), "left_semi")

@@ -96,8 +96,8 @@ class DestinationSection(Section):
 
 class IcebergDestinationSection(DestinationSection):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog, or `rest`, `sql`, `hive` or `glue`;
-    `properties` go to it. In upserts of tables with more than `upsert_rows` rows Spark finds and writes what differs,
-    in those of smaller ones this process does. Columns of tables with more are rewritten in parts."""
+    `properties` go to it. In upserts that compare more than `upsert_rows` rows Spark finds and writes what differs, in
+    others this process does. Columns of tables with more are rewritten in parts."""
 
     type: Literal["iceberg"]
     warehouse: Text = "lake"

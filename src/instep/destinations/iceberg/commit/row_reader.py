@@ -39,6 +39,11 @@ class RowReader:
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list, compare=False)
 
+    @property
+    def rows(self) -> int:
+        """Return how many rows there are, without those that are deleted."""
+        return sum(file.record_count for file in self.files) - sum(map(len, self.gone.values()))
+
 
 def tasks_within(table: Table, within: BooleanExpression) -> list[FileScanTask]:
     """Return the files that may have rows `within` by their metrics. Partitions are not asked: pyiceberg's ways from

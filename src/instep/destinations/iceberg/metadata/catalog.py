@@ -74,9 +74,9 @@ class IcebergConfig:
     """An Iceberg lake. `warehouse` is a folder or a URI. `catalog` is sqlite (a file in the warehouse folder, or
     where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
     credentials). `prefix` begins the names of system columns and of the staging namespace. Spark does upserts
-    that touch more than `upsert_rows` rows, those of the table included. What was dropped can be taken back for
-    `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever. Without
-    `local_files` a catalog's server cannot lead to files of this machine."""
+    that compare more than `upsert_rows` rows, those of the table included unless they pass by. What was dropped can be
+    taken back for `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever.
+    Without `local_files` a catalog's server cannot lead to files of this machine."""
 
     name: str
     warehouse: str

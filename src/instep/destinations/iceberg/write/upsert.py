@@ -88,6 +88,7 @@ def _engine() -> duckdb.DuckDBPyConnection:
     threads. What does not fit there goes to the disk, below a folder that leaves with it."""
     spill = Temporary("merge")
     config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill.path}
+    config["disabled_optimizers"] = "build_side_probe_side"  # it takes a stream for short: the table's rows pass by
     engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
     atexit.register(spill.close)
     atexit.register(engine.close)
@@ -106,8 +107,11 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
             columns = ", ".join(f"c{i}" for i in range(len(plan.key)))
             db.register("k", numbered(keys, plan.key))
             db.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {columns}, true AS here FROM k")
+        _load_staged(db, plan)
+        if plan.leaves_others:
+            db.execute(f"CREATE TEMP TABLE near AS {near_sql(plan)}")
         db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
-        return _read(db, plan)
+        return _read(db, plan, table.rows)
 
 
 def find_since(since: tuple[str, str, str], staged: RowReader, table: RowReader) -> Delta:
@@ -147,9 +151,9 @@ def _deleted(plan: MergePlan) -> list[str]:
     return [plan.deleted] if plan.deleted else []
 
 
-def _read(db: duckdb.DuckDBPyConnection, plan: MergePlan) -> Delta | None:
-    pairs, staged, rows, found = db.execute(
-        "SELECT count(sf), count(DISTINCT (sf, sp)) FILTER (sf IS NOT NULL), count(tf), list(DISTINCT what) FROM met"
+def _read(db: duckdb.DuckDBPyConnection, plan: MergePlan, rows: int) -> Delta | None:
+    pairs, staged, found = db.execute(
+        "SELECT count(sf), (SELECT count(*) FROM s), list(DISTINCT what) FROM met"
     ).fetchall()[0]
     if pairs != staged:
         return None
@@ -178,22 +182,40 @@ def _positions(db: duckdb.DuckDBPyConnection, found: Set[str], what: str, *colum
 
 
 def met_sql(plan: MergePlan) -> str:
-    """Return every row of the table and every staged one, paired by key, and `what` becomes of it."""
+    """Return the rows of the table and the staged ones, paired by key, and `what` becomes of each."""
     compared, columns = _compared(plan), range(len(plan.key))
     here, known = "NULL", ""
     if plan.keys or plan.requested:
         here, known = "k.here", f" LEFT JOIN known k ON {same('t', 'k', columns)}"
-    newer = f"c{compared.index(plan.cursor)}" if plan.cursor else ""
-    of_table, of_staged = (f", {side}.{newer} AS cursor" if newer else "" for side in "tr")
+    cursor = f", t.c{compared.index(plan.cursor)} AS cursor" if plan.cursor else ""
     deleted = f", t.c{len(compared)} AS deleted" if plan.deleted else ""
     differs = " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(len(plan.key), len(compared))) or "false"
-    keys, newest = ", ".join(f"c{i}" for i in columns), f"{newer} DESC NULLS LAST, " if newer else ""
-    latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
+    rows = "near" if plan.leaves_others else "t"
     return (
         "SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, coalesce(t.here, false) AS here, "
-        f"{what(differs, plan)} AS what FROM (SELECT t.*{of_table}{deleted}, {here} AS here FROM t{known}) t "
-        f"FULL JOIN (SELECT *{of_staged} FROM r QUALIFY {latest}) s ON {same('t', 's', columns)}"
+        f"{what(differs, plan)} AS what FROM (SELECT t.*{cursor}{deleted}, {here} AS here FROM {rows} t{known}) t "
+        f"FULL JOIN s ON {same('t', 's', columns)}"
     )
+
+
+def _load_staged(db: duckdb.DuckDBPyConnection, plan: MergePlan) -> None:
+    """Make `s` of the staged rows, of each key the one that counts."""
+    keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
+    cursor = f", c{_compared(plan).index(plan.cursor)} AS cursor" if plan.cursor else ""
+    db.execute(f"CREATE TEMP TABLE s AS SELECT *{cursor} FROM r")
+    distinct = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM s)"
+    [(twins,)] = db.execute(f"SELECT count(*) - ({distinct}) FROM s").fetchall()
+    if twins:
+        newest = "cursor DESC NULLS LAST, " if cursor else ""
+        latest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {newest}f DESC, p DESC) = 1"
+        db.execute(f"CREATE OR REPLACE TEMP TABLE s AS SELECT * FROM s QUALIFY {latest}")
+
+
+def near_sql(plan: MergePlan) -> str:
+    """Return the rows of the table whose key is staged or requested: the others pass by."""
+    keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
+    requested = f" UNION SELECT {keys} FROM known" if plan.requested else ""
+    return f"SELECT * FROM t SEMI JOIN (SELECT {keys} FROM s{requested}) USING ({keys})"
 
 
 ROWS = 5_000_000
@@ -211,8 +233,10 @@ def fits(
     if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
         return False
     there, coming = totals(metadata), [*files, *how.keys, *how.requested]
-    known = 0 if within_of(metadata["properties"]) else ROWS + 1
-    rows = there.get("records", known) + sum(f.rows for f in coming)
+    here = there.get("records", 0 if within_of(metadata["properties"]) else ROWS + 1)
+    if "records" in there and not (how.complete or how.keys or how.since):
+        here = 0  # they pass by: only those whose key comes are compared
+    rows = here + sum(f.rows for f in coming)
     return rows <= limit and there.get("files-size", 0) + sum(f.bytes for f in coming) <= size
 
 
