@@ -18,7 +18,7 @@ from instep.cli.main import app, hoisted
 from instep.operations.registry import immediate_specs
 from instep.project.load import load
 from instep.server.web.copies import COMMANDS, copies
-from instep.server.web.forms import Action, FormField, actions
+from instep.server.web.forms import Action, ActionField, actions
 
 ACTIONS = pytest.mark.parametrize("action", actions().values(), ids=actions())
 SPECS = {
@@ -56,7 +56,7 @@ TEXTS = {
 LINES = {"sizes": ["1", "10%", "rest"], "gates": ["failed=10%"], "objects": ["main.orders"], "ids": ["q-1a2b"]}
 
 
-def sample(action: Action, one: FormField) -> Any:
+def sample(action: Action, one: ActionField) -> Any:
     """Return a value for a field of a form."""
     if one.name == "spec":
         return SPECS[action.name.rpartition("_")[2]]

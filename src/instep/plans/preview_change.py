@@ -46,7 +46,7 @@ COMPARED_ROWS = 5_000_000
 
 
 @dataclass(frozen=True)
-class ColumnPreview:
+class PreviewedColumn:
     """A column of a table. `before` and `after` are its types; "" where it is not there. `differs`: rows whose value is
     another one; None where that was not compared."""
 
@@ -61,17 +61,17 @@ class ColumnPreview:
 
 
 @dataclass(frozen=True)
-class TablePreview:
+class PreviewedTable:
     """A table before and after. `rows_before` and `rows_after` are None where it is not there."""
 
     table: str
     rows_before: int | None
     rows_after: int | None
-    columns: tuple[ColumnPreview, ...] = ()
+    columns: tuple[PreviewedColumn, ...] = ()
 
 
 @dataclass(frozen=True)
-class ModelPreview:
+class PreviewedModel:
     """What a model answers on both: rows and columns, or why it cannot be run."""
 
     name: str
@@ -95,8 +95,8 @@ class ChangePreview:
     change: str
     summary: str
     steps: tuple[str, ...]
-    tables: tuple[TablePreview, ...]
-    models: tuple[ModelPreview, ...] = ()
+    tables: tuple[PreviewedTable, ...]
+    models: tuple[PreviewedModel, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -166,7 +166,7 @@ class PreviewChange(DirectWork):
 
     def _models(
         self, context: SyncContext, before: Destination, after: Destination, notes: Sequence[str]
-    ) -> Iterator[ModelPreview]:
+    ) -> Iterator[PreviewedModel]:
         from instep.plans.downstream import configured, read_models
 
         where = configured(self.app, context.name) if self.app is not None else None
@@ -211,7 +211,7 @@ def _touched(tried: SyncContext, steps: Sequence[Step]) -> list[Ref]:
     return sorted({step.table for step in steps})
 
 
-def _tables(before: Destination, after: Destination, change: Review, refs: Sequence[Ref]) -> Iterator[TablePreview]:
+def _tables(before: Destination, after: Destination, change: Review, refs: Sequence[Ref]) -> Iterator[PreviewedTable]:
     was, now = before.schema.inspect(refs), after.schema.inspect(refs)
     for ref in refs:
         old, new = was.get(ref), now.get(ref)
@@ -228,7 +228,7 @@ def _renamed(change: Review) -> Mapping[str, str]:
 
 def _table(
     before: Destination, after: Destination, ref: Ref, old: Any, new: Any, renamed: Mapping[str, str]
-) -> TablePreview:
+) -> PreviewedTable:
     types_before = {c.name: str(c.type) for c in old.columns} if old else {}
     types_after = {c.name: str(c.type) for c in new.columns} if new else {}
     rows_before, rows_after = (one.schema.sizes([ref]).get(ref) for one in (before, after))
@@ -237,7 +237,7 @@ def _table(
     pairs = [(name, renamed.get(name, name)) for name in types_after]
     found = _compared(before, after, ref, key, pairs, types_before) if old and new and counted <= COMPARED_ROWS else {}
     columns = [
-        ColumnPreview(
+        PreviewedColumn(
             name,
             types_before.get(was, ""),
             types_after[name],
@@ -247,9 +247,9 @@ def _table(
         for name, was in pairs
     ]
     gone = [name for name in types_before if name not in {was for _, was in pairs}]
-    columns += [ColumnPreview(name, types_before[name], "") for name in gone]
+    columns += [PreviewedColumn(name, types_before[name], "") for name in gone]
     changed = [c for c in columns if c.before != c.after or c.was or c.differs]
-    return TablePreview(
+    return PreviewedTable(
         ".".join(ref),
         rows_before.rows if rows_before else None,
         rows_after.rows if rows_after else None,
@@ -284,12 +284,12 @@ def _compared(
     return {name: (counted, changed.get(name)) for (name, _), counted in zip(pairs, counts or (), strict=True)}
 
 
-def _model(model: Model, before: Destination, after: Destination) -> ModelPreview:
+def _model(model: Model, before: Destination, after: Destination) -> PreviewedModel:
     if model.query is None:
-        return ModelPreview(model.name, None, None, error_before=model.problem, error_after=model.problem)
+        return PreviewedModel(model.name, None, None, error_before=model.problem, error_after=model.problem)
     rows_before, columns_before, error_before = _answer(model, before)
     rows_after, columns_after, error_after = _answer(model, after)
-    return ModelPreview(model.name, rows_before, rows_after, columns_before, columns_after, error_before, error_after)
+    return PreviewedModel(model.name, rows_before, rows_after, columns_before, columns_after, error_before, error_after)
 
 
 def _answer(model: Model, destination: Destination) -> tuple[int | None, tuple[str, ...], str]:

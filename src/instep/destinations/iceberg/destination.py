@@ -5,8 +5,8 @@ pyiceberg is imported where a table is written or read, and not where tables are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -186,11 +186,13 @@ class IcebergLifecycle(LakeFacet):
 
         return IcebergSavepoints(self.lake)
 
-    def preview(self, refs: Collection[Ref]) -> AbstractContextManager[IcebergDestination]:
+    @contextmanager
+    def preview(self, refs: Collection[Ref]) -> Iterator[IcebergDestination]:
         """Give a lake with these tables as they are now, to try changes in."""
-        from instep.destinations.iceberg.maintain.preview import preview_of
+        from instep.destinations.iceberg.maintain.preview import lake_beside
 
-        return preview_of(self.lake, refs)
+        with lake_beside(self.lake, refs) as beside:
+            yield IcebergDestination(beside.config, beside)
 
     def spark_catalog(self) -> Mapping[str, str]:
         """Spark settings under which the lake is the catalog `lake.name`; nothing secret is among them."""

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from instep.operations.spec import Role
 from instep.server.web import screens
 from instep.server.web.rendering import STATIC
-from instep.server.web.visit import Pages
+from instep.server.web.visit import PageRoutes
 
 API_PATHS = ("/api/", "/v1/", "/v1", "/metrics", "/healthz", "/readyz")
 """Paths of programs; all others are pages, whose requests are forms."""
@@ -23,7 +23,7 @@ def is_page(path: str) -> bool:
     return not any(path == one or (one.endswith("/") and path.startswith(one)) for one in API_PATHS)
 
 
-def all_pages() -> list[Pages]:
+def all_pages() -> list[PageRoutes]:
     """Return the pages of every screen."""
     names = [one.name for one in iter_modules(screens.__path__)]
     return [import_module(f"{screens.__name__}.{name}").pages for name in names]

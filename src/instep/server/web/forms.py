@@ -29,7 +29,7 @@ HIDDEN_OPERATIONS = frozenset({"refresh", "reload", "rollout", "test_connection"
 
 
 @dataclass(frozen=True)
-class FormField:
+class ActionField:
     """One field of a form. `consent`: it says what may be lost."""
 
     name: str
@@ -70,7 +70,7 @@ class Action:
     role: Role
     method: str
     path: str
-    fields: tuple[FormField, ...]
+    fields: tuple[ActionField, ...]
     in_path: tuple[str, ...]
     immediate: bool
     match: bool = False
@@ -124,7 +124,7 @@ def action_of(name: str) -> Action:
 def _of_operation(spec: OperationSpec) -> Action:
     method, _, path = spec.route.partition(" ")
     own = _fields(spec.request, served_fields(spec.request))
-    connection = FormField("connection", "text", "The connection.", required=True)
+    connection = ActionField("connection", "text", "The connection.", required=True)
     about = (import_module(spec.request.__module__).__doc__ or "").strip()
     return Action(spec.name, about, spec.role, method, path, (connection, *own), ("connection",), immediate=False)
 
@@ -148,10 +148,10 @@ def _of_immediate(spec: ImmediateSpec) -> Action:
     )
 
 
-def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[FormField, ...]:
+def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[ActionField, ...]:
     texts = texts_of(record)
     return tuple(
-        FormField(
+        ActionField(
             one.name,
             _control(one, hints[one.name]),
             texts.get(one.name, ""),

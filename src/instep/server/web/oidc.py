@@ -31,7 +31,7 @@ _LEEWAY = 60
 
 
 @dataclass(frozen=True)
-class Attempt:
+class SignInAttempt:
     """A sign-in that is under way: what its browser brings back."""
 
     state: str
@@ -39,7 +39,7 @@ class Attempt:
     verifier: str = field(repr=False)
 
     @classmethod
-    def new(cls) -> Attempt:
+    def new(cls) -> SignInAttempt:
         """Return one that nobody can guess."""
         return cls(secrets.token_urlsafe(24), secrets.token_urlsafe(24), secrets.token_urlsafe(48))
 
@@ -48,7 +48,7 @@ class Attempt:
         return ".".join((self.state, self.nonce, self.verifier))
 
     @classmethod
-    def of(cls, text: str) -> Attempt | None:
+    def of(cls, text: str) -> SignInAttempt | None:
         """Return the attempt of a cookie; None for another text."""
         parts = text.split(".")
         return cls(*parts) if len(parts) == 3 and all(parts) else None
@@ -61,10 +61,10 @@ class Provider:
     section: OidcSection
     guard: EgressGuard
 
-    def address(self, attempt: Attempt, redirect: str) -> str:
+    def address(self, attempt: SignInAttempt, redirect: str) -> str:
         """Return the address at the provider that the browser goes to."""
         digest = hashlib.sha256(attempt.verifier.encode()).digest()
-        asked = {
+        sent = {
             "response_type": "code",
             "client_id": self.section.client_id,
             "redirect_uri": redirect,
@@ -74,9 +74,9 @@ class Provider:
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
         }
-        return f"{self._document()['authorization_endpoint']}?{urlencode(asked)}"
+        return f"{self._document()['authorization_endpoint']}?{urlencode(sent)}"
 
-    def claims(self, attempt: Attempt, code: str, redirect: str) -> Mapping[str, Any]:
+    def claims(self, attempt: SignInAttempt, code: str, redirect: str) -> Mapping[str, Any]:
         """Return the claims of the ID token for a code. Raises Forbidden for one that is not valid."""
         found = self._document()
         sent = {
@@ -95,7 +95,7 @@ class Provider:
         tokens = self._json("POST", str(found["token_endpoint"]), urlencode(sent).encode(), headers)
         return self._checked(str(tokens.get("id_token", "")), str(found["jwks_uri"]), attempt)
 
-    def _checked(self, token: str, keys: str, attempt: Attempt) -> Mapping[str, Any]:
+    def _checked(self, token: str, keys: str, attempt: SignInAttempt) -> Mapping[str, Any]:
         from joserfc import jwt
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet

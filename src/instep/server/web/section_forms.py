@@ -15,7 +15,7 @@ from instep.project.allowed.keys import INSTEP_YML, NAMES, PARTS, SETTING, reach
 from instep.project.documents import MASK, TYPES
 from instep.project.sections.values import Section
 from instep.server.problems import ApiProblem
-from instep.server.web.forms import Control, FormField
+from instep.server.web.forms import ActionField, Control
 
 FIRST = (
     "host",
@@ -60,8 +60,8 @@ class SectionForm:
 
     kind: ObjectKind
     type: str
-    first: tuple[FormField, ...]
-    more: tuple[FormField, ...]
+    first: tuple[ActionField, ...]
+    more: tuple[ActionField, ...]
 
     def spec(self, form: Mapping[str, Sequence[str]], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the section that a form stands for: what differs from its default. A secret that is left empty stays
@@ -125,7 +125,7 @@ def form_of(kind: ObjectKind, type: str) -> SectionForm:
     )
 
 
-def _field(section: type[Section], name: str, about: Mapping[str, Any], required: bool) -> FormField:
+def _field(section: type[Section], name: str, about: Mapping[str, Any], required: bool) -> ActionField:
     reach = reach_of(section, name)
     control, choices = _control(about)
     text = _TEXTS.get(name, "")
@@ -136,7 +136,7 @@ def _field(section: type[Section], name: str, about: Mapping[str, Any], required
     default = about.get("default")
     if choices == _YES_NO:
         default = _shown(default)
-    return FormField(name, control, text, required, choices, default=default)
+    return ActionField(name, control, text, required, choices, default=default)
 
 
 def _control(about: Mapping[str, Any]) -> tuple[Control, tuple[str, ...]]:

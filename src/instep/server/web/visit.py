@@ -1,6 +1,6 @@
 """One request for a page: whose session it is, the API as that caller, and what a page answers.
 
-Every page stands in a `Pages` list. One that is not open needs a session; a form needs the session's token.
+Every page stands in a `PageRoutes` list. One that is not open needs a session; a form needs the session's token.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Visit:
         """Return the values in the path."""
         return self.request.path_params
 
-    def asked(self, name: str, default: str = "") -> str:
+    def query(self, name: str, default: str = "") -> str:
         """Return a parameter of the address."""
         return self.request.query_params.get(name, default)
 
-    def asked_all(self, name: str) -> list[str]:
+    def query_all(self, name: str) -> list[str]:
         """Return all values of a parameter of the address."""
         return self.request.query_params.getlist(name)
 
@@ -96,7 +96,7 @@ PageCode = Callable[[Visit], Awaitable[Response]]
 OpenPageCode = Callable[[Request], Awaitable[Response]]
 
 
-class Pages:
+class PageRoutes:
     """The routes of a screen, and the least role that each needs."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from instep.operations.queries.decisions import GetChange
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.plans.preview_change import ChangePreview, ColumnPreview
+    from instep.plans.preview_change import ChangePreview, PreviewedColumn
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +70,7 @@ def _show(out: Screen, shown: ChangePreview) -> None:
     out.write("the copy is gone; nothing was changed", "dim")
 
 
-def _column(column: ColumnPreview) -> str:
+def _column(column: PreviewedColumn) -> str:
     was = f" (was {column.was})" if column.was else ""
     before, after = column.before or "absent", column.after or "absent"
     facts = [after if before == after else f"{before} -> {after}"]

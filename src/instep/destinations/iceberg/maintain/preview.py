@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
@@ -25,9 +24,6 @@ from instep.errors import Blocked
 from instep.stage.files.place import children, remove
 from instep.temporary import temporary
 
-if TYPE_CHECKING:
-    from instep.destinations.iceberg.destination import IcebergDestination
-
 FOLDER = "_instep_preview"
 ABANDONED_SECONDS = 86_400
 """The age at which a preview's folder is taken for one whose process was killed."""
@@ -35,13 +31,11 @@ _OWN_PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.e
 
 
 @contextmanager
-def preview_of(lake: Lake, refs: Collection[Ref]) -> Iterator[IcebergDestination]:
+def lake_beside(lake: Lake, refs: Collection[Ref]) -> Iterator[Lake]:
     """Give a lake that has these tables as they are now; it and all that is written into it are gone at the end.
 
     Raises Blocked where the warehouse is no folder and no bucket, but a name that only its catalog knows.
     """
-    from instep.destinations.iceberg.destination import IcebergDestination
-
     if not lake.is_sqlite and "://" not in lake.config.warehouse:
         raise Blocked(
             f"lake {lake.config.name} has no place for a preview: its warehouse is a name of its catalog",
@@ -57,7 +51,7 @@ def preview_of(lake: Lake, refs: Collection[Ref]) -> Iterator[IcebergDestination
             for ref in refs:
                 if (table := lake.load(ref)) is not None:
                     _copy(beside, ref, table)
-            yield IcebergDestination(config, beside)
+            yield beside
         finally:
             remove(place, lake.io())
 

@@ -10,9 +10,9 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import Action, action_of
 from instep.server.web.rendering import query
-from instep.server.web.visit import Pages, Visit, local
+from instep.server.web.visit import PageRoutes, Visit, local
 
-pages = Pages()
+pages = PageRoutes()
 
 
 @pages.page("/do/{operation}")
@@ -20,8 +20,8 @@ async def ask(visit: Visit) -> Response:
     """Show the form of an operation, filled with what the address says."""
     action = action_of(visit.path["operation"])
     open_fields = [one.name for one in action.fields if one.control != "secret"]
-    given = {name: visit.asked_all(name) for name in open_fields if visit.asked_all(name)}
-    return await _show(visit, action, action.read(given), visit.asked("back", "/"))
+    given = {name: visit.query_all(name) for name in open_fields if visit.query_all(name)}
+    return await _show(visit, action, action.read(given), visit.query("back", "/"))
 
 
 @pages.form("/do/{operation}")
@@ -108,7 +108,7 @@ async def _show(
         problem=problem,
         result=result,
         rehearsed=rehearsed,
-        etag=visit.sent("etag") or visit.asked("etag"),
+        etag=visit.sent("etag") or visit.query("etag"),
         copies=copies(action, values, base) if complete else {},
         allowed=visit.may(action.role),
     )

@@ -12,9 +12,9 @@ from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
 from instep.server.web.rendering import query
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 TABS = (
     ("Needs review", "review"),
     ("Blocked", "blocked"),
@@ -43,13 +43,13 @@ async def home(visit: Visit) -> Response:
 @pages.page("/changes")
 async def inbox(visit: Visit) -> Response:
     """Show the changes of one view, by connection and detection."""
-    view = visit.asked("tab", "review")
+    view = visit.query("tab", "review")
     view = view if view in dict(map(reversed, TABS)) else "review"  # type: ignore[arg-type]
-    chosen = {name: visit.asked(name) for name in _FILTER}
+    chosen = {name: visit.query(name) for name in _FILTER}
     found, next_cursor, refusal = [], None, None
     counts: dict[str, Any] = {"views": {}, "kinds": {}, "total": 0}
     try:
-        page = await visit.api.get("/changes", **chosen, view=view, cursor=visit.asked("cursor"), limit=100)
+        page = await visit.api.get("/changes", **chosen, view=view, cursor=visit.query("cursor"), limit=100)
         counts = await visit.api.get("/change-counts", **chosen, view=view)
         found, next_cursor = page["items"], page["next_cursor"]
     except ApiProblem as problem:  # an unknown connection, or a pattern that is not finished yet

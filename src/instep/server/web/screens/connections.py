@@ -12,9 +12,9 @@ from instep.operations.spec import Role
 from instep.server.problems import ApiProblem
 from instep.server.web.charts import Bar, bars
 from instep.server.web.rendering import count, query, quoted, size
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 STATES = {
     "failing": "bad",
     "paused": "wait",
@@ -48,9 +48,9 @@ def tabs_of(visit: Visit, name: str, current: str) -> list[tuple[str, str, bool]
 @pages.page("/connections")
 async def connections(visit: Visit) -> Response:
     """Show connections by name, with a search."""
-    search, tag, status = visit.asked("search").strip(), visit.asked("tag").strip(), visit.asked("status")
+    search, tag, status = visit.query("search").strip(), visit.query("tag").strip(), visit.query("status")
     filters = {"search": search, "tag": tag, "status": status if status in STATES else ""}
-    page = await visit.api.get("/connections", **filters, cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/connections", **filters, cursor=visit.query("cursor"), limit=100)
     return await visit.render(
         "connections.html",
         items=page["items"],
@@ -68,10 +68,10 @@ async def connection(visit: Visit) -> Response:
     base = f"/connections/{quoted(name)}"
     found = await visit.api.send("GET", base)
     report = await visit.api.get(f"{base}/status")
-    table = visit.asked("table")
+    table = visit.query("table")
     loads = (await visit.api.get(f"{base}/loads", table=table, limit=CHART_RUNS))["items"]
     queued = (await visit.api.get("/queue", connection=name, status=["queued", "running"], limit=50))["items"]
-    shown, more = _tables(report["tables"], visit.asked("search").strip(), visit.asked("from"))
+    shown, more = _tables(report["tables"], visit.query("search").strip(), visit.query("from"))
     details = found.document
     return await visit.render(
         "connection.html",
@@ -87,7 +87,7 @@ async def connection(visit: Visit) -> Response:
         queued=queued,
         tables=shown,
         next_table=more,
-        search=visit.asked("search").strip(),
+        search=visit.query("search").strip(),
         quarantined=sum(report["quarantine"].values()),
         blocked=blockers(details),
         pausing=pausing(details, queued),
@@ -165,9 +165,9 @@ def resuming(details: Mapping[str, Any], report: Mapping[str, Any], queued: Sequ
 async def quarantine(visit: Visit) -> Response:
     """Show values and rows that did not fit, with what can be done with them."""
     name = visit.path["connection"]
-    base, table = f"/connections/{quoted(name)}", visit.asked("table")
-    every = visit.asked("all") == "true"
-    page = await visit.api.get(f"{base}/quarantine", table=table, all=every, cursor=visit.asked("cursor"), limit=100)
+    base, table = f"/connections/{quoted(name)}", visit.query("table")
+    every = visit.query("all") == "true"
+    page = await visit.api.get(f"{base}/quarantine", table=table, all=every, cursor=visit.query("cursor"), limit=100)
     report = await visit.api.get(f"{base}/status")
     return await visit.render(
         "quarantine.html",

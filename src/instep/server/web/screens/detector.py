@@ -13,9 +13,9 @@ from instep.server.problems import ApiProblem
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import quoted
 from instep.server.web.screens.connections import tabs_of
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 FREQUENCIES = (
     (1800, "every 30 minutes"),
     (3600, "every hour"),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from instep.server.web.rendering import query
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 STATUSES = ("queued", "running", "done", "failed", "dead", "cancelled")
 
 
 @pages.page("/queue")
 async def queue(visit: Visit) -> Response:
     """Show jobs by their state, newest first."""
-    status, connection = visit.asked("status"), visit.asked("connection").strip()
+    status, connection = visit.query("status"), visit.query("connection").strip()
     filters = {"status": status if status in STATUSES else "", "connection": connection}
-    page = await visit.api.get("/queue", **filters, cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/queue", **filters, cursor=visit.query("cursor"), limit=100)
     tabs = [("All", query("/queue", connection=connection), not filters["status"])]
     for one in STATUSES:
         number = page["counts"].get(one)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from starlette.responses import Response
 
 from instep.server.web.rendering import query, quoted
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 Level = Literal["breaks", "unknown", "silent", "safe", "none"]
 WORDS: Mapping[Level, str] = {
     "breaks": "✕ breaks",

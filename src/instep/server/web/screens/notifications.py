@@ -11,9 +11,9 @@ from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.section_forms import form_of, types_of
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 _TABS = (
     ("Channels", "/notifications/channels"),
     ("Routes", "/notifications/routes"),
@@ -31,7 +31,7 @@ async def notifications(visit: Visit) -> Response:
 @pages.page("/notifications/channels")
 async def channels(visit: Visit) -> Response:
     """Show all channels with what waits for them."""
-    page = await visit.api.get("/channels", cursor=visit.asked("cursor"), limit=50)
+    page = await visit.api.get("/channels", cursor=visit.query("cursor"), limit=50)
     items = [{**one, "state": await visit.api.get(f"/channels/{quoted(one['name'])}/state")} for one in page["items"]]
     return await _show(
         visit, "notifications_channels.html", items=items, next_cursor=page["next_cursor"], types=types_of("channel")
@@ -41,7 +41,7 @@ async def channels(visit: Visit) -> Response:
 @pages.page("/notifications/channels/~new")
 async def ask(visit: Visit) -> Response:
     """Show the form of a channel of one type."""
-    return await _form(visit, visit.asked("type", "email"), {})
+    return await _form(visit, visit.query("type", "email"), {})
 
 
 @pages.form("/notifications/channels/~new")
@@ -58,7 +58,7 @@ async def channel(visit: Visit) -> Response:
     name = visit.path["name"]
     found = await visit.api.get(f"/channels/{quoted(name)}")
     shown = None
-    if visit.asked("test") and visit.may("operator"):
+    if visit.query("test") and visit.may("operator"):
         shown = (await visit.api.send("POST", f"/channels/{quoted(name)}/test", parameters={"dry_run": True})).document
     return await _show(
         visit,
@@ -144,15 +144,15 @@ async def _form(
 @pages.page("/notifications/routes")
 async def routes(visit: Visit) -> Response:
     """Show which notifications each channel gets."""
-    page = await visit.api.get("/notification-routes", cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/notification-routes", cursor=visit.query("cursor"), limit=100)
     return await _show(visit, "notifications_routes.html", items=page["items"], next_cursor=page["next_cursor"])
 
 
 @pages.page("/notifications/deliveries")
 async def deliveries(visit: Visit) -> Response:
     """Show what was sent, newest first."""
-    channel, status = visit.asked("channel"), visit.asked("status")
-    page = await visit.api.get("/deliveries", channel=channel, status=status, cursor=visit.asked("cursor"), limit=100)
+    channel, status = visit.query("channel"), visit.query("status")
+    page = await visit.api.get("/deliveries", channel=channel, status=status, cursor=visit.query("cursor"), limit=100)
     return await _show(
         visit,
         "notifications_deliveries.html",

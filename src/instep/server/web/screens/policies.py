@@ -13,9 +13,9 @@ from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.policy_drafts import MODIFIERS, PolicyDraft, difference, digest_of, dumped, rest_of
 from instep.server.web.rendering import query, quoted
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 MOST_NAMES = 100
 """The connections of a policy that are named."""
 SIMULATED = 10
@@ -25,12 +25,12 @@ SIMULATED = 10
 @pages.page("/policies")
 async def policies(visit: Visit) -> Response:
     """Show all policies, and what each preset decides."""
-    page = await visit.api.get("/policies", search=visit.asked("search"), cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/policies", search=visit.query("search"), cursor=visit.query("cursor"), limit=100)
     return await visit.render(
         "policies.html",
         items=page["items"],
         next_cursor=page["next_cursor"],
-        search=visit.asked("search"),
+        search=visit.query("search"),
         presets=PRESET_TEXTS,
         kinds=[(kind, [choice(kind, preset).action for preset in PRESETS]) for kind in KINDS],
     )
@@ -39,8 +39,8 @@ async def policies(visit: Visit) -> Response:
 @pages.page("/policies/~new")
 async def ask(visit: Visit) -> Response:
     """Show the form of a new policy."""
-    draft = PolicyDraft(visit.asked("preset", "approve"))
-    return await _form(visit, "", {}, draft, as_yaml=visit.asked("as") == "yaml")
+    draft = PolicyDraft(visit.query("preset", "approve"))
+    return await _form(visit, "", {}, draft, as_yaml=visit.query("as") == "yaml")
 
 
 @pages.form("/policies/~new")
@@ -52,7 +52,7 @@ async def create(visit: Visit) -> Response:
 @pages.page("/policies/{name}")
 async def policy(visit: Visit) -> Response:
     """Show one policy: its rules, YAML, an explanation, test cases or versions."""
-    name, tab = visit.path["name"], visit.asked("tab", "rules")
+    name, tab = visit.path["name"], visit.query("tab", "rules")
     found = (await visit.api.send("GET", f"/policies/{quoted(name)}")).document
     values: dict[str, Any] = {}
     connections = await _connections(visit, name)
@@ -87,8 +87,8 @@ async def _connections(visit: Visit, policy: str) -> list[str]:
 
 
 async def _explained(visit: Visit, connections: list[str]) -> dict[str, Any]:
-    question = {name: visit.asked(name) for name in ("path", "kind", "before", "after")}
-    connection = visit.asked("connection") or (connections[0] if connections else "")
+    question = {name: visit.query(name) for name in ("path", "kind", "before", "after")}
+    connection = visit.query("connection") or (connections[0] if connections else "")
     if not (connection and question["path"] and question["kind"]):
         return {}
     try:
@@ -116,7 +116,7 @@ async def _show(
         tab=tab,
         tabs=[(text, query(f"/policies/{quoted(name)}", tab=one), one == tab) for text, one in tabs],
         connections=connections,
-        asked={one: visit.asked(one) for one in ("connection", "path", "kind", "before", "after")},
+        asked={one: visit.query(one) for one in ("connection", "path", "kind", "before", "after")},
         cases=visit.sent("cases") or _CASES,
         chosen=visit.sent("connection"),
         kinds=KINDS,
@@ -138,7 +138,7 @@ async def edit(visit: Visit) -> Response:
     name = visit.path["name"]
     found = await visit.api.send("GET", f"/policies/{quoted(name)}")
     spec = found.document["spec"]
-    return await _form(visit, name, spec, PolicyDraft.of(spec), etag=found.etag, as_yaml=visit.asked("as") == "yaml")
+    return await _form(visit, name, spec, PolicyDraft.of(spec), etag=found.etag, as_yaml=visit.query("as") == "yaml")
 
 
 @pages.form("/policies/{name}/edit")

@@ -16,9 +16,9 @@ from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.screens.lineage import picture_of, was_judged
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 TABS = (
     ("Table", "table"),
     ("Impact", "impact"),
@@ -40,17 +40,17 @@ async def review(visit: Visit) -> Response:
 async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Response:
     """Show one change, and why what was asked for about it is refused."""
     found = await visit.api.send("GET", f"/changes/{quoted(visit.path['change'])}")
-    change, tab = found.document, visit.asked("tab", "table")
+    change, tab = found.document, visit.query("tab", "table")
     tab = tab if tab in dict(map(reversed, TABS)) else "table"  # type: ignore[arg-type]
     connection = f"/connections/{quoted(change['connection'])}"
     page = f"/changes/{quoted(change['id'])}"
     listed = await _beside(visit, change)
     jobs = await latest_jobs(visit, change["connection"])
-    plan = await _job(visit, visit.asked("plan") or jobs.get("plan", ""))
+    plan = await _job(visit, visit.query("plan") or jobs.get("plan", ""))
     comparison = await _comparison(visit, connection, change)
     values: dict[str, Any] = {"impact": None, "comments": [], "estimate": None, "backfills": []}
     if tab in ("impact", "lineage"):
-        values["impact"] = found_impact = await _job(visit, visit.asked("impact") or jobs.get("impact", ""))
+        values["impact"] = found_impact = await _job(visit, visit.query("impact") or jobs.get("impact", ""))
         values["judged"] = was_judged(change, (found_impact or {}).get("result") or {})
     if tab == "conversation":
         values["comments"] = (await visit.api.get(f"{page}/comments", limit=200))["items"]

@@ -18,9 +18,9 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 SIGNS: Mapping[MemberStatus, str] = {
     "waiting": "…",
     "running": "▶",
@@ -53,8 +53,8 @@ _LISTS = ("connections", "tags", "matching", "destinations")
 @pages.page("/rollouts")
 async def rollouts(visit: Visit) -> Response:
     """Show all rollouts, newest first."""
-    status = visit.asked("status")
-    page = await visit.api.get("/rollouts", status=status, cursor=visit.asked("cursor"), limit=100)
+    status = visit.query("status")
+    page = await visit.api.get("/rollouts", status=status, cursor=visit.query("cursor"), limit=100)
     return await visit.render(
         "rollouts.html",
         items=[{**one, "parts": parts_of(one["what"])} for one in page["items"]],
@@ -77,7 +77,7 @@ def parts_of(what: Mapping[str, Any]) -> list[str]:
 @pages.page("/rollouts/new")
 async def ask(visit: Visit) -> Response:
     """Show the form of a rollout, and how it fits each connection once the form is filled."""
-    return await _show_form(visit, {name: visit.asked_all(name) for name in _FIELDS})
+    return await _show_form(visit, {name: visit.query_all(name) for name in _FIELDS})
 
 
 @pages.form("/rollouts/new")
@@ -130,14 +130,14 @@ async def _show_form(visit: Visit, given: Mapping[str, Sequence[str]], problem: 
     values["what"] = values["what"] or ("preset" if values["preset"] else "selection" if values["object"] else "change")
     drafted = None
     request = request_of(given) if any(given.values()) else {}
-    if visit.asked("preview") and problem is None:
+    if visit.query("preview") and problem is None:
         try:
             drafted = (await visit.api.send("POST", "/rollouts", request, parameters={"dry_run": True})).document
         except ApiProblem as found:
             problem = found
-    lines, fit = (drafted or {}).get("connections", []), visit.asked("fit")
+    lines, fit = (drafted or {}).get("connections", []), visit.query("fit")
     shown = sorted((one for one in lines if not fit or one["fit"] == fit), key=_urgency)
-    begin = int(visit.asked("from", "0")) if visit.asked("from", "0").isdecimal() else 0
+    begin = int(visit.query("from", "0")) if visit.query("from", "0").isdecimal() else 0
     filled = {name: list(given.get(name, ())) for name in _FIELDS}
     base = str(visit.request.base_url).rstrip("/")
     return await visit.render(
@@ -172,9 +172,9 @@ def _urgency(one: Mapping[str, Any]) -> tuple[int, int, str]:
 @pages.page("/rollouts/{rollout}")
 async def rollout(visit: Visit) -> Response:
     """Show one rollout: its waves, and the matrix of connections and what they get."""
-    id, status = visit.path["rollout"], visit.asked_all("status")
+    id, status = visit.path["rollout"], visit.query_all("status")
     found = await visit.api.send("GET", f"/rollouts/{id}")
-    members = await visit.api.get(f"/rollouts/{id}/connections", status=status, cursor=visit.asked("cursor"), limit=100)
+    members = await visit.api.get(f"/rollouts/{id}/connections", status=status, cursor=visit.query("cursor"), limit=100)
     made = found.document
     return await visit.render(
         "rollout.html",

@@ -12,9 +12,9 @@ from instep.operations.values import RunKind, RunStatus
 from instep.server.web.charts import span
 from instep.server.web.rendering import duration, quoted
 from instep.server.web.screens.timeline import event_types
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 STATUSES: tuple[str, ...] = get_args(RunStatus)
 KINDS: tuple[str, ...] = get_args(RunKind)
 LEVELS = ("info", "warning")
@@ -25,13 +25,13 @@ ROWS = 100
 @pages.page("/runs")
 async def runs(visit: Visit) -> Response:
     """Show runs, newest first."""
-    status, kind = visit.asked("status"), visit.asked("kind")
+    status, kind = visit.query("status"), visit.query("kind")
     filters = {
-        "connection": visit.asked("connection").strip(),
+        "connection": visit.query("connection").strip(),
         "status": status if status in STATUSES else "",
         "kind": kind if kind in KINDS else "",
     }
-    page = await visit.api.get("/runs", **filters, cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/runs", **filters, cursor=visit.query("cursor"), limit=100)
     return await visit.render(
         "runs.html",
         items=page["items"],
@@ -47,7 +47,7 @@ async def runs(visit: Visit) -> Response:
 async def run(visit: Visit) -> Response:
     """Show one run."""
     found = await visit.api.get(f"/runs/{quoted(visit.path['run'])}")
-    search, level = visit.asked("search").strip(), visit.asked("level")
+    search, level = visit.query("search").strip(), visit.query("level")
     log = (await visit.api.get("/events", connection=found["connection"], run=found["id"], limit=LOG_LINES))["items"]
     lines = [line_of(one) for one in log]
     job = await _job_of(visit, found)
@@ -75,7 +75,7 @@ async def log(visit: Visit) -> Response:
     found = await visit.api.get(f"/runs/{quoted(visit.path['run'])}")
     last = visit.request.headers.get("last-event-id", "")
     headers = {"last-event-id": last} if last else {}
-    parameters = {"connection": found["connection"], "after": visit.asked("after")}
+    parameters = {"connection": found["connection"], "after": visit.query("after")}
     return visit.api.stream("/events/stream", parameters, headers)
 
 

@@ -13,9 +13,9 @@ from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.screens.connections import tabs_of
-from instep.server.web.visit import Pages, Visit, local
+from instep.server.web.visit import PageRoutes, Visit, local
 
-pages = Pages()
+pages = PageRoutes()
 TABLES, COLUMNS = 50, 100
 STATES = (("All", "all"), ("Enabled", "enabled"), ("Disabled", "disabled"), ("Switched by a person", "switched"))
 
@@ -30,22 +30,22 @@ async def tree(visit: Visit) -> Response:
 
 
 async def _show(visit: Visit, problem: ApiProblem | None = None) -> Response:
-    name, opened = visit.path["connection"], visit.asked("open")
+    name, opened = visit.path["connection"], visit.query("open")
     base = f"/connections/{quoted(name)}"
-    search, state = visit.asked("search").strip(), visit.asked("state", "all")
+    search, state = visit.query("search").strip(), visit.query("state", "all")
     filters = {"search": search, "state": state if state in [one for _, one in STATES] else "all"}
     page, columns = NO_TABLES, NO_COLUMNS
     matches = None
     try:
         tables = f"{base}/selection/tables"
-        page = await visit.api.get(tables, **filters, cursor=visit.asked("cursor"), limit=TABLES)
+        page = await visit.api.get(tables, **filters, cursor=visit.query("cursor"), limit=TABLES)
         if opened:
-            cursor = visit.asked("columns")
+            cursor = visit.query("columns")
             columns = await visit.api.get(f"{base}/selection/columns", table=opened, cursor=cursor, limit=COLUMNS)
-        if pattern := visit.asked("pattern").strip():
+        if pattern := visit.query("pattern").strip():
             matches = await visit.api.get(f"{base}/selection/matches", pattern=pattern)
     except ApiProblem as error:
-        if error.status not in (400, 404, 422) or not (search or opened or visit.asked("pattern")):
+        if error.status not in (400, 404, 422) or not (search or opened or visit.query("pattern")):
             raise
         problem = error
     about = {one["name"]: one for one in page["schemas"]}
@@ -63,7 +63,7 @@ async def _show(visit: Visit, problem: ApiProblem | None = None) -> Response:
         groups=[(about[schema], list(rows)) for schema, rows in groupby(page["items"], lambda one: one["schema"])],
         opened=opened,
         columns=columns,
-        pattern=visit.asked("pattern").strip(),
+        pattern=visit.query("pattern").strip(),
         matches=matches,
         may_switch=visit.may(action_of("switch_selection").role),
     )

@@ -14,9 +14,9 @@ from instep.schema.planning.explain import to_markdown, to_sql
 from instep.server.problems import ApiProblem
 from instep.server.web.rendering import quoted
 from instep.server.web.screens.connections import tabs_of
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 SIDES = ("accepted", "source", "destination")
 FORMS = {
     "json": ("application/json", "json"),
@@ -29,17 +29,17 @@ CHANGES = 100
 @pages.page("/connections/{connection}/schema/history")
 async def history(visit: Visit) -> Response:
     """Show the versions of one side, and the difference of the two that are chosen."""
-    name, side = visit.path["connection"], visit.asked("side", "accepted")
+    name, side = visit.path["connection"], visit.query("side", "accepted")
     base, side = f"/connections/{quoted(name)}", side if side in SIDES else "accepted"
-    page = await visit.api.get(f"{base}/history", side=side, cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get(f"{base}/history", side=side, cursor=visit.query("cursor"), limit=100)
     versions = page["items"]
     newest = versions[0]["version"] if versions else 0
-    after = _number(visit.asked("after"), newest)
-    before = _number(visit.asked("before"), max(after - 1, 0))
+    after = _number(visit.query("after"), newest)
+    before = _number(visit.query("before"), max(after - 1, 0))
     compared = None
     if newest:
         compared = await visit.api.get(
-            f"{base}/comparison", side=side, before=before, after=after, cursor=visit.asked("more"), limit=CHANGES
+            f"{base}/comparison", side=side, before=before, after=after, cursor=visit.query("more"), limit=CHANGES
         )
     return await visit.render(
         "schema_history.html",
@@ -79,10 +79,10 @@ async def _later_plans(visit: Visit, base: str, version: int) -> list[Mapping[st
 @pages.page("/connections/{connection}/schema/export")
 async def export(visit: Visit) -> Response:
     """Return one version as JSON, SQL or Markdown."""
-    name, side, form = visit.path["connection"], visit.asked("side", "accepted"), visit.asked("format", "json")
+    name, side, form = visit.path["connection"], visit.query("side", "accepted"), visit.query("format", "json")
     if form not in FORMS:
         raise ApiProblem(422, "invalid", f"there is no format {form[:50]!r}", f"one of {', '.join(FORMS)}")
-    number = _number(visit.asked("version"), 0)
+    number = _number(visit.query("version"), 0)
     found = await visit.api.get(f"/connections/{quoted(name)}/history/{number}", side=side)
     media, suffix = FORMS[form]
     catalog = catalog_from_dict(found["catalog"])
@@ -99,7 +99,7 @@ async def export(visit: Visit) -> Response:
 @pages.page("/connections/{connection}/schema/object")
 async def trail(visit: Visit) -> Response:
     """Show a table or column through all versions: since when, by whom, and why."""
-    name, of = visit.path["connection"], visit.asked("of").strip()
+    name, of = visit.path["connection"], visit.query("of").strip()
     if not of:
         raise ApiProblem(422, "invalid", "no table or column is named", "choose one in the schema")
     found = await visit.api.get(f"/connections/{quoted(name)}/trail", of=of)

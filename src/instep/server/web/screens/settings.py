@@ -8,9 +8,9 @@ from typing import Any
 from starlette.responses import RedirectResponse, Response
 
 from instep.operations.spec import Role
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 _TABS: tuple[tuple[str, str, Role], ...] = (
     ("You", "/settings/you", "viewer"),
     ("Keys and people", "/settings/keys", "admin"),
@@ -41,7 +41,7 @@ async def you(visit: Visit) -> Response:
 @pages.page("/settings/keys", "admin")
 async def keys(visit: Visit) -> Response:
     """Show all keys: the programs and people that may use this server."""
-    page = await visit.api.get("/keys", cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/keys", cursor=visit.query("cursor"), limit=100)
     items = [{**one, "state": _state(one), "last_used": _last_used(one)} for one in page["items"]]
     return await _show(visit, "settings_keys.html", items=items, next_cursor=page["next_cursor"], roles=ROLES)
 
@@ -61,9 +61,9 @@ def _last_used(key: dict[str, Any]) -> str | None:
 @pages.page("/settings/audit", "admin")
 async def audit(visit: Visit) -> Response:
     """Show who did what, newest first, and check that nothing was changed or taken out."""
-    target = visit.asked("target")
-    page = await visit.api.get("/audit", target=target, cursor=visit.asked("cursor"), limit=100)
-    chain = await visit.api.get("/audit/check") if visit.asked("check") else None
+    target = visit.query("target")
+    page = await visit.api.get("/audit", target=target, cursor=visit.query("cursor"), limit=100)
+    chain = await visit.api.get("/audit/check") if visit.query("check") else None
     return await _show(
         visit,
         "settings_audit.html",
@@ -83,7 +83,7 @@ async def health(visit: Visit) -> Response:
 @pages.page("/settings/secrets", "admin")
 async def secrets(visit: Visit) -> Response:
     """Show which references have a value; no value is shown."""
-    page = await visit.api.get("/references", cursor=visit.asked("cursor"), limit=100)
+    page = await visit.api.get("/references", cursor=visit.query("cursor"), limit=100)
     return await _show(visit, "settings_secrets.html", items=page["items"], next_cursor=page["next_cursor"])
 
 

@@ -15,9 +15,9 @@ from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.section_forms import form_of, types_of
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 STEPS = ("Source", "Test", "Tables", "Connection", "First plan")
 _ABOUT = {
     "postgres": "A PostgreSQL database: its tables, or its log by logical replication",
@@ -38,8 +38,8 @@ _KINDS: Mapping[str, ObjectKind] = {"sources": "source", "destinations": "destin
 @pages.page("/setup", "operator")
 async def begin(visit: Visit) -> Response:
     """Show the sources to begin with, the types of new ones, and what was left half done."""
-    search = visit.asked("search")
-    sources = await visit.api.get("/sources", search=search, cursor=visit.asked("cursor"), limit=50)
+    search = visit.query("search")
+    sources = await visit.api.get("/sources", search=search, cursor=visit.query("cursor"), limit=50)
     connections = (await visit.api.get("/connections", limit=200))["items"]
     return await _show(
         visit,
@@ -65,7 +65,7 @@ def _choices(plural: str) -> list[tuple[str, str, str]]:
 async def ask_object(visit: Visit) -> Response:
     """Show the form of a source or destination of one type."""
     plural = _plural(visit)
-    return await _object_form(visit, plural, visit.asked("type") or next(iter(types_of(_KINDS[plural]))), {})
+    return await _object_form(visit, plural, visit.query("type") or next(iter(types_of(_KINDS[plural]))), {})
 
 
 @pages.form("/setup/{plural}/~new", "admin")
@@ -102,7 +102,7 @@ async def _object_form(
     name: str = "",
     problem: ApiProblem | None = None,
 ) -> Response:
-    form, back = form_of(_KINDS[plural], type), visit.asked("back") or visit.sent("back")
+    form, back = form_of(_KINDS[plural], type), visit.query("back") or visit.sent("back")
     action = action_of(f"create_{_KINDS[plural]}")
     base = str(visit.request.base_url).rstrip("/")
     return await _show(
@@ -148,9 +148,9 @@ async def tables(visit: Visit) -> Response:
     await visit.api.get(f"/sources/{quoted(name)}")
     found = await _job(visit, "discover")
     result = found["job"]["result"] if found["job"] and found["job"]["status"] == "done" else {}
-    at = int(visit.asked("from", "0")) if visit.asked("from", "0").isdecimal() else 0
-    every, matching = result.get("tables", []), visit.asked_all("matching")
-    same = {"matching": matching, "discover": visit.asked("discover")}
+    at = int(visit.query("from", "0")) if visit.query("from", "0").isdecimal() else 0
+    every, matching = result.get("tables", []), visit.query_all("matching")
+    same = {"matching": matching, "discover": visit.query("discover")}
     here = f"/setup/sources/{quoted(name)}/tables"
     return await _show(
         visit,
@@ -181,7 +181,7 @@ def _lines(text: str) -> list[str]:
 
 async def _job(visit: Visit, name: str) -> dict[str, Any]:
     """Return the job that the address names, and whether a worker is there who does it."""
-    id = visit.asked(name)
+    id = visit.query(name)
     job = await visit.api.get(f"/jobs/{quoted(id)}") if id else None
     waits = job is not None and job["status"] in ("queued", "running")
     workers = (await visit.api.get("/queue", limit=1))["workers"] if waits else ()
@@ -191,9 +191,9 @@ async def _job(visit: Visit, name: str) -> dict[str, Any]:
 @pages.page("/setup/connection", "operator")
 async def ask_connection(visit: Visit) -> Response:
     """Show the form of a connection."""
-    given = {name: visit.asked(name) for name in _CONNECTION}
-    given["include"] = "\n".join(visit.asked_all("include"))
-    given["exclude"] = "\n".join(visit.asked_all("exclude"))
+    given = {name: visit.query(name) for name in _CONNECTION}
+    given["include"] = "\n".join(visit.query_all("include"))
+    given["exclude"] = "\n".join(visit.query_all("exclude"))
     return await _connection_form(visit, given)
 
 

@@ -12,9 +12,9 @@ from instep.control.resources import sign_in
 from instep.server.access import address_of, server_of
 from instep.server.problems import ApiProblem
 from instep.server.web import oidc
-from instep.server.web.visit import COOKIE, Pages, Visit, check_origin, local, read_form, show
+from instep.server.web.visit import COOKIE, PageRoutes, Visit, check_origin, local, read_form, show
 
-pages = Pages()
+pages = PageRoutes()
 ATTEMPT = "instep_sign_in"
 
 
@@ -69,7 +69,7 @@ async def use_once(request: Request) -> Response:
 async def ask_provider(request: Request) -> Response:
     """Go to the provider."""
     provider = _provider(request)
-    attempt = oidc.Attempt.new()
+    attempt = oidc.SignInAttempt.new()
     address = await run_sync(provider.address, attempt, _callback(request))
     answer = RedirectResponse(address, 303)
     _set_cookie(request, answer, ATTEMPT, attempt.text(), 600)
@@ -79,7 +79,7 @@ async def ask_provider(request: Request) -> Response:
 @pages.open("/sign-in/oidc/done")
 async def back_from_provider(request: Request) -> Response:
     """Begin the session of who comes back from the provider."""
-    provider, attempt = _provider(request), oidc.Attempt.of(request.cookies.get(ATTEMPT, ""))
+    provider, attempt = _provider(request), oidc.SignInAttempt.of(request.cookies.get(ATTEMPT, ""))
     given = request.query_params
     if attempt is None or given.get("state") != attempt.state or not given.get("code"):
         why = "the provider has refused" if given.get("error") else "this sign-in was not begun in this browser"

@@ -15,9 +15,9 @@ from instep.events import Event
 from instep.server.problems import ApiProblem
 from instep.server.web.rendering import query, quoted
 from instep.server.web.screens.connections import tabs_of
-from instep.server.web.visit import Pages, Visit
+from instep.server.web.visit import PageRoutes, Visit
 
-pages = Pages()
+pages = PageRoutes()
 COLUMNS = ("number", "at", "type", "actor", "status", "about", "data")
 AT_ONCE = 1000
 LINKS = {"run": "/runs/", "change": "/changes/", "job": "/jobs/", "rollout": "/rollouts/"}
@@ -37,7 +37,7 @@ def event_types() -> list[str]:
 
 def filters_of(visit: Visit) -> dict[str, str]:
     """Return the filters in the address. Raises ApiProblem for a date that is none."""
-    found = {name: visit.asked(name).strip() for name in ("type", "status", "who", "since", "until", "run")}
+    found = {name: visit.query(name).strip() for name in ("type", "status", "who", "since", "until", "run")}
     for name in ("since", "until"):
         try:
             date.fromisoformat(found[name] or "2000-01-01")
@@ -90,7 +90,7 @@ async def timeline(visit: Visit) -> Response:
     """Show the events of a connection, newest first."""
     name, filters = visit.path["connection"], filters_of(visit)
     page = await visit.api.get(
-        "/events", connection=name, **_parameters(filters), cursor=visit.asked("cursor"), limit=100
+        "/events", connection=name, **_parameters(filters), cursor=visit.query("cursor"), limit=100
     )
     address = f"/connections/{quoted(name)}/timeline"
     return await visit.render(
