@@ -22,7 +22,7 @@ down_revision = "{before}"
 
 def upgrade():
     op.add_column("connections", sa.Column("shouted", sa.Text(), server_default="", nullable=False))
-    op.execute("UPDATE connections SET shouted = upper(name), source = 'moved'")
+    op.execute("UPDATE connections SET shouted = upper(name), namespace = 'moved'")
     op.create_index("ix_connections_shouted", "connections", ["shouted"])
 
 

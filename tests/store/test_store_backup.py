@@ -173,7 +173,7 @@ def test_a_backup_of_a_former_version_is_brought_to_this_one(
         assert store.connections.get("c")
     with empty.read() as connection:
         assert migrate.version(connection) == later[1]
-        assert connection.execute(text("SELECT source FROM connections")).scalar() == "moved"
+        assert connection.execute(text("SELECT namespace FROM connections")).scalar() == "moved"
 
 
 def test_into_a_store_of_a_former_version(
