@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from followed import notes
+from followed import TABLES, notes
 from log_world import LogWorld
 
 from instep.sources import keyset
@@ -70,6 +70,22 @@ def test_a_stream_is_opened_again_behind_what_a_snapshot_does_not_show(
     assert world.sync().status == "done"
     assert len(streams) > 1
     world.sync()
+    assert world.differing() == {}
+
+
+def test_a_log_that_begins_with_what_a_snapshot_does_not_show(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is before it that the pass could have reached."""
+    world.run(*TABLES)
+    flushed, late = log.PostgresLog._flushed, ["UPDATE t SET v = 99 WHERE id = 5"]
+
+    def busy(self: log.PostgresLog, session: object) -> object:
+        while late:
+            world.run(late.pop())
+        return flushed(self, session)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log.PostgresLog, "_flushed", busy)
+    for _ in range(2):
+        assert world.sync().status == "done"
     assert world.differing() == {}
 
 
@@ -250,7 +266,8 @@ def test_a_failover_is_survived(pair: Pair, tmp_path: Path) -> None:
     report = world.sync()
     assert world.statuses(report) == {"t": "done", "u": "done"}, report
     assert "as a whole" not in notes(report)
-    assert (counts(report, "t")[0], counts(report, "u")[0]) == (2, 0)
+    assert counts(report, "u")[0] == 0
+    assert counts(report, "t")[0] in (2, 3), "the standby's slot may be behind by the row of the last sync"
     assert world.differing() == {}
     world.run("UPDATE t SET v = 10 WHERE id = 5")
     assert counts(world.sync(), "t")[0] == 1

@@ -31,7 +31,7 @@ _EPOCH = 946_684_800_000_000
 """The year 2000 in microseconds since 1970."""
 _PING = 0.2
 """Seconds without a word after which the server is asked how far it is."""
-_FAREWELL = 1.0
+_FAREWELL = 10.0
 """Seconds that the server has to end the stream in order; then it is cut."""
 _ABSENCE = "1d"
 """Time after which the server gives up a reader that reads nothing: it loads what it has read."""
