@@ -81,11 +81,15 @@ def serve(app: App, **options: Any) -> Api:
 
 def recorded(store: Store, connection: str, *columns: str, action: str = "review") -> list[Review]:
     """Changes of a connection that wait."""
+    place, why = ("main", "item"), "waits for a review"
     found = [
-        DetectedChange(f"column.added {c}", "column.added", ("main", "item"), c, f"main.item.{c} is new",
-                {"kind": "column.added", "table": ["main", "item"], "after": {"name": c, "type": "string"},
-                 "position": 1},
-                action, "preset approve", "waits for a review")
+        DetectedChange(f"column.added {c}", "column.added", place, c, f"main.item.{c} is new", _added(c), action,
+                "preset approve", why)
         for c in columns
     ]  # fmt: skip
     return store.reviews.record(connection, found, "f")
+
+
+def _added(column: str) -> dict[str, Any]:
+    after = {"name": column, "type": "string"}
+    return {"kind": "column.added", "table": ["main", "item"], "after": after, "position": 1}

@@ -102,7 +102,7 @@ def test_what_is_all_snoozed_calls_nobody(changed: Shop) -> None:
 def test_a_snooze_that_is_over_is_listed_again(changed: Shop) -> None:
     id = changed.changes()[REMOVED]
     with changed.store() as store:
-        store.reviews.snooze(id, datetime.now(UTC) - timedelta(seconds=1))
+        store.reviews.snooze_many([id], datetime.now(UTC) - timedelta(seconds=1))
     assert REMOVED in changed.changes()
 
 

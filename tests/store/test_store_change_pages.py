@@ -47,7 +47,7 @@ def all_in_all(store: Store, clock: Clock) -> dict[ChangeView, list[str]]:
         "c", [finding(name, column=name, action=action) for name, action in zip(VIEWS, actions, strict=True)], "f"
     )
     ids = {one.column: one.id for one in found}
-    store.reviews.snooze(ids["snoozed"], clock() + timedelta(hours=1))
+    store.reviews.snooze_many([ids["snoozed"]], clock() + timedelta(hours=1))
     store.reviews.decide(ids["applied"], "approved", "ann")
     store.reviews.applied([ids["applied"], ids["auto_applied"]])
     store.reviews.decide(ids["rejected"], "rejected", "ann")

@@ -72,7 +72,7 @@ def test_runs_come_once_each(tmp_path_factory: pytest.TempPathFactory, times: li
 
 def test_a_page_of_connections(any_store: Store, clock: Clock) -> None:
     changes(any_store, "a", "x", "y")
-    any_store.reviews.snooze(any_store.reviews.find("a")[0].id, START + timedelta(hours=1))
+    any_store.reviews.snooze_many([any_store.reviews.find("a")[0].id], START + timedelta(hours=1))
     any_store.runs.finish(any_store.runs.claim("a", "detect"), "failed")
     last = any_store.runs.claim("a", "sync")
     any_store.pauses.pause("b", "manually")

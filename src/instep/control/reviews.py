@@ -13,7 +13,7 @@ from instep.control.times import utc
 from instep.errors import InstepError
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
 from instep.model import Review
-from instep.operations.values import Answer
+from instep.operations.values import Answer, ReviewStatus
 
 if TYPE_CHECKING:
     from instep.store.store import Store
@@ -81,7 +81,8 @@ def answer(store: Store, reviews: Sequence[Review], status: Answer, who: str) ->
     """Record the answers in one transaction; the next plan, apply or sync acts on them. Ignored changes are rejected
     ones that nobody is told about again."""
     with store.transaction():
-        done = [store.reviews.decide(r.id, "approved" if status == "approved" else "rejected", who) for r in reviews]
+        decision: ReviewStatus = "approved" if status == "approved" else "rejected"
+        done = store.reviews.decide_many([r.id for r in reviews], decision, who)
         store.events.add(*(_event(r, status, who) for r in done))
     return done
 
@@ -98,7 +99,7 @@ def _event(review: Review, status: Answer, who: str) -> Event:
 def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -> list[Review]:
     """Leave open changes alone until then, in one transaction; Conflict if one of them is not open."""
     with store.transaction():
-        done = [store.reviews.snooze(r.id, until) for r in reviews]
+        done = store.reviews.snooze_many([r.id for r in reviews], until)
         store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))
     return done
 

@@ -23,7 +23,8 @@ from instep.operations.immediate.decisions import (
     SwitchSelectionRequest,
 )
 from instep.operations.spec import ImmediateRequest, ImmediateWork
-from instep.operations.values import Answer, Verb
+from instep.operations.values import EXISTING, Answer, Verb
+from instep.store.catalogs.reviews import not_open, over
 from instep.store.server.change_pages import ChangeSearch
 
 
@@ -158,7 +159,8 @@ class AnsweringMany(_ForMany):
         if request.hash:
             done = answer_hashed(context.project, context.store, found, "approved", context.who)
             return ChangeAnswers.of([ChangeAnswer(one.id, True, one.summary, change=one) for one in done])
-        return ChangeAnswers.of([_try(one, lambda it: _answered(context, it, request.answer)) for one in found])
+        able = [one for one in found if one.status in EXISTING]
+        return _answers(found, reviews.answer(context.store, able, request.answer, context.who), over)
 
     def detail(self, request: AnswerChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
         """Return the answer, and the ids of the changes that it was given to."""
@@ -175,9 +177,8 @@ class SnoozingMany(_ForMany):
         """Snooze those that are open; InstepError for a time that is none or not ahead."""
         found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
         until = reviews.until(request.duration, request.until, context.store.api_keys.now())
-        return ChangeAnswers.of(
-            [_try(one, lambda it: reviews.snooze(context.store, [it], until, context.who)[0]) for one in found]
-        )
+        able = [one for one in found if one.status == "open"]
+        return _answers(found, reviews.snooze(context.store, able, until, context.who), not_open)
 
     def detail(self, request: SnoozeChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
         """Return how long, and the ids of the changes."""
@@ -221,17 +222,16 @@ def _as_they_are(context: WriteContext, looked: Sequence[Review], request: Chang
     return [now[one.id] for one in looked if one.id in now and (one.id in named or now[one.id].status == one.status)]
 
 
-def _answered(context: WriteContext, review: Review, answer: Answer) -> Review:
-    [done] = reviews.answer(context.store, [review], answer, context.who)
-    return done
-
-
-def _try(review: Review, do: Callable[[Review], Review]) -> ChangeAnswer:
-    try:
-        done = do(review)
-    except Conflict as error:
-        return ChangeAnswer(review.id, False, review.summary, error.message)
-    return ChangeAnswer(review.id, True, review.summary, change=done)
+def _answers(found: Sequence[Review], done: Sequence[Review], problem: Callable[[Review], str]) -> ChangeAnswers:
+    """Return a result for each change that was found; `problem` says why one is not among those that were done."""
+    after = {one.id: one for one in done}
+    items = [
+        ChangeAnswer(one.id, True, one.summary, change=after[one.id])
+        if one.id in after
+        else ChangeAnswer(one.id, False, one.summary, problem(one))
+        for one in found
+    ]
+    return ChangeAnswers.of(items)
 
 
 _AT_ONCE = 10_000

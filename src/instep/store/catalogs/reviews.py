@@ -110,15 +110,27 @@ class Reviews:
         """Approves or rejects what stands; a person may change their mind until it is applied. Raises Conflict
         for a change that is applied or obsolete."""
         with self._db.write() as transaction:
-            review = self._one(transaction, review_id)
+            [done] = self._decide(transaction, [self._one(transaction, review_id)], status, who)
+            return done
+
+    def decide_many(self, ids: Sequence[str], status: ReviewStatus, who: str) -> list[Review]:
+        """Decide changes with these whole ids, all or none; in their order. Errors are those of `decide`."""
+        with self._db.write() as transaction:
+            return self._decide(transaction, _all_of(transaction, ids), status, who)
+
+    def _decide(self, transaction: Connection, found: Sequence[Review], status: ReviewStatus, who: str) -> list[Review]:
+        for review in found:
             if review.status not in EXISTING:
-                raise Conflict(
-                    f"change {review.id} is already {review.status}: {review.summary}",
-                    hint="see `instep changes list`",
-                )
-            values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
-            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
-            return self._one(transaction, review.id)
+                raise Conflict(over(review), hint="see `instep changes list`")
+        values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
+        return self._set(transaction, found, values)
+
+    @staticmethod
+    def _set(transaction: Connection, found: Sequence[Review], values: Mapping[str, Any]) -> list[Review]:
+        ids = [one.id for one in found]
+        for at in range(0, len(ids), _AT_ONCE):
+            transaction.execute(update(reviews).where(reviews.c.id.in_(ids[at : at + _AT_ONCE])).values(**values))
+        return reviews_by_ids(transaction, ids)
 
     def open_approved(self, connection: str, finding: DetectedChange, who: str) -> Review:
         """Return a change that a person has named, rather than a detection found; the one that stands, if there is
@@ -129,24 +141,20 @@ class Reviews:
                 self._open(transaction, connection, finding, "", self._db.now())
         return self.decide((existing.get(finding.key) or self.existing(connection)[finding.key]).id, "approved", who)
 
-    def snooze(self, review_id: str, until: datetime) -> Review:
-        """Leave an open change alone until then; Conflict for one that is not open."""
+    def snooze_many(self, ids: Sequence[str], until: datetime) -> list[Review]:
+        """Leave open changes with these whole ids alone until then; Conflict for one that is not open."""
         with self._db.write() as transaction:
-            review = self._one(transaction, review_id)
-            if review.status != "open":
-                raise Conflict(
-                    f"change {review.id} is {review.status}, only open ones can be snoozed: {review.summary}",
-                    hint="see `instep changes list`",
-                )
-            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(snoozed_until=until))
-            return self._one(transaction, review.id)
+            found = _all_of(transaction, ids)
+            for review in found:
+                if review.status != "open":
+                    raise Conflict(not_open(review), hint="see `instep changes list`")
+            return self._set(transaction, found, {"snoozed_until": until})
 
     def assign(self, review_id: str, assignee: str) -> Review:
         """Name who is to look after a change; "" for nobody."""
         with self._db.write() as transaction:
-            review = self._one(transaction, review_id)
-            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(assignee=assignee))
-            return self._one(transaction, review.id)
+            [done] = self._set(transaction, [self._one(transaction, review_id)], {"assignee": assignee})
+            return done
 
     def reopen(self, ids: Iterable[str]) -> None:
         """Approvals that do not count any more; who gave them stays recorded."""
@@ -272,13 +280,34 @@ def _columns(finding: DetectedChange) -> dict[str, Any]:
     }
 
 
+def over(review: Review) -> str:
+    """Return why a change that does not stand any more cannot be answered."""
+    return f"change {review.id} is already {review.status}: {review.summary}"
+
+
+def not_open(review: Review) -> str:
+    """Return why a change that is not open cannot be snoozed."""
+    return f"change {review.id} is {review.status}, only open ones can be snoozed: {review.summary}"
+
+
+_AT_ONCE = 500
+"""Values of one statement."""
+
+
 def reviews_by_ids(transaction: Connection, ids: Sequence[str]) -> list[Review]:
     """Return the changes with these whole ids, in their order; unknown ids are skipped."""
     known: dict[str, Review] = {}
-    for at in range(0, len(ids), 500):
-        rows = transaction.execute(select(reviews).where(reviews.c.id.in_(ids[at : at + 500])))
+    for at in range(0, len(ids), _AT_ONCE):
+        rows = transaction.execute(select(reviews).where(reviews.c.id.in_(ids[at : at + _AT_ONCE])))
         known |= {row.id: review_of(row) for row in rows}
     return [known[id] for id in dict.fromkeys(ids) if id in known]
+
+
+def _all_of(transaction: Connection, ids: Sequence[str]) -> list[Review]:
+    found = reviews_by_ids(transaction, ids)
+    if missing := set(ids) - {one.id for one in found}:
+        raise InstepError(f"no change {min(missing)!r} is known", hint="see `instep changes list --all`")
+    return found
 
 
 def review_of(row: Row[Any]) -> Review:
