@@ -120,7 +120,9 @@ def test_it_says_which_models_stop_running_and_what_the_others_answer(tmp_path: 
 def test_a_renamed_column_breaks_the_model_that_reads_it(tmp_path: Path) -> None:
     with world(tmp_path) as project:
         run(tmp_path, "alter table item rename column old to was")
-        shown = project.connection("shop").preview_change(waiting(project))
+        waiting(project)
+        rename = next(one for one in project.connection("shop").changes() if one.kind == "column.renamed")
+        shown = project.connection("shop").preview_change(rename)
         (column,) = shown.tables[0].columns
         assert (column.name, column.was, column.filled, column.differs) == ("was", "old", 2, 0)
         assert shown.breaks == ("lake.olds",)
