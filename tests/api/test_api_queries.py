@@ -35,7 +35,6 @@ from instep.operations.queries.decisions import (
 )
 from instep.operations.queries.govern import (
     CheckAudit,
-    CheckHealth,
     GetChannelState,
     GetDelivery,
     GetKey,
@@ -44,8 +43,8 @@ from instep.operations.queries.govern import (
     ListDeliveries,
     ListKeys,
     ListNotificationRoutes,
-    ListReferences,
 )
+from instep.operations.queries.health import CheckHealth, ListReferences
 from instep.operations.queries.history import (
     CompareVersions,
     GetObjectHistory,

@@ -20,7 +20,7 @@ from instep.project.sections.tables import TableSettings
 from instep.stage.fold import Scan
 from instep.stage.key_hashes import Hashes, Side
 from instep.stage.spec import Chunk
-from instep.sync.loading.engine import Engine, Inline, OnSpark
+from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.loading.row_matching import numbered
 from instep.sync.loading.version_rows import ChooseRows, HashRows, LargeVersions, VersionColumns
 from lake import SPARK, spark, with_spark  # noqa: F401
@@ -70,7 +70,7 @@ def test_law(kind: str) -> None:
     @settings(max_examples=30)
     @given(tables(kind))
     def law(both: tuple[list[Row], list[Row]]) -> None:
-        check(Inline(threads=2), kind, *both)
+        check(LocalEngine(threads=2), kind, *both)
 
     law()
 
@@ -90,7 +90,7 @@ def test_the_rows_that_are_chosen_are_those_of_the_keys() -> None:
     kinds, count = [pa.int64(), pa.string()], 400_000
     keys = pa.array(range(count), pa.int64())
     batch = pa.record_batch([keys, keys.cast(pa.string())], ["c0", "c1"])
-    chosen = hashes(Inline(threads=2), kinds[0], list(range(0, count, 1_000)))
+    chosen = hashes(LocalEngine(threads=2), kinds[0], list(range(0, count, 1_000)))
     columns = VersionColumns(pa.schema([("c0", kinds[0]), ("c1", kinds[1])]), (0,))
     found = [
         row

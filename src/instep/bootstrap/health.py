@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from instep import __version__
 from instep.control.queries.context import QueryContext
 from instep.control.resources.resources import Managed
 from instep.errors import InstepError
-from instep.monitoring.doctor import Finding, stored
-from instep.operations.queries.govern import CheckHealth, ListReferences
+from instep.monitoring.doctor import stored
+from instep.operations.queries.health import (
+    CheckHealth,
+    HealthFinding,
+    HealthReport,
+    ListReferences,
+    ReferenceCheck,
+)
 from instep.operations.spec import QueryWork
 from instep.operations.values import ObjectKind
 from instep.project.documents import MASK, texts
@@ -21,42 +27,16 @@ from instep.project.text.references import is_reference
 _KINDS: tuple[ObjectKind, ...] = ("source", "destination", "channel")
 
 
-@dataclass(frozen=True)
-class HealthReport:
-    """The server's version, and what was found. It is healthy if no finding is bad."""
-
-    version: str
-    """The version of instep."""
-    healthy: bool
-    """True if nothing keeps it from working."""
-    findings: tuple[Finding, ...]
-    """The store, keys, workers, queue and notifications."""
-
-
 class HealthCheck(QueryWork):
     """The health of the server."""
 
     def find(self, context: QueryContext, query: CheckHealth) -> HealthReport:
         """Return what was found; a store that cannot be read is a finding."""
         try:
-            found = tuple(stored(context.store))
+            found = tuple(HealthFinding(**asdict(one)) for one in stored(context.store))
         except InstepError as error:
-            found = (Finding("store", "bad", error.message, error.hint),)
-        return HealthReport(__version__, all(one.ok for one in found), found)
-
-
-@dataclass(frozen=True)
-class ReferenceCheck:
-    """The references of one object."""
-
-    kind: ObjectKind
-    name: str
-    references: tuple[str, ...]
-    """As they are written, such as ${env:PASSWORD}; a secret of the server as stars."""
-    state: Literal["ok", "bad"]
-    """bad: one of them has no value, so that the object cannot be opened."""
-    detail: str
-    hint: str
+            found = (HealthFinding("store", "bad", error.message, error.hint),)
+        return HealthReport(__version__, all(one.state != "bad" for one in found), found)
 
 
 class ReferenceList(QueryWork):

@@ -69,7 +69,7 @@ GROUPS = {
     "Decide": "changes preview impact policy selection contract migration",
     "Repair": "quarantine repair backfill undo restore table maintain",
     "Govern": "rollout detector notify audit",
-    "Serve": "engine ui server worker queue keys secrets db export import",
+    "Serve": "engine ui server worker queue keys secrets db export import remove",
 }
 """The commands under each heading of `instep --help`, in order. One that is not here comes last under the heading of
 its folder in `cli/commands/`."""

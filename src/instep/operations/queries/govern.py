@@ -1,4 +1,4 @@
-"""The whole server: its health, the audit log, the routes of notifications and what became of them.
+"""The whole server: the audit log, the routes of notifications and what became of them.
 
 API keys, and the key of a request.
 """
@@ -54,17 +54,6 @@ class GetChannelState(Query):
 @dataclass(frozen=True)
 class ListNotificationRoutes(Query):
     """List the routes of notifications: those of the project, then those of each connection."""
-
-
-@dataclass(frozen=True)
-class CheckHealth(Query):
-    """Return findings on the server, its store, workers and queue. Nothing is changed."""
-
-
-@dataclass(frozen=True)
-class ListReferences(Query):
-    """List sources, destinations and channels with the references in them, and whether each has a value. No value is
-    shown, and nothing is opened."""
 
 
 @dataclass(frozen=True)
@@ -140,25 +129,6 @@ SPECS = (
         result="instep.control.queries.govern:NotificationRoute",
         work="instep.control.queries.govern:RouteList",
         paged=True,
-    ),
-    QuerySpec(
-        "check_health",
-        role="admin",
-        route="GET /health",
-        query=CheckHealth,
-        result="instep.bootstrap.health:HealthReport",
-        work="instep.bootstrap.health:HealthCheck",
-        whole=True,
-    ),
-    QuerySpec(
-        "list_references",
-        role="admin",
-        route="GET /references",
-        query=ListReferences,
-        result="instep.bootstrap.health:ReferenceCheck",
-        work="instep.bootstrap.health:ReferenceList",
-        paged=True,
-        whole=True,
     ),
     QuerySpec(
         "list_keys",
