@@ -70,7 +70,7 @@ def _rows(values: dict[int, tuple[str | None, int | None]]) -> list[Row]:
 @settings(max_examples=25, deadline=None)
 @given(
     loads=st.lists(st.tuples(ROWS, st.sets(st.integers(0, 6))), min_size=2, max_size=4),
-    kind=st.sampled_from(["complete", "keys", "cursor", "plain"]),
+    kind=st.sampled_from(["complete", "keys", "requested", "cursor", "plain"]),
     deletes=st.sampled_from(["soft", "hard", "ignore"]),
 )
 def test_any_upserts_lead_where_the_model_leads(loads: Any, kind: str, deletes: Any) -> None:
@@ -80,9 +80,10 @@ def test_any_upserts_lead_where_the_model_leads(loads: Any, kind: str, deletes: 
             how = Merge(
                 ("id",), complete=kind == "complete", cursor="amount" if kind == "cursor" else "", deletes=deletes
             )
-            known = {*values, *more} if kind == "keys" else set(values)
-            if kind == "keys" and known:
-                how = replace(how, keys=(stage(lake, REF, [{"id": k} for k in sorted(known)], only=["id"]),))
+            known = {*values, *more} if kind in ("keys", "requested") else set(values)
+            if kind in ("keys", "requested") and known:
+                keys: Any = (stage(lake, REF, [{"id": k} for k in sorted(known)], only=["id"]),)
+                how = replace(how, **{kind: keys})
             before = dict(model)
             outcome = upsert(lake, _rows(values), how, fence)
             model = _merged(model, values, how, known)
@@ -101,9 +102,9 @@ def _merged(model: dict[int, Any], values: dict[int, Any], how: Merge, known: se
         if not (how.cursor and old and None not in (old[1], amount) and amount < old[1]):
             after[key] = (name, amount, False)
     for key in set(model) - set(values):
-        if how.keys and key in known:
+        if (how.keys and key in known) or (how.requested and key not in known):
             continue
-        if (how.complete or how.keys) and how.deletes != "ignore":
+        if (how.complete or how.keys or how.requested) and how.deletes != "ignore":
             after[key] = (*model[key][:2], True)
     return {k: v for k, v in after.items() if not (how.deletes == "hard" and v[2])}
 

@@ -98,14 +98,14 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
     project = loads(PROJECT, VARIABLES)
     assert project.destination("lake") == {
         "warehouse": str(tmp_path / "lake"), "catalog": "sqlite", "properties": {}, "prefix": "_instep_",
-        "upsert_rows": 5_000_000, "undo_days": 7, "quarantine_days": 30,
+        "upsert_rows": 20_000_000, "undo_days": 7, "quarantine_days": 30,
     }  # fmt: skip
     assert project.destination("remote") == {
         "warehouse": "prod",
         "catalog": "rest",
         "properties": {"uri": "https://catalog.local/api", "token": SECRET, "header.x": "5", "flag": "true"},
         "prefix": "_instep_",
-        "upsert_rows": 5_000_000,
+        "upsert_rows": 20_000_000,
         "undo_days": 7,
         "quarantine_days": 30,
     }

@@ -102,7 +102,7 @@ class IcebergDestinationSection(DestinationSection):
     type: Literal["iceberg"]
     warehouse: Text = "lake"
     catalog: Url = "sqlite"
-    upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
+    upsert_rows: Annotated[int, Field(ge=0)] = 20_000_000
 
     def local_paths(self) -> tuple[str, ...]:
         """The warehouse of another catalog may be a name."""

@@ -83,7 +83,7 @@ class IcebergConfig:
     catalog: str = "sqlite"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     prefix: str = "_instep_"
-    upsert_rows: int = 5_000_000
+    upsert_rows: int = 20_000_000
     undo_days: float = 7
     quarantine_days: int = 30
     local_files: bool = True

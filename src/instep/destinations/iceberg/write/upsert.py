@@ -47,7 +47,7 @@ from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile
 from instep.temporary import Temporary
 
-MEMORY = "1GB"
+MEMORY = "600MB"
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
 _OUT_OF_REACH = (
@@ -218,7 +218,7 @@ def near_sql(plan: MergePlan) -> str:
     return f"SELECT * FROM t SEMI JOIN (SELECT {keys} FROM s{requested}) USING ({keys})"
 
 
-ROWS = 5_000_000
+ROWS = 20_000_000
 BYTES = 512 << 20
 _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary")
 
