@@ -164,9 +164,9 @@ def test_a_staging_table_that_a_crash_has_emptied_is_no_deletion(
 ) -> None:
     copied = PostgresStaging.copy
 
-    def emptied(self: PostgresStaging, what: str, readers: Any) -> None:
+    def emptied(self: PostgresStaging, what: str, *files: Any, **numbered: bool) -> None:
         """As after a crash of the server between the copy and the load."""
-        copied(self, what, readers)
+        copied(self, what, *files, **numbered)
         shop.sql(f"TRUNCATE {self.table(what)}")
 
     monkeypatch.setattr(PostgresStaging, "copy", emptied)

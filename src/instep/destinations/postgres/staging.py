@@ -47,7 +47,7 @@ class PostgresStaging(Staging):
         """The server knows how the keys are spread."""
         kinds = self.server.dialect.kinds(self.record.table, names)
         made = self.make(what, {**kinds, ORDER: "bigint"}, sum(f.rows for f in files))
-        self._copy(what, self._schema(self.record, names), filled(files), numbered=True)
+        self.copy(what, self._schema(self.record, names), filled(files), numbered=True)
         key = [n for n in self.record.table.key if n in kinds]
         with self.server.writing() as session:
             session.run(f"ANALYZE {made} ({columns(key)})" if key else f"ANALYZE {made}")
@@ -61,7 +61,7 @@ class PostgresStaging(Staging):
     def add_whole(self, shape: Record, files: Files) -> None:
         """The next generation of the table, indexed and analysed, under a name of its own."""
         name = self.make("next", self.server.dialect.definitions(shape.table), sum(f.rows for f in files), logged=True)
-        self._copy("next", self._schema(shape, shape.names), filled(files), numbered=False)
+        self.copy("next", self._schema(shape, shape.names), filled(files), numbered=False)
         with self.server.writing() as session:
             index(session, name, shape.table.key, shape.place)
             session.analyze(name)
@@ -122,7 +122,7 @@ class PostgresStaging(Staging):
             session.run(f"CREATE {kind} {name} ({listed})")
         return name
 
-    def _copy(self, what: str, schema: pa.Schema, files: Files, *, numbered: bool) -> None:
+    def copy(self, what: str, schema: pa.Schema, files: Files, *, numbered: bool) -> None:
         """Append the rows of files to a table of this attempt."""
         if not files:
             return

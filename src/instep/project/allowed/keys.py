@@ -166,7 +166,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
     },
     models.PostgresDestinationSection: {
         "type": SETTING, **_LOGIN, "tls": PARTS, "staging": PLACE,
-        **_each(SETTING, "connect_timeout read_timeout lock_timeout statement_timeout"),
+        **_each(SETTING, "connect_timeout read_timeout lock_timeout statement_timeout copy_rows"),
     },
     models.DeltaDestinationSection: {"type": SETTING, "warehouse": PLACE, "upsert_rows": SETTING},
     policies.ModifierSection: _each(SETTING, "backfill removed on_invalid_value rename_threshold"),
