@@ -231,3 +231,27 @@ def test_a_snooze_ends_when_policy_decides_otherwise(changed: Shop) -> None:
     changed.write(text=APPROVE.replace("preset: approve", "preset: stop"))
     changed.ok("detect")
     assert changed.changes()[ADDED] == id
+
+
+def test_people_comment_on_a_change_and_name_who_looks_after_it(changed: Shop) -> None:
+    id = changed.changes()[ADDED]
+    assert changed.ok("changes", "comment", id[:5], "wait for Monday").out.strip() == f"commented on {id}"
+    assert changed.json("changes", "assign", id, "ann")["assignee"] == "ann"
+    [comment] = changed.json("changes", "show", id)["comments"]
+    assert comment["text"] == "wait for Monday"
+    assert "wait for Monday" in changed.ok("changes", "show", id).out
+    assert [one["id"] for one in changed.json("changes", "list", "--assignee", "ann")["changes"]] == [id]
+    assert "nobody" in changed.ok("changes", "assign", id, "").out
+    assert changed.run("changes", "comment", id, " ").code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [(("--search", "NOTE"), {ADDED}), (("--search", r"re:main\.customer\..*"), {REMOVED}), (("--tag", "none"), set())],
+)
+def test_changes_are_listed_by_name(changed: Shop, words: tuple[str, ...], found: set[str]) -> None:
+    assert {one["summary"] for one in changed.json("changes", "list", *words)["changes"]} == found
+
+
+def test_a_search_that_may_be_slow_is_refused(changed: Shop) -> None:
+    assert "repeats a group" in changed.run("changes", "list", "--search", "re:(a+)+").err
