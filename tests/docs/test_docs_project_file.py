@@ -156,5 +156,5 @@ def test_the_example_shows_every_section() -> None:
     shown = set(re.findall(r"(\w+):", example))
     assert set(models.ProjectFile.model_fields) - shown == {
         "engine_idle", "channels", "notify", "egress", "server_url", "four_eyes", "retention", "shelves", "traces",
-        "lineage",
+        "lineage", "oidc",
     }  # fmt: skip

@@ -333,6 +333,7 @@ REPEATED = {
     ("DestinationSection", "DeltaConfig"): FLAT,
     ("DestinationSection", "DuckDbConfig"): FLAT,
     ("DestinationSection", "IcebergConfig"): FLAT,
+    ("Notify", "NotificationRoute"): "what a query answers, with the connection that has it",
     ("Spark", "SparkSettings"): "of one session: with what its destination and its source's driver add",
 }
 

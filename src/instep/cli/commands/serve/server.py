@@ -128,7 +128,7 @@ def server(
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the web page, the instep API at /api/v1 and a Fivetran-compatible API at /v1.
+    """Serve the web page, the API and a Fivetran-compatible API.
 
     The first start creates an admin key: it is shown once on a terminal, otherwise written to .instep/admin.key. A
     terminal is also shown a link that signs in to the page once. The first SIGTERM or Ctrl-C lets requests and running
@@ -373,7 +373,7 @@ def _typed(what: str, *, again: bool = False) -> str:
 
 @keys.command(epilog=examples("instep keys link k-3f9a21c07b11"))
 def link(key: KeyId) -> None:
-    """Make a link that signs in to the web page as this key, once and within 15 minutes."""
+    """Make a link that signs in to the web page as this key, once."""
     from instep.operations.immediate.people import MakeSignInLinkRequest
 
     with open_backend() as backend:

@@ -28,7 +28,7 @@ def remove(
     name: Annotated[str, typer.Argument(help="Its name.")],
     dry_run: DryRun = False,
 ) -> None:
-    """Delete an object of the server's configuration; refused while others use it.
+    """Delete an object of the server's configuration that nothing uses.
 
     Connections have `instep connection delete`. Objects of instep.yml are deleted there.
     """
