@@ -42,9 +42,9 @@ ROUNDING = 0.1
 """CPU time is told in ticks of a hundredth of a second for each process."""
 
 
-def measured(folder: Path, *command: str, seconds: float = 300, postmaster: int = 0) -> dict[str, Any]:
+def measured(folder: Path, *command: str, seconds: float = 300, postmaster: int = 0, engine: int = 0) -> dict[str, Any]:
     result, log = folder / "result.json", folder / "log"
-    options = [str(result), str(log), str(postmaster), str(seconds), "--", *command]
+    options = [str(result), str(log), str(postmaster), str(seconds), str(engine), "--", *command]
     subprocess.run([sys.executable, str(SCRIPT), *options], check=True)
     return dict(json.loads(result.read_text()))
 
@@ -90,8 +90,9 @@ def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert found["wall"] < 300
 
 
-def test_server_cpu_is_that_of_the_postmaster_s_family(tmp_path: Path) -> None:
-    """The command sleeps while the server works for it: of one time, only one of them takes CPU."""
+@pytest.mark.parametrize("serves_as", ["postmaster", "engine"])
+def test_cpu_of_a_process_that_works_for_the_command_counts(tmp_path: Path, serves_as: str) -> None:
+    """The command sleeps meanwhile: of one time, only one of them takes CPU. An engine's is the command's own."""
     for name in ("asked", "done"):
         os.mkfifo(tmp_path / name)
     command = [sys.executable, "-c", SERVES.format(BURN.format(0.3))]
@@ -100,11 +101,11 @@ def test_server_cpu_is_that_of_the_postmaster_s_family(tmp_path: Path) -> None:
         assert server.stdout is not None
         server.stdout.readline()
         asks = f"cd {tmp_path}; : > asked; cat done"
-        found = measured(tmp_path, "sh", "-c", asks, postmaster=server.pid)
+        found = measured(tmp_path, "sh", "-c", asks, **{serves_as: server.pid})  # type: ignore[arg-type]
     finally:
         server.kill()
         server.communicate()
-    assert found["server_cpu"] >= 0.2
+    assert found["server_cpu" if serves_as == "postmaster" else "cpu"] >= 0.2
     assert found["cpu"] + found["server_cpu"] <= found["wall"] + ROUNDING
 
 
