@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from maintain_lake import EAGER, SIZE, TAGS, Lake
+from pyiceberg.expressions import EqualTo
 from pyiceberg.transforms import IdentityTransform
 
 from instep.crash import VARIABLE, Crashed
@@ -100,7 +101,7 @@ def test_files_stay_in_their_partitions_and_go_to_new_ones(lake: Lake, spark: An
     lake.maintain(session=lambda: spark, moving=True)
     assert rows(lake) == before
     assert {t.file.spec_id for t in lake.loaded.scan().plan_files()} == {lake.loaded.spec().spec_id}
-    assert lake.loaded.scan(row_filter='name = "it\'s"').to_arrow().num_rows == 2
+    assert lake.loaded.scan(row_filter=EqualTo("name", "it's")).to_arrow().num_rows == 2
 
 
 @with_spark

@@ -137,6 +137,8 @@ def test_files_without_such_a_row_are_not_read(tmp_path: Path, request: pytest.F
     assert to.write.read(REF, ["id"]).read_all().num_rows == 62
     for one, least, most in READ:
         rows = to.write.read(REF, ["id"], [one]).read_all().num_rows
+        if kind.startswith("delta"):  # a file that was rewritten has rows of two; old files say nothing of a new column
+            most = most + 11 if one.column != "late" else 62
         assert least <= rows <= most, one
 
 
