@@ -85,21 +85,6 @@ def test_one_table_is_resumed(shop: Site) -> None:
     assert [one.table for one in shop.store.pauses.active("eu")] == [("main", "place")]
 
 
-def test_what_is_done_is_copied_as_a_command(shop: Site) -> None:
-    for address, command in (
-        ("backfill?connection=eu&table=main.item&columns=colour", "instep backfill main.item -c eu --column colour"),
-        (
-            "discard_quarantine?connection=eu&tables=main.item&tables=main.x",
-            "quarantine discard main.item main.x -c eu",
-        ),
-        ("switch_selection?connection=eu&verb=hash&objects=main.a.b", "instep selection hash main.a.b -c eu"),
-    ):
-        assert command in shop.get(f"/do/{address}"), address
-    text = shop.get("/do/pause?connection=eu")
-    assert ".pause(...)" in text
-    assert "&#34;table&#34;: &#34;&#34;" not in text
-
-
 def test_quarantined_values_are_shown_to_who_may_see_them(shop: Site) -> None:
     text = shop.get("/connections/eu/quarantine?table=main.item", "operator")
     assert "&lt;b&gt;large&lt;/b&gt;" in text
