@@ -135,8 +135,11 @@ async def _on_status(request: Request, error: Any) -> Response:
 
 
 def check_matrix() -> None:
-    """Every route is in the matrix or open, and nothing else is."""
-    found, known = set(route_names()), {*NEEDS, *OPEN}
+    """Every route is there once, in the matrix or open, and nothing else is."""
+    names = list(route_names())
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"routes with two meanings: {twice}")
+    found, known = set(names), {*NEEDS, *OPEN}
     if found != known:
         raise ValueError(f"routes and matrix differ: {sorted(found ^ known)}")
 

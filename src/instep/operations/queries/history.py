@@ -217,7 +217,7 @@ SPECS = (
     QuerySpec(
         "compare_versions",
         role="viewer",
-        route="GET /connections/{connection}/comparison",
+        route="GET /connections/{connection}/version-comparison",
         query=CompareVersions,
         result="instep.control.queries.version_comparison:ComparedChange",
         work="instep.control.queries.version_comparison:VersionComparison",
