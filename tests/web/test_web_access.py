@@ -124,7 +124,8 @@ def test_a_change_is_approved_in_a_browser(page: Site, browser: object) -> None:
     with served(page.app) as base, tab(browser, base, page.token("approver")) as opened:
         shown = opened.open("/changes")
         shown.click("text=main.item.colour")
-        shown.click("button:has-text('Approve')")
+        shown.wait_for_url("**/changes/c-*")
+        shown.click("[data-key=a]")
         shown.wait_for_selector("text=Done")
         assert not opened.violations()
     assert {one.column: one.status for one in page.store.reviews.find("eu")} == {"colour": "approved", "weight": "open"}
