@@ -39,7 +39,12 @@ async def history(visit: Visit) -> Response:
     compared = None
     if newest:
         compared = await visit.api.get(
-            f"{base}/version-comparison", side=side, before=before, after=after, cursor=visit.query("more"), limit=CHANGES
+            f"{base}/version-comparison",
+            side=side,
+            before=before,
+            after=after,
+            cursor=visit.query("more"),
+            limit=CHANGES,
         )
     return await visit.render(
         "schema_history.html",
