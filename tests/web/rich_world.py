@@ -92,4 +92,9 @@ def _keys_and_jobs(app: App) -> None:
     api_keys.create(app.store, "ci", "operator", "test")
     for kind in ("plan", "detect"):
         queue.ask(app.store, "shop", kind, "ada (k-1)", {})
+    drain(app)
+
+
+def drain(app: App) -> None:
+    """Let a worker do all jobs that wait."""
     JobWorker(partial(open_project, app.project.root), WorkerLimits(lanes=1, grace=5, poll=0.1)).run(drain=True)

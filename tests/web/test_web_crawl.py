@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from hostile import HOSTILE, MARK
-from rich_world import Words, build
+from rich_world import Words, build, drain
 from web_world import Site, needs_browser, served, site, tab
 
 from instep.bootstrap import open_project
@@ -137,6 +137,17 @@ def _say_everywhere(app: Any, text: str) -> None:
     app.store.reviews.record("shop", [change], "f")
     app.store.pauses.pause("crm", text)
     app.store.audit.add(text, text, text, {"text": text})
+
+
+def test_a_change_is_tried_on_a_copy_and_the_page_says_what_differs(rich: Site) -> None:
+    change = next(one for one in rich.store.reviews.find("shop", ("open",)) if one.kind == "column.added")
+    assert "Try on a copy" in rich.get(f"/changes/{change.id}", "operator")
+    answer = rich.post("/do/preview_change", "operator", connection="shop", change=change.id, button="do")
+    drain(rich.app)
+    text = rich.get(answer.headers["location"], "operator")
+    assert "The copy is gone, and nothing was changed." in text
+    assert '<th scope="row">colour' in text
+    assert rich.store.reviews.get(change.id).status == "open"
 
 
 @needs_browser

@@ -1,0 +1,53 @@
+"""Pictures of the page for the documentation, made anew by `INSTEP_SCREENSHOTS=1 pytest tests/web/test_web_pictures.py`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich_world import build
+from web_world import SCREENSHOTS, needs_browser, served, site, tab
+
+from instep.bootstrap import open_project
+
+PLACES = {
+    "changes": "/changes",
+    "connections": "/connections",
+    "connection": "/connections/shop",
+    "schema": "/connections/shop/schema?table=main.item",
+    "history": "/connections/shop/schema/history",
+    "runs": "/runs",
+    "policies": "/policies",
+    "settings": "/settings",
+}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "web-page.md"
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_screen_has_a_picture(tmp_path: Path, browser: Any, theme: str) -> None:
+    folder = SCREENSHOTS if os.environ.get("INSTEP_SCREENSHOTS") else tmp_path
+    folder.mkdir(exist_ok=True)
+    project = tmp_path / "project"
+    project.mkdir()
+    build(project)
+    with open_project(project) as app:
+        change = next(one for one in app.store.reviews.find("shop", ("open",)) if one.kind == "column.added")
+        opened = site(app)
+        with served(app) as base, tab(browser, base, opened.token("admin"), theme=theme) as shown:
+            shown.page.set_viewport_size({"width": 1120, "height": 700})
+            for name, address in {**PLACES, "change": f"/changes/{change.id}"}.items():
+                shown.open(address)
+                made = folder / f"{name}-{theme}.png"
+                shown.page.screenshot(path=str(made))
+                assert made.stat().st_size > 5_000, name
+
+
+def test_the_page_shows_pictures_that_are_there() -> None:
+    named = set(re.findall(r"\(\.\./assets/page/([\w-]+\.png)\)", PAGE.read_text(encoding="utf-8")))
+    assert {"changes-light.png", "change-dark.png"} <= named
+    assert named <= {one.name for one in SCREENSHOTS.iterdir()}
