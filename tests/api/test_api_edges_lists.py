@@ -18,7 +18,8 @@ from instep.store.catalogs.discoveries import CachedDiscovery
 LISTS = [
     "/connections", "/sources", "/destinations", "/policies", "/channels", "/changes", "/runs", "/events", "/queue",
     "/rollouts", "/deliveries", "/keys", "/audit", "/status", "/connections/eu/plans", "/connections/eu/history",
-    "/connections/eu/backfills", "/connections/eu/quarantine",
+    "/connections/eu/backfills", "/connections/eu/quarantine", "/connections/eu/changed-tables",
+    "/connections/eu/loads", "/connections/eu/selection/tables", "/filters", "/notification-routes", "/references",
 ]  # fmt: skip
 
 
@@ -49,7 +50,9 @@ def parameters(api: Api) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]
 def test_no_list_is_missing_here(api: Api) -> None:
     paged = {path for path, said, _ in parameters(api) if said["name"] == "cursor"}
     mine = {path.replace("/eu/", "/{connection}/") for path in LISTS}
-    assert paged == {*mine, "/rollouts/{rollout}/connections"}
+    of_one = {"/rollouts/{rollout}/connections", "/changes/{change}/comments"}
+    with_parameters = {"/connections/{connection}/selection/columns", "/connections/{connection}/version-comparison"}
+    assert paged == mine | of_one | with_parameters
 
 
 def test_all_words_of_a_filter_may_be_said_at_once(api: Api) -> None:

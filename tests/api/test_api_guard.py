@@ -17,6 +17,7 @@ from instep.server.access import PREFIX
 from instep.server.guard import HEADERS, MAX_BODY, MAX_DEPTH, RequestGuard, check_json
 from instep.server.problems import MEDIA_TYPE, ApiProblem
 from instep.server.rates import Listeners, RateLimitState, Rates, Windows
+from instep.server.web.visit import HEADERS as PAGE_HEADERS
 
 POST = f"{PREFIX}/connections/eu/pause"
 
@@ -153,9 +154,10 @@ def test_depth_is_counted(depth: int) -> None:
 
 
 def test_every_answer_has_the_security_headers(api: Api) -> None:
-    for path in ("/healthz", f"{PREFIX}/docs", f"{PREFIX}/me", "/nothing", f"{PREFIX}/%00"):
+    for path in ("/healthz", f"{PREFIX}/docs", f"{PREFIX}/me", f"{PREFIX}/nothing", f"{PREFIX}/%00", "/nothing"):
         found = api.client.get(path).headers
-        assert {name: found[name] for name in HEADERS} == HEADERS
+        wanted = HEADERS | (PAGE_HEADERS if path == "/nothing" else {})
+        assert {name: found[name] for name in wanted} == wanted
         assert "strict-transport-security" not in found
     secure = serve(api.app, secure=True)
     assert "max-age" in secure.client.get("/healthz").headers["strict-transport-security"]

@@ -101,7 +101,7 @@ BODIES: dict[str, Any] = {
     "pause": {"reason": "x"}, "undo": {"what": "c-1"}, "apply": {"plan": "j-1"},
     "declare-rename": {"old": "a.b", "new": "a.c"},
     "set-key": {"table": "a.b", "key": ["id"]}, "set-cursor": {"table": "a.b"}, "savepoints": {"table": "a.b"},
-    "repair": {"table": "a.b"}, "restore": {"table": "a.b", "snapshot": "7"},
+    "repair": {"table": "a.b"}, "changes/preview": {"change": "c-1"}, "restore": {"table": "a.b", "snapshot": "7"},
     "selection": {"verb": "off", "objects": ["main"]},
     "backfills": {"table": "main.orders"}, "backfills/cancel": {"table": "main.orders"}, "settings": {"spec": {}},
     "quarantine/discard": {"ids": ["q-1"]}, "quarantine/erase": {"table": "a.b", "ids": ["q-1"]},

@@ -67,21 +67,21 @@ def test_the_table_of_a_rollout(api: Api, watched: Any, body: dict[str, Any], dr
 
 
 def test_answers_to_what_a_pattern_finds(api: Api, watched: Any) -> None:
-    looks, written = watched(reviews, "choose"), watched(decisions, "_try")
+    looks, written = watched(decisions, "_chosen"), watched(reviews, "answer")
     found = api.call("POST", "/changes/answers", body={"answer": "approved", "patterns": ["*note"]})
     assert found.json()["answered"] == 2
-    assert (looks, written) == ([False], [True, True])
+    assert (looks, written) == ([False], [True])
 
 
 def test_what_was_answered_since_the_look_is_left_alone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    choose = reviews.choose
+    choose = decisions._chosen
 
     def late(*given: Any) -> Any:
         found = choose(*given)
         reviews.answer(api.store, [one for one in found if one.connection == "a"], "rejected", "ann")
         return found
 
-    monkeypatch.setattr(reviews, "choose", late)
+    monkeypatch.setattr(decisions, "_chosen", late)
     found = api.call("POST", "/changes/answers", body={"answer": "approved", "patterns": ["*note"]})
     assert found.json()["answered"] == 1
     assert {one.connection: one.status for one in api.store.reviews.find()} == {"a": "rejected", "b": "approved"}

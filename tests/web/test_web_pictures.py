@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation, made anew by `INSTEP_SCREENSHOTS=1 pytest tests/web/test_web_pictures.py`."""
+"""Pictures of the page for the documentation: with INSTEP_SCREENSHOTS=1 they are made anew there."""
 
 from __future__ import annotations
 
