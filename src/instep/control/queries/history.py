@@ -106,7 +106,7 @@ class RunWithTables(Run):
 
 @dataclass(frozen=True)
 class RunLoad:
-    """What one run loaded."""
+    """Loads of one run."""
 
     run: str
     kind: RunKind
@@ -178,7 +178,7 @@ class RunDetails(QueryWork):
 
 
 class LoadList(QueryWork):
-    """What the runs of one connection loaded, by the runs' numbers."""
+    """Loads of one connection, by the runs' numbers."""
 
     place_types = (int,)
 

@@ -115,7 +115,7 @@ class SelectedColumn(SelectedObject):
 
 @dataclass(frozen=True)
 class PatternMatches:
-    """What a pattern matches."""
+    """Matches of a pattern."""
 
     pattern: str
     tables: int
@@ -183,7 +183,7 @@ class SelectedColumns(QueryWork):
 
 
 class PatternLookup(QueryWork):
-    """What one pattern matches at one connection."""
+    """Matches of one pattern at one connection."""
 
     def find(self, context: QueryContext, query: MatchPattern) -> PatternMatches:
         """Return the matches. Raises SchemaError for a regular expression that is wrong or could take long."""

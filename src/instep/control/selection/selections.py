@@ -74,7 +74,7 @@ class SwitchedConnection:
 @dataclass(frozen=True)
 class SwitchStep:
     """One switch to be turned. `lines` say what follows, `backfill` asks for the column, or ("" as column) for the
-    table to be read again. `same`: it stands so already."""
+    table to be read again. `same`: it is so already."""
 
     target: SwitchTarget
     verb: Verb
