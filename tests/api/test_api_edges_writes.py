@@ -26,7 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/selection": {"verb": "off", "objects": ["main"]},
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
     "/snooze": {"duration": "3d"}, "/skip": {"connections": ["eu"], "reason": "x"}, "/{name}": {"spec": {}},
-    "/settings": {"spec": {}},
+    "/settings": {"spec": {}}, "/comments": {"text": "x"}, "/keys/{key}/password": {"password": "x" * 12},
     "/detector/options": {"values": {"frequency": 1800}},
     "/policy/test": {"cases": [{"change": "table.added", "table": "a.b", "expect": "apply"}]},
     "/policy/simulation": {"name": "p", "policy": {}},
@@ -39,7 +39,7 @@ def body_of(route: str) -> dict[str, Any] | None:
     """None where a route takes no body."""
     if route.startswith("DELETE") or (route.endswith(BARE) and not route.endswith("/backfills/cancel")):
         return None
-    fitting = [end for end in BODIES if route.endswith(end) and not route.startswith("POST /keys")]
+    fitting = [end for end in BODIES if route.endswith(end) and (not route.startswith("POST /keys") or "/keys" in end)]
     return BODIES[max(fitting, key=len)] if fitting else {}
 
 
@@ -51,7 +51,7 @@ def at(route: str, name: str = "nope") -> tuple[str, str]:
 
 
 OF_ONE = sorted(route for route in NEEDS if not route.startswith("GET") and "{" in route)
-MAKES = [route for route in OF_ONE if route.startswith("PUT") and "/settings" not in route]
+MAKES = [route for route in OF_ONE if route.startswith("PUT") and not route.endswith(("/settings", "/filters/{name}"))]
 """A PUT makes what there is not."""
 
 
@@ -108,7 +108,7 @@ def test_every_write_is_json(still: Api, media: str) -> None:
     for route in OF_ONE:
         method, path = at(route, "eu")
         headers = {**still.key("admin"), "Content-Type": media}
-        found = still.client.request(method, f"/still/v1{path}", content=b'{"reason": "x"}', headers=headers)
+        found = still.client.request(method, f"/api/v1{path}", content=b'{"reason": "x"}', headers=headers)
         assert (found.status_code, found.json()["code"]) == (415, "media_type"), route
 
 

@@ -524,7 +524,7 @@ def test_rows_with_a_flag_come_where_they_are_wanted(destination: Destination) -
     load(destination, [{"id": n, "a": 10 * n, "marked": (None, True, False)[n % 3]} for n in range(6)])
     for names in (["id", "a"], ["marked", "id"], ["a"]):
         found = destination.write.read(REF, names, [ColumnFilter("marked", "=", (True,))]).read_all()
-        assert [*found.column_names] == names
+        assert {*found.column_names} == {*names}
         assert {1, 4} <= {*found.column(names[-1]).to_pylist()} or {10, 40} <= {*found.column(names[-1]).to_pylist()}
 
 

@@ -20,6 +20,7 @@ from instep.destinations.base import LoadOutcome, Merge
 from instep.destinations.postgres import copy_task, staging
 from instep.destinations.postgres.copy_task import CopyTask, copy_files
 from instep.errors import ConnectError, InstepError, StageError
+from instep.project.sections.reach import Tls
 from instep.sources.postgres.connect import conninfo
 from lake import PREFIX, REF, spark, stage, with_spark  # noqa: F401
 from postgres_server import Database
@@ -144,8 +145,9 @@ def test_certificates_go_along_as_texts(shop: Warehouse, tmp_path: Path) -> None
     text = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
     path = tmp_path / "ca.pem"
     path.write_text(text)
-    there = pickle.loads(pickle.dumps(replace(shop.to.server.config, sslrootcert=str(path), sslcert=str(path))))
-    assert (there.sslrootcert, there.sslcert) == (text, text)
+    tls = Tls(mode="verify-full", ca=str(path), cert=str(path), key="k")
+    there = pickle.loads(pickle.dumps(shop.to.server.config.model_copy(update={"tls": tls})))
+    assert (there.tls.ca, there.tls.cert) == (text, text)
 
 
 def test_staging_of_an_attempt_that_is_still_at_it_is_removed(shop: Warehouse) -> None:

@@ -61,7 +61,7 @@ def test_one_mail_says_what_was_propagated(told: Base) -> None:
         "+ table added public.bag, applied", "- table removed public.box, applied", "source: crm", "connection: shop",
         "+ column added public.item.vat", "- column removed public.customer.city",
         "→ column renamed public.customer.label (name → label), applied", "rule: option table_options",
-        "https://instep.example.org/connections/shop/changes/c-",
+        "https://instep.example.org/changes/c-",
     ):  # fmt: skip
         assert fact in said, said
     assert "tables: 1 new, 1 deleted, 2 updated, 0 unchanged" in said

@@ -193,7 +193,8 @@ class Pair:
     @property
     def there(self) -> Database:
         """The database at the standby."""
-        return replace(self.database, config=replace(self.database.config, port=self.standby.port))
+        config = self.database.config.model_copy(update={"port": self.standby.port})
+        return replace(self.database, config=config)
 
     def has_slot(self, world: LogWorld) -> None:
         """Wait until the standby has the slot for good: that of the primary has to move on for that."""

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from sqlalchemy import event, update
 
 from instep import crash
-from instep.destinations.base import Commit, Ref
+from instep.destinations.base import Ref
 from instep.destinations.facets import Destination
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
@@ -218,8 +218,8 @@ class Mortal:
         return self._noted(found) if name == "execute" else found
 
     def _noted(self, execute: Callable[..., None]) -> Callable[..., None]:
-        def noted(ref: Ref, steps: list[Step], after: Table | None, commit: Commit) -> None:
-            execute(ref, steps, after, commit)
+        def noted(ref: Ref, steps: list[Step], after: Table | None, *more: Any) -> None:
+            execute(ref, steps, after, *more)
             self._world.steps.extend(steps)
 
         return noted

@@ -262,7 +262,7 @@ def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, De
             made = _fitting(waits.field, source)
             made = replace(made, facts={**made.facts, BEFORE: waits.version})
         elif before is None or source.rewrite is not None:
-            made = new_field(column, ids)
+            made = new_field(column, ids, log=str(state.snapshot.metadata["id"]))
             if before is not None and source.before is not None:
                 casts[made.physical] = ValueCast(column.name, before.physical, source.before.type, column.type)
         else:

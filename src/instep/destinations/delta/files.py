@@ -167,7 +167,12 @@ def write(
     """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
     they become other ones."""
     by = state.by if by is None else by
-    return [action(state, fields, file, by) for file in write_files(state, fields, writing, rows, by)]
+    files = write_files(state, fields, writing, rows, by)
+    try:
+        return [action(state, fields, file, by) for file in files]
+    except BaseException:
+        remove_files(state, files)
+        raise
 
 
 def write_files(

@@ -190,15 +190,18 @@ def first_fields(table: Table, ids: Iterator[int]) -> tuple[DeltaField, ...]:
     return tuple(replace(new_field(c, ids, nullable=c.nullable), physical=c.name) for c in table.columns)
 
 
-def next_fields(table: Table, ids: Iterator[int]) -> tuple[DeltaField, ...]:
-    """Return the columns of a table that takes the place of another one in the same log."""
-    return tuple(new_field(c, ids, nullable=c.nullable) for c in table.columns)
+def next_fields(table: Table, ids: Iterator[int], log: str = "") -> tuple[DeltaField, ...]:
+    """Return the columns of a table that takes the place of another one in the same log. With the id of the `log` they
+    have the same physical names each time, so that files which are staged for them fit."""
+    return tuple(new_field(c, ids, nullable=c.nullable, log=log) for c in table.columns)
 
 
-def new_field(column: Column, ids: Iterator[int], *, nullable: bool = True) -> DeltaField:
-    """Return a column that no file has yet, under a physical name that no other column has ever had."""
+def new_field(column: Column, ids: Iterator[int], *, nullable: bool = True, log: str = "") -> DeltaField:
+    """Return a column that no file has yet, under a physical name that no other column has ever had: it is random, or
+    made of its id, which is given once, and the id of the log."""
     number, kind = next(ids), stored_type(column.type, ids)
-    return DeltaField(number, f"col-{uuid.uuid4()}", column.name, kind, nullable, column.comment or None)
+    name = uuid.uuid5(uuid.NAMESPACE_OID, f"{log}/{number}") if log else uuid.uuid4()
+    return DeltaField(number, f"col-{name}", column.name, kind, nullable, column.comment or None)
 
 
 _RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "long"))}

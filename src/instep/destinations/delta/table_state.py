@@ -138,7 +138,7 @@ class DeltaTableState:
     def waiting(self) -> tuple[DeltaField, ...]:
         """The columns of the generation that the next whole load brings."""
         assert self.record.pending is not None, "no replacement waits"
-        return next_fields(self.record.pending, count(self.highest + 1))
+        return next_fields(self.record.pending, count(self.highest + 1), str(self.snapshot.metadata["id"]))
 
     @cached_property
     def own(self) -> FileActions:
