@@ -73,7 +73,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield serve(app)
 
 
-@pytest.mark.parametrize("route", [r for r in OF_ONE if r not in MAKES])
+@pytest.mark.parametrize("route", [r for r in OF_ONE if r not in MAKES and not r.startswith("PUT /filters")])
 def test_what_there_is_not_is_not_written(still: Api, route: str) -> None:
     method, path = at(route)
     found = still.call(method, path, body=body_of(route))

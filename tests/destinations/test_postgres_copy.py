@@ -111,7 +111,7 @@ def test_a_worker_that_dies_amid_its_copy_doubles_nothing(
 
 @with_spark
 def test_what_a_task_cannot_do_is_told_without_the_password(shop: Warehouse, spark: Any, tmp_path: Path) -> None:
-    wrong = replace(shop.to.server.config, port=1, password="not in any message")
+    wrong = shop.to.server.config.model_copy(update={"port": 1, "password": "not in any message"})
     with pytest.raises(ConnectError, match="refused") as error:
         copy_task.copy_by_tasks(
             spark, CopyTask(wrong, shop.to.server.area, "t", staging.pa.schema([]), False, [(0, files(shop, 0, 1)[0])])

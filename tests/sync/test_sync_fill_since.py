@@ -49,6 +49,7 @@ def test_updates_between_seen_and_accepted_arrive(make_world: MakeWorld, kind: s
     assert column(world) == {1: None, 2: 20, 3: 30, 4: None}
     assert world.store.backfills.waiting("shop") == []
     assert world.store.watermarks.of("shop") == {}
+    world.run("UPDATE t SET at = 13 WHERE id = 4")
     read = world.sync()
     assert [t.read for t in read.tables] == [1], "the next one begins at its own cursor again"
 
