@@ -145,7 +145,7 @@ def test_certificates_go_along_as_texts(shop: Warehouse, tmp_path: Path) -> None
     text = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
     path = tmp_path / "ca.pem"
     path.write_text(text)
-    tls = Tls(mode="verify-full", ca=str(path), cert=str(path), key="k")
+    tls = Tls.resolved(mode="verify-full", ca=str(path), cert=str(path), key="k")
     there = pickle.loads(pickle.dumps(shop.to.server.config.model_copy(update={"tls": tls})))
     assert (there.tls.ca, there.tls.cert) == (text, text)
 
