@@ -42,11 +42,12 @@ class Worker:
         self.held = threading.Event()
         self.held.set()
         self.ended: list[tuple[Job, JobEnd]] = []
-        self._stopped = threading.Event()
+        self._begun, self._stopped = threading.Event(), threading.Event()
         store.workers.lease = timedelta(days=1)  # it gives no further sign of life
         self._me = store.workers.register(1)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+        assert self._begun.wait(600), "it has opened the project, so that a test may spoil the file"
 
     def leave(self) -> None:
         """No worker is known any more, and nothing is begun."""
@@ -66,6 +67,7 @@ class Worker:
 
     def _work(self) -> None:
         with open_server(self._folder, insecure_dev=True) as app:
+            self._begun.set()
             while not self._stopped.wait(0.01):
                 job = app.store.jobs.claim(self._me.id) if self.held.is_set() else None
                 if job is not None:

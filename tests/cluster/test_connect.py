@@ -66,7 +66,7 @@ def test_a_setting_that_is_the_servers_own(on_connect: Demo, server: ConnectServ
     demo = on_connect
     demo.load()
     demo.spark(remote=f"{server.url}/;x-token=hush", conf={"spark.executor.memory": "2g"})
-    refused = demo.run("sync", "till")
+    refused = demo.run("sync", "till", "--full")
     assert refused.returncode == 1
     assert f"the Spark server at {server.url} does not take the setting spark.executor.memory" in refused.stderr
     assert "take it out of spark.conf" in refused.stderr

@@ -78,7 +78,7 @@ def test_a_cluster_without_room_is_told(cluster: Standalone, on_cluster: Demo) -
     demo = on_cluster
     demo.load()
     demo.spark(master=cluster.url, conf={"spark.executor.memory": "64g", "spark.instep.executorWait": 2})
-    refused = demo.run("sync", "till")
+    refused = demo.run("sync", "till", "--full")
     assert refused.returncode == 1
     assert "gave no executor within 2 s: asked for 64g of memory" in refused.stderr
     assert "spark.executor.memory" in refused.stderr.split("\n", 1)[1]

@@ -430,7 +430,7 @@ def row_by_row(lake: Lake) -> list[tuple[Any, ...]]:
 @with_spark
 def test_tasks_of_spark_do_the_same(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark writes the files, and reads them as this process does; a merge of Spark goes on from there."""
-    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.SPARK_BYTES", 0)
+    monkeypatch.setattr("instep.destinations.iceberg.maintain.compact.HERE_BYTES", 0)
     lake = Lake(tmp_path, upsert_rows=0)
     lake.add(TAGS)
     for n in range(5):

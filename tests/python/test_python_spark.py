@@ -23,8 +23,7 @@ pytestmark = pytest.mark.spark
 
 def jobs(spark: SparkSession) -> int:
     """How many jobs this session's context has begun."""
-    tracker = spark.sparkContext._jsc.sc().statusStore()
-    return int(tracker.jobsList(None).size())
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def test_all_spark_work_is_done_in_the_given_session(shop: Shop, spark_session: SparkSession) -> None:

@@ -65,7 +65,7 @@ def test_what_is_below_the_cursor_is_read_once_its_key_is_seen(
     assert world.differing() == {}
     assert world.store.backfills.waiting("shop") == []
     again = world.sync()
-    assert [t.read for t in again.tables] == [1] * len(SETTINGS), "the row at the cursor only"
+    assert all(t.read <= 1 for t in again.tables), "the row at the cursor only, if the table is not proven unchanged"
     assert not any(BACK in note for note in again.notes)
 
 
