@@ -25,9 +25,9 @@ from work_count import Work, counted
 
 CONNECTIONS, EACH = 5_000, 10
 CALLS, STATEMENTS, STEPS = 400_000, 40, 150_000
+"""What a page takes at most: about twice of what the dearest takes today; whoever looks at each change takes more."""
 SAME_ELSEWHERE = 2_000_000
 """Steps of a page of changes, which counts in how many of the other connections each of them stands, too."""
-"""What a page takes at most: about twice of what the dearest takes today; whoever looks at each change takes more."""
 
 
 def filled(store: Store, names: list[str]) -> None:

@@ -32,7 +32,6 @@ from test_duckdb_tables import (
 )
 
 from instep.destinations.base import Commit
-from instep.destinations.postgres import session as sessions
 from instep.destinations.postgres.dependants import INDEX, proves_unique
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.staging import PostgresStaging
@@ -388,8 +387,7 @@ def test_a_merge_of_a_few_rows_does_not_read_the_whole_table(
 ) -> None:
     """Unless the server's own people have said what a page costs. The row versions of a larger table are not looked
     at."""
-    looked_at = sessions._LOOKED_AT.replace(str(sessions.SMALL), "0")
-    monkeypatch.setattr(sessions, "_LOOKED_AT", looked_at)
+    monkeypatch.setattr("instep.destinations.postgres.session.SMALL", 0)
     shop.sql("INSERT INTO shop.orders (id, name) SELECT i, repeat('x', 200) FROM generate_series(3, 40000) AS i")
     shop.sql("ANALYZE shop.orders")
     with said(shop, "random_page_cost", own):

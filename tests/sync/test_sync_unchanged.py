@@ -318,7 +318,7 @@ def test_a_file_that_is_not_as_we_left_it_proves_nothing(world: World, tmp_path:
 
 def test_a_large_table_of_a_database_proves_nothing(anywhere: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its row versions would take as long to look at as to compare its rows."""
-    monkeypatch.setattr(session, "_LOOKED_AT", session._LOOKED_AT.replace(str(session.SMALL), "8192"))
+    monkeypatch.setattr(session, "SMALL", 8192)
     world = filled(anywhere)
     world.run("INSERT INTO t SELECT i, i FROM generate_series(10, 2000) i")
     assert loaded(world) == {"t"}

@@ -43,11 +43,11 @@ SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_
 
 SMALL = 64 << 20
 """Bytes of the largest table whose row versions are looked at."""
-_LOOKED_AT = f"""
+_LOOKED_AT = """
 SELECT (txid_snapshot_xmax(txid_current_snapshot()) >> 31)::text
 FROM pg_class c JOIN pg_am m ON m.oid = c.relam
 WHERE c.oid = to_regclass($1) AND c.relkind = 'r' AND m.amname = 'heap' AND c.relpersistence = 'p'
-  AND NOT c.relhassubclass AND NOT c.relrowsecurity AND pg_relation_size(c.oid) <= {SMALL}
+  AND NOT c.relhassubclass AND NOT c.relrowsecurity AND pg_relation_size(c.oid) <= $2
 """
 _HASHES = 140_000
 """The first version of the server that hashes the places of rows."""
@@ -169,7 +169,7 @@ class PostgresSession(SqlSession):
         """Each version of a row is known by its place and the transaction that made it, and never changes. The number
         of a transaction comes again after 2^32 others; the record is in the same database, and goes back with it."""
         table = self.name(*record.ref)
-        found = self.run(_LOOKED_AT, [table]) if record.within is None and self._is_genuine() else []
+        found = self.run(_LOOKED_AT, [table, SMALL]) if record.within is None and self._is_genuine() else []
         if not found:
             return ""
         plain, one = "hashtextextended(concat(ctid, ' ', xmin), 0)", "hashtidextended(ctid, xmin::text::int8)"

@@ -21,7 +21,7 @@ from pyiceberg.expressions import (
     Reference,
 )
 from pyiceberg.expressions.literals import literal
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as IcebergTable
@@ -41,6 +41,7 @@ from instep.destinations.parts import is_large
 from instep.destinations.rows import first_rows as first_rows_of
 from instep.destinations.rows import invalid_values_in, tried
 from instep.schema.catalog.types import DataType
+from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.fold import Scan
 from instep.stage.spec import Chunk, StagedFile
 
