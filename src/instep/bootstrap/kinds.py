@@ -1,4 +1,4 @@
-"""Which class serves which `type:` of the project file.
+"""Classes of sources and destinations by the `type:` of the project file; a class is imported on first use.
 
 A class is imported when something of its type is asked for.
 """
