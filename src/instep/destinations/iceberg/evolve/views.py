@@ -203,7 +203,7 @@ class IcebergViews(LakeFacet):
 
     @property
     def why_none(self) -> str:
-        """Why the lake's catalog cannot hold views; "" if it can."""
+        """Return why the lake's catalog cannot hold views; "" if it can."""
         if self.lake.holds_views:
             return ""
         config = self.lake.config

@@ -1,4 +1,4 @@
-"""Where the tables of a lake are listed: the shared SQLite file of a local lake, or any other pyiceberg catalog."""
+"""Catalog of a lake's tables: the shared SQLite file of a local lake, or any other pyiceberg catalog."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Lake:
 
     @property
     def holds_views(self) -> bool:
-        """Whether its catalog and its files are here: see iceberg/evolve/views.py."""
+        """True if the catalog and its files are local: see iceberg/evolve/views.py."""
         return self.is_sqlite and self.warehouse.startswith("file://")
 
     @cached_property
@@ -334,7 +334,7 @@ class Lake:
         return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
 
     def _recorded(self, wanted: Sequence[Ref]) -> dict[Ref, Metadata]:
-        """Of the tables that the catalog has."""
+        """Return the metadata of those tables that the catalog has."""
         if not self.exists():
             return {}
         if not (self.is_sqlite and self.warehouse.startswith("file://")):
@@ -466,7 +466,7 @@ def check_library(lake: str, catalog: str) -> None:
 
 
 class LakeFacet:
-    """What a facet of the destination stands on: the lake as a connection has it."""
+    """Base of the destination's facets: the lake as a connection has it."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
