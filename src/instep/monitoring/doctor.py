@@ -186,7 +186,7 @@ def _age(at: datetime, then: datetime) -> str:
 
 
 def reached(app: App, connection: str | None = None) -> Iterator[Finding]:
-    """Each source and destination of the connections, whether it can be reached and may do what is needed."""
+    """Yield a finding for each source and destination: whether it can be reached and may do its work."""
     names = app.project.selected([connection] if connection else [])
     for source in dict.fromkeys(app.project.source_of(name) for name in names):
         yield from _tests(f"source {source}", lambda source=source: app.source(source).test())  # type: ignore[misc]
