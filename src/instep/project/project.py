@@ -158,13 +158,13 @@ class Project:
 
     @property
     def spark_is_elsewhere(self) -> bool:
-        """Whether Spark runs on other machines."""
+        """True if Spark runs on other machines."""
         spark = self.spark()
         return bool(spark["remote"]) or not str(spark["master"]).startswith("local")
 
     @property
     def works_elsewhere(self) -> bool:
-        """Whether work goes to other machines: with `engine: local` all of it stays here."""
+        """True if work goes to other machines: with `engine: local` all of it stays here."""
         return self.engine == "spark" and self.spark_is_elsewhere
 
     def with_spark(self, master: str) -> Project:
@@ -341,7 +341,7 @@ class Project:
         return self.tree.line(path), str(path)
 
     def _placed(self, section: SectionT) -> SectionT:
-        """With paths that begin at the project's folder, in sections within it, too."""
+        """Resolve relative paths against the project's folder, in nested sections too."""
         inner = {name: getattr(section, name) for name in type(section).model_fields}
         placed: dict[str, Any] = {k: self._placed(v) for k, v in inner.items() if isinstance(v, Section)}
         for name, several in inner.items():
@@ -365,7 +365,7 @@ class Project:
 
 
 def _written(value: Any) -> Any:
-    """As the file says it, ready for JSON."""
+    """Return a section's values as the file writes them, ready for JSON."""
     if isinstance(value, Section):
         return {name: _written(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):

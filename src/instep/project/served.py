@@ -104,8 +104,10 @@ class ServedProject(Project):
         return name not in getattr(self.own, plural)
 
     def _plain(self, section: SectionT, path: TreePath) -> SectionT:
-        """Also looks again at what a section that the server keeps leads to: folders and links may have moved since,
-        and it may have been written when more was allowed."""
+        """Check the paths of a section again that the server keeps.
+
+        Folders and links may have moved since, and it may have been written when more was allowed.
+        """
         found = super()._plain(section, path)
         if self._is_served(path):
             self._refuse(path, refusals(found, self.shelves))
@@ -122,7 +124,7 @@ class ServedProject(Project):
         return not self.manages("sources", source)
 
     def destination(self, name: str) -> Settings:
-        """Also: a lake in a bucket or of a catalog's server that the server keeps leads to no file of this machine."""
+        """Return the destination's settings; a remote lake that the server keeps may use no file of this machine."""
         found = super().destination(name)
         elsewhere = found.type == "iceberg" and (found["catalog"] != "sqlite" or "://" in found["warehouse"])
         confined = elsewhere and self.manages("destinations", name)
