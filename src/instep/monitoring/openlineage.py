@@ -134,7 +134,7 @@ def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
         settings = project.destination(destination)
     except ProjectError:
         return Dataset(f"{kind}:{destination}", ".".join(ref))
-    return _of(kind, destination, settings, ref)
+    return _of(kind, destination, dict(settings), ref)
 
 
 def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:

@@ -260,7 +260,7 @@ class IcebergSharing(LakeFacet):
     @property
     def why_none(self) -> str:
         """A REST server checks no requirement of ours, and tags stand for one fence only."""
-        if self.lake.config.catalog == "rest":
+        if self.lake.config.catalog_type == "rest":
             return "a lake with a REST catalog cannot hold the rows of several connections in one table"
         return ""
 
