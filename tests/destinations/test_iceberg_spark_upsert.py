@@ -40,7 +40,7 @@ def lakes(folder: Path) -> tuple[IcebergDestination, IcebergDestination]:
         IcebergConfig.resolved(name="lake", warehouse=str(folder / "here")),
         IcebergConfig.resolved(name="lake", warehouse=str(folder / "there")),
     )
-    return IcebergDestination(here), IcebergDestination(replace(there, upsert_rows=0))
+    return IcebergDestination(here), IcebergDestination(there.model_copy(update={"upsert_rows": 0}))
 
 
 EQUAL: list[tuple[str, Any, Any]] = [
