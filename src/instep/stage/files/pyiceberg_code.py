@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyiceberg.catalog
 from pyarrow.fs import FileSystem
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO, load_file_io, pyarrow
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import locations
 from pyiceberg.typedef import EMPTY_DICT
@@ -64,11 +64,8 @@ def _import_file_io(io_impl: str, properties: dict[str, Any]) -> FileIO | None:
 
 
 def _arrow(properties: dict[str, str]) -> FileIO:
-    from pyiceberg.io import pyarrow
-
-    pyarrow._import_retry_strategy = _refuse_retry
     remote = properties.get(LOCAL_FILES) == "false"
-    return RemoteFileIO(properties) if remote else pyarrow.PyArrowFileIO(properties)
+    return RemoteFileIO(properties) if remote else PyArrowFileIO(properties)
 
 
 def _refuse_retry(impl: str) -> Any:
@@ -91,6 +88,7 @@ def _refused(name: str, value: str) -> DestinationError:
 
 
 pyiceberg.io._import_file_io = _import_file_io
+pyarrow._import_retry_strategy = _refuse_retry
 locations._import_location_provider = _refuse_locations
 pyiceberg.catalog._import_catalog = _refuse_catalog
 
