@@ -100,13 +100,13 @@ class ConnectorWorld(World):
 
     def _destination(self) -> Destination:
         if self.into == "iceberg":
-            return IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
+            return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(self.folder / "lake")))
         if self.into == "delta":
-            return DeltaDestination(DeltaConfig("delta", str(self.folder / "delta")))
+            return DeltaDestination(DeltaConfig.resolved(name="delta", warehouse=str(self.folder / "delta")))
         if self.into == "postgres":
             assert self.database is not None
             return postgres(self.folder, self.database)
-        return DuckDbDestination(DuckDbConfig("duck", str(self.folder / "warehouse.db")))
+        return DuckDbDestination(DuckDbConfig.resolved(name="duck", path=str(self.folder / "warehouse.db")))
 
     @property
     def context(self) -> SyncContext:

@@ -50,7 +50,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = Store(f"sqlite:///{self.folder / 'control.db'}")
-        self.destination = IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
+        self.destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(self.folder / "lake")))
 
     def close(self) -> None:
         self.store.close()

@@ -98,7 +98,7 @@ class DestinationError(InstepError):
 
 
 class SparkNeeded(DestinationError):
-    """Only Spark can do this; nothing was started."""
+    """The operation needs Spark; nothing was started."""
 
     transient = False
 
@@ -113,7 +113,7 @@ class NotFound(InstepError):
 
 
 class ChangeNotFound(InstepError):
-    """No connection has this change, as far as their sources were read."""
+    """No connection whose source could be read has this change."""
 
 
 class Forbidden(InstepError):

@@ -1,4 +1,4 @@
-"""What happened, one frozen class each; the store keeps them in order, notices are made from them."""
+"""Events, one frozen class each; the store keeps them in order, notifications are made from them."""
 
 from __future__ import annotations
 
@@ -208,8 +208,10 @@ class CopyPurged(Event):
 
 @dataclass(frozen=True)
 class ActRequested(Event):
-    """Under four_eyes a person has asked for what takes two: another person has to request the same. `act` is the
-    command, `what` all that matters of it."""
+    """A person has requested an operation that four_eyes gives to two: another person has to request the same.
+
+    `act` is the command, `what` all that matters of it.
+    """
 
     type: ClassVar[str] = "act.asked_for"
     act: str

@@ -71,7 +71,7 @@ def cleaned(value: Any, name: str = "") -> Any:
 
 @contextmanager
 def bound(**ids: str) -> Iterator[None]:
-    """Every line of this thread inside has these fields, unless they are empty."""
+    """Add these fields to every log line of this thread within the block; empty ones are left out."""
     before = _context.get()
     token = _context.set({**before, **{name: value for name, value in ids.items() if value}})
     try:
@@ -138,5 +138,5 @@ def logged(settings: LogSettings, opener: Callable[[], T]) -> T:
 
 
 def log_info(text: str) -> None:
-    """What a worker or server tells those who watch it."""
+    """Log a line for those who watch a worker or server."""
     logging.getLogger("instep").info(text)

@@ -1,4 +1,4 @@
-"""What stays on this machine."""
+"""Addresses of this machine."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ class JobSummary:
 
     @property
     def over(self) -> bool:
-        """Whether it neither waits nor runs."""
+        """True if the job neither waits nor runs."""
         return self.status not in ("queued", "running")
 
 

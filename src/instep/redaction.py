@@ -177,7 +177,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _forms_of_bytes(value: str) -> Iterator[str]:
-    """As programs show bytes, and texts that they could not show, or took for texts of another encoding."""
+    """Yield the forms in which programs show bytes, unprintable texts, and texts decoded in another encoding."""
     data = value.encode("utf-8", "surrogatepass")
     yield repr(data)[2:-1]
     yield ascii(value)[1:-1]

@@ -23,7 +23,7 @@ def span(name: str, **facts: Fact) -> AbstractContextManager[None]:
 
 
 def tell(**facts: Fact) -> None:
-    """What is known only within the part."""
+    """Add facts to the current span, such as those known only within it."""
     if _listening is not None:
         _listening[1](facts)
 

@@ -22,7 +22,7 @@ def loaded(shop: Shop, backfill: str, *runs: tuple[str, str, float]) -> Shop:
     """Customers are in the lake, and (table, mode, seconds) of these runs, which read 2 rows each, on record."""
     shop.write(text=PROJECT.replace("policy: careful}", f"policy: careful, backfill: {backfill}}}"))
     shop.applied()
-    lake = IcebergDestination(IcebergConfig("lake", str(shop.folder / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(shop.folder / "lake")))
     with shop.store() as store:
         run = store.runs.claim("shop", "sync")
         store.runs.finish(run, "done")

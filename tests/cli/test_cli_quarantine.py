@@ -25,7 +25,7 @@ NOTE = '{"changes":[{"field":"city","change":"nulled","reason":"not a number"}]}
 def held(shop: Shop) -> Shop:
     """Two values of customers 1 and 2 are held, the row of the second has moved on, and a row without a key."""
     shop.applied()
-    lake = IcebergDestination(IcebergConfig("lake", str(shop.folder / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(shop.folder / "lake")))
     with shop.store() as store:
         run = store.runs.claim("shop", "sync")
         store.runs.record_tables(TableRun(run.id, ("main", "customer"), "done", invalid_values=3))

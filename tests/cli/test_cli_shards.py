@@ -116,7 +116,9 @@ def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, poin
     assert [tuple(row.values()) for row in rows] == [
         ("eu", 1, "new", None), ("eu", 2, "z", 3), ("us", 1, "y", None)
     ]  # fmt: skip
-    table = IcebergDestination(IcebergConfig("lake", str(shards.folder / "lake"))).lake.load(("shop", "t"))
+    table = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(shards.folder / "lake"))).lake.load(
+        ("shop", "t")
+    )
     assert table is not None
     there = {p.name for p in Path(table.location().removeprefix("file://")).joinpath("data").rglob("*.parquet")}
     manifests = [m for s in table.metadata.snapshots for m in s.manifests(table.io)]

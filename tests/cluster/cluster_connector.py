@@ -129,6 +129,6 @@ class Shop:
 
     def rows(self) -> dict[int, str]:
         """Those that are not deleted."""
-        lake = IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
+        lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(self.folder / "lake")))
         rows = lake.write.read(("shop", "orders")).read_all().to_pylist()
         return {row["id"]: row["word"] for row in sorted(rows, key=lambda r: r["id"]) if not row["_instep_deleted"]}

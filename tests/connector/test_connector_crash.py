@@ -84,9 +84,9 @@ class Project:
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         there = (
-            DuckDbDestination(DuckDbConfig("there", str(self.folder / "w.db")))
+            DuckDbDestination(DuckDbConfig.resolved(name="there", path=str(self.folder / "w.db")))
             if self.into == "duckdb"
-            else IcebergDestination(IcebergConfig("there", str(self.folder / "lake")))
+            else IcebergDestination(IcebergConfig.resolved(name="there", warehouse=str(self.folder / "lake")))
         )
         if ("shop", table) not in there.schema.tables():
             return []

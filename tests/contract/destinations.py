@@ -28,12 +28,12 @@ from s3_server import Bucket
 
 def delta(folder: Path) -> Destination:
     """An empty folder of Delta tables."""
-    return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+    return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(folder / "delta")))
 
 
 def delta_by_spark(folder: Path) -> Destination:
     """The same, whose upserts are all done by tasks of Spark, as those of large tables are."""
-    return DeltaDestination(DeltaConfig("lake", str(folder / "delta"), upsert_rows=0))
+    return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(folder / "delta"), upsert_rows=0))
 
 
 class PartitioningSchema(DeltaSchema):
@@ -60,22 +60,22 @@ class PartitionedDelta(DeltaDestination):
 
 def delta_in_partitions(folder: Path) -> Destination:
     """The same, whose tables are partitioned: each key has files of its own."""
-    return PartitionedDelta(DeltaConfig("lake", str(folder / "delta")))
+    return PartitionedDelta(DeltaConfig.resolved(name="lake", warehouse=str(folder / "delta")))
 
 
 def duckdb(folder: Path) -> Destination:
     """A DuckDB file that is not there yet."""
-    return DuckDbDestination(DuckDbConfig("lake", str(folder / "lake.duckdb")))
+    return DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(folder / "lake.duckdb")))
 
 
 def iceberg(folder: Path) -> Destination:
     """An empty local lake."""
-    return IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
+    return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
 
 
 def iceberg_by_spark(folder: Path) -> Destination:
     """An empty local lake whose upserts are all MERGEs of Spark, as those of large tables are."""
-    return IcebergDestination(IcebergConfig("lake", str(folder / "lake"), upsert_rows=0))
+    return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake"), upsert_rows=0))
 
 
 def memory(folder: Path) -> Destination:
@@ -117,18 +117,24 @@ def postgres_by_spark(folder: Path, database: Database, start: SparkStart) -> Po
 
 def delta_in_s3(bucket: Bucket) -> Destination:
     """An empty bucket for Delta tables."""
-    return DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/a lake", properties=bucket.io))
+    return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=f"{bucket.uri}/a lake", properties=bucket.io))
 
 
 def iceberg_in_s3(folder: Path, bucket: Bucket) -> Destination:
     """An empty bucket for a lake whose catalog is a file here."""
     properties = {**bucket.io, "uri": f"sqlite:///{folder / 'catalog.db'}"}
-    return IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=properties))
+    return IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=properties)
+    )
 
 
 def iceberg_over_rest(folder: Path, catalog: str) -> Destination:
     """A REST catalog without tables, over a folder."""
-    return IcebergDestination(IcebergConfig("lake", (folder / "rest").as_uri(), "rest", {"uri": catalog}))
+    return IcebergDestination(
+        IcebergConfig.resolved(
+            name="lake", warehouse=(folder / "rest").as_uri(), catalog="rest", properties={"uri": catalog}
+        )
+    )
 
 
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {

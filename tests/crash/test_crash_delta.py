@@ -22,7 +22,7 @@ MOVED = replace(ORDERS, schema="other", name="sales", alias="public.sales")
 
 
 def destination(folder: Path) -> DeltaDestination:
-    return DeltaDestination(DeltaConfig("lake", str(folder / "lake")))
+    return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(folder / "lake")))
 
 
 def killed(forked: Forks, call: str, folder: Path, point: str) -> None:

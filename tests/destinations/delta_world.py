@@ -20,7 +20,7 @@ class Warehouse(duckdb_world.Warehouse):
 
     def __init__(self, folder: Path, wanted: Table = ORDERS, **config: Any) -> None:
         self.path = folder / "delta"
-        self.to = DeltaDestination(DeltaConfig("lake", str(self.path), **config))
+        self.to = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(self.path), **config))
         self.fence = 0
         create(self.to, wanted, self.commit("make"))
 

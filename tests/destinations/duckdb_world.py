@@ -46,7 +46,7 @@ class Warehouse:
 
     def __init__(self, folder: Path, wanted: Table = ORDERS, **config: Any) -> None:
         self.path = folder / "shop.duckdb"
-        self.to = DuckDbDestination(DuckDbConfig("lake", str(self.path), **config))
+        self.to = DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(self.path), **config))
         self.fence = 0
         create(self.to, wanted, self.commit("make"))
 

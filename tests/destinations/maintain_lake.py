@@ -22,7 +22,7 @@ class Lake:
     """One table with a key; every write is a run of its own."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
-        self.to = IcebergDestination(IcebergConfig("lake", str(folder / "lake"), **config))
+        self.to = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake"), **config))
         self.fence, self.table = 0, FIRST
         create(self.to, FIRST, self.commit())
 

@@ -76,7 +76,7 @@ def landing_then(raised: BaseException, lake: IcebergDestination, monkeypatch: p
 def test_the_files_of_a_commit_that_may_have_landed_stay(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, kind: str, raised: BaseException
 ) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"), upsert_rows=0))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake"), upsert_rows=0))
     create(lake, table(ID, NAME, SIZE))
     for row in ({"id": 1, "name": "a", "size": "1"}, {"id": 2, "name": "b"}):
         lake.write.append(REF, [stage(lake, REF, [row])], Commit("run-1", 1))

@@ -33,7 +33,10 @@ from memory.destination import MemoryDestination
 def test_files_merge_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pair = (DeltaDestination(DeltaConfig("d", str(folder / "d"))), MemoryDestination(folder / "m"))
+        pair = (
+            DeltaDestination(DeltaConfig.resolved(name="d", warehouse=str(folder / "d"))),
+            MemoryDestination(folder / "m"),
+        )
         for to in pair:
             create(to, WANTED)
             to.write.overwrite(REF, [stage(to, REF, base[:2]), stage(to, REF, base[2:], chunk=1)], Commit("base", 1))
@@ -71,7 +74,12 @@ def test_tasks_merge_as_this_process_does(few: int, base: list[dict[str, Any]], 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         for setting, value in {**SMALL, "FEW_ROWS": few}.items():
             patch.setattr(merge_parts, setting, value)
-        pair = [DeltaDestination(DeltaConfig("d", f"{name}/{n}", upsert_rows=n)) for n in (1_000, -1)]
+        pair = [
+            DeltaDestination(
+                DeltaConfig.resolved(name="d", warehouse=f"{name}/{n}").model_copy(update={"upsert_rows": n})
+            )
+            for n in (1_000, -1)
+        ]
         for to in pair:
             create(to, WANTED)
             files = [stage(to, REF, rows, chunk=n) for n, rows in enumerate((base[:2], base[2:5], base[5:]))]

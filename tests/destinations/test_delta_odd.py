@@ -253,7 +253,7 @@ def test_two_drops_of_one_column_wait_side_by_side(shop: Warehouse) -> None:
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     shop = Warehouse(tmp_path)
     (tmp_path / "file").write_text("")
-    odd = type(shop.to)(replace(shop.to.config, warehouse=str(tmp_path / "file")))
+    odd = type(shop.to)(shop.to.config.model_copy(update={"warehouse": str(tmp_path / "file")}))
     with pytest.raises(ConnectError, match="Not a directory"):
         odd.schema.tables()
     assert [c.ok for c in odd.lifecycle.test()] == [False]

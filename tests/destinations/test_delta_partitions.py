@@ -41,7 +41,7 @@ def partitioned(folder: Path, *names: str) -> Warehouse:
     """An empty table that is partitioned by these columns."""
     shop = Warehouse.__new__(Warehouse)
     shop.path, shop.fence = folder / "delta", 0
-    shop.to = DeltaDestination(DeltaConfig("lake", str(shop.path)))
+    shop.to = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(shop.path)))
     after = TableLayout(partition=tuple(PartitionTerm("identity", n) for n in names))
     shop.change(WANTED, TableAdded(WANTED), SetLayout(REF, TableLayout(), after))
     return shop
@@ -129,7 +129,7 @@ def only(shop: Warehouse, name: str, value: str) -> str:
 def shared(folder: Path) -> Warehouse:
     """The table of two shards."""
     shop = Warehouse.__new__(Warehouse)
-    shop.to = DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+    shop.to = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(folder / "delta")))
     for name in ("eu", "us"):
         to = sharded(shop.to, name, PREFIX)
         create(to, table(ID), Commit("r1", 1))
@@ -158,7 +158,10 @@ def test_spark_reads_the_same_and_no_other_files(tmp_path: Path) -> None:
         assert theirs == ours, statement
     assert said[len(asked)] == [{"n": "3", "s": "eu"}, {"n": "3", "s": "us"}]
     shop = Warehouse.__new__(Warehouse)
-    shop.to, shop.fence = DeltaDestination(DeltaConfig("lake", str(tmp_path / "written" / "delta"))), 50
+    shop.to, shop.fence = (
+        DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(tmp_path / "written" / "delta"))),
+        50,
+    )
     assert said[-1] == told(shop), "files that Spark writes have no partition columns"
     shop.merge(row(5, id=998), row(6, id=999))
     assert len(told(shop)) == len(said[-1])

@@ -39,7 +39,9 @@ EAGER = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_ag
 
 class Shop(delta_world.Warehouse):
     def __init__(self, bucket: Bucket, wanted: Table = ORDERS, **config: Any) -> None:
-        self.to = DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/lake", properties=bucket.io, **config))
+        self.to = DeltaDestination(
+            DeltaConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=bucket.io, **config)
+        )
         self.fence = 0
         create(self.to, wanted, self.commit("make"))
 
@@ -262,7 +264,7 @@ def careless(bucket: Bucket) -> Iterator[Bucket]:
 
 
 def test_a_store_without_conditional_writes_is_refused(careless: Bucket, bucket: Bucket) -> None:
-    to = DeltaDestination(DeltaConfig("lake", f"{careless.uri}/lake", properties=careless.io))
+    to = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=f"{careless.uri}/lake", properties=careless.io))
     [said] = [c for c in to.lifecycle.test() if not c.ok]
     assert "lets two writers make the same object" in said.detail
     assert "choose another store" in said.hint
@@ -272,18 +274,20 @@ def test_a_store_without_conditional_writes_is_refused(careless: Bucket, bucket:
 
 
 def test_every_check_of_a_good_store_passes_and_leaves_nothing(bucket: Bucket) -> None:
-    to = DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/lake", properties=bucket.io))
+    to = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=bucket.io))
     assert [c.detail for c in to.lifecycle.test() if not c.ok] == []
     assert bucket.names("lake") == []
 
 
 @pytest.mark.slow
 def test_a_wrong_place_is_named(bucket: Bucket) -> None:
-    wrong = DeltaDestination(DeltaConfig("lake", "s3://no-such-bucket/lake", properties=bucket.io))
+    wrong = DeltaDestination(
+        DeltaConfig.resolved(name="lake", warehouse="s3://no-such-bucket/lake", properties=bucket.io)
+    )
     with pytest.raises(ConnectError, match="there is no such bucket"):
         create(wrong)
     away = {**bucket.io, "s3.endpoint": "http://127.0.0.1:1"}
-    lost = DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/lake", properties=away))
+    lost = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=away))
     with pytest.raises(StageError, match="does not do what was asked") as caught:
         lost.schema.tables()
     assert bucket.io["s3.secret-access-key"] not in f"{caught.value} {caught.value.hint} {lost.config} {lost.warehouse}"
@@ -324,8 +328,8 @@ STEPS = st.lists(
 def test_names_lead_to_their_tables_whatever_happened(bucket: Bucket, steps: list[tuple[str, str, str]]) -> None:
     """Beside a plain model: which table each name has, and which wait; a table's only row says which it is."""
     place = f"{bucket.uri}/{uuid.uuid4().hex}"
-    to = DeltaDestination(DeltaConfig("lake", place, properties=bucket.io))
-    over = DeltaDestination(DeltaConfig("lake", place, properties=bucket.io, undo_days=0))
+    to = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=place, properties=bucket.io))
+    over = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=place, properties=bucket.io, undo_days=0))
     live, waiting, commit = dict[str, int](), list[tuple[str, int]](), Commit("r", 1)
     for number, (what, name, other) in enumerate(steps):
         ref, wanted = ("shop", name), replace(ORDERS, name=name, id=str(live.get(name)))

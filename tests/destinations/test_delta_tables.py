@@ -97,7 +97,7 @@ def test_what_is_kept_goes_when_its_time_is_over(tmp_path: Path) -> None:
     time.sleep(0.01)
     with pytest.raises(Fenced):
         shop.to.lifecycle.purge_expired([REF], shop.fence - 1)
-    patient = DeltaDestination(DeltaConfig("lake", str(shop.path), undo_days=1))
+    patient = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(shop.path), undo_days=1))
     assert patient.lifecycle.purge_expired([REF], shop.fence) == []
     assert shop.to.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name", "shop.other"]
     assert shop.to.lifecycle.undrop_report(REF, "name").why_not == "no column 'name' is kept any more"
@@ -145,7 +145,7 @@ def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
 
 def test_another_object_store_is_refused() -> None:
     with pytest.raises(ConnectError, match="neither a folder nor in S3"):
-        DeltaDestination(DeltaConfig("lake", "gs://bucket/lake"))
+        DeltaDestination(DeltaConfig.resolved(name="lake", warehouse="gs://bucket/lake"))
 
 
 def test_what_dead_runs_left_is_removed(shop: Warehouse) -> None:

@@ -23,7 +23,7 @@ from lake import REF, create, rows_of
 
 
 def destination(path: Path, wait: float = 0.2) -> DuckDbDestination:
-    return DuckDbDestination(DuckDbConfig("lake", str(path), lock_timeout=wait))
+    return DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(path), lock_timeout=wait))
 
 
 def test_a_writer_elsewhere_is_named(tmp_path: Path) -> None:
@@ -247,6 +247,6 @@ def test_two_that_stage_in_different_folders_share_a_file(tmp_path: Path) -> Non
     for folder in folders:
         folder.mkdir()
         folder.joinpath("rows.csv").write_text("a\n1\n")
-        file = DuckDbDestination(DuckDbConfig("lake", str(path), staging=str(folder))).file
+        file = DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(path), staging=str(folder))).file
         with file.writing() as session:
             assert session.run("SELECT a FROM read_csv(?)", [str(folder / "rows.csv")]) == [(1,)]

@@ -80,7 +80,7 @@ def test_a_table_without_rows_has_nothing_to_fill(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_file_yet_nothing_is_loaded(tmp_path: Path) -> None:
-    to = DuckDbDestination(DuckDbConfig("lake", str(tmp_path / "no.duckdb")))
+    to = DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(tmp_path / "no.duckdb")))
     assert to.write.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
     assert not to.file.exists()
 

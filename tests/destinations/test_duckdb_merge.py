@@ -72,7 +72,10 @@ WIDE = pytest.mark.parametrize("least", [staging.WIDE, -1], ids=["rows as they a
 def test_sql_merges_as_rows_do(least: int, base: list[dict[str, Any]], loads: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as name, patch.object(staging, "WIDE", least):
         folder = Path(name)
-        pair = (DuckDbDestination(DuckDbConfig("d", str(folder / "d.duckdb"))), MemoryDestination(folder / "m"))
+        pair = (
+            DuckDbDestination(DuckDbConfig.resolved(name="d", path=str(folder / "d.duckdb"))),
+            MemoryDestination(folder / "m"),
+        )
         for to in pair:
             create(to, WANTED)
             to.write.overwrite(REF, [stage(to, REF, base)], Commit("base", 1))
@@ -98,7 +101,7 @@ LONG = "é🫖" * 300_000
 
 def test_of_long_rows_only_those_that_differ_are_staged(tmp_path: Path) -> None:
     """Both spellings of a value that DuckDB takes for one are one; every type is compared; a deleted row returns."""
-    to = DuckDbDestination(DuckDbConfig("d", str(tmp_path / "d.duckdb")))
+    to = DuckDbDestination(DuckDbConfig.resolved(name="d", path=str(tmp_path / "d.duckdb")))
     kinds = {"v": "string", "b": "binary", "j": "json", "l": "array(string)", "f": "float64"}
     create(to, table(ID, *(column(name, kind) for name, kind in kinds.items())))
     threads = _threads(to)
@@ -135,7 +138,7 @@ def test_of_long_rows_only_those_that_differ_are_staged(tmp_path: Path) -> None:
 def test_how_long_rows_are_on_average_is_known_without_opening_files(
     tmp_path: Path, values: list[list[str]], long: bool
 ) -> None:
-    to = DuckDbDestination(DuckDbConfig("d", str(tmp_path / "d.duckdb")))
+    to = DuckDbDestination(DuckDbConfig.resolved(name="d", path=str(tmp_path / "d.duckdb")))
     create(to, table(ID, column("v", "string")))
     files = [stage(to, REF, [{"id": i, "v": v} for i, v in enumerate(rows)], chunk=n) for n, rows in enumerate(values)]
     for file in files:

@@ -16,7 +16,9 @@ ROWS = [{"id": number, "name": "a" * 50} for number in range(500)]
 
 
 def destination(folder: Path, bucket: Bucket) -> DuckDbDestination:
-    config = DuckDbConfig("lake", str(folder / "shop.duckdb"), staging=f"{bucket.uri}/staging", properties=bucket.io)
+    config = DuckDbConfig.resolved(
+        name="lake", path=str(folder / "shop.duckdb"), staging=f"{bucket.uri}/staging", properties=bucket.io
+    )
     made = DuckDbDestination(config)
     for wanted in TABLES:
         create(made, wanted)

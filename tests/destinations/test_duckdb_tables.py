@@ -85,7 +85,7 @@ def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
     shop.to.schema.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
     assert shop.to.lifecycle.purge_expired([REF, other.ref], shop.fence) == []
     time.sleep(0.01)
-    late = DuckDbDestination(replace(shop.to.config, undo_days=0))
+    late = DuckDbDestination(shop.to.config.model_copy(update={"undo_days": 0}))
     with pytest.raises(Fenced):
         late.lifecycle.purge_expired([REF], shop.fence - 1)
     assert late.lifecycle.purge_expired([REF], shop.fence) == ["shop.orders.name", "shop.other"]

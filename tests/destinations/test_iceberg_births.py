@@ -21,7 +21,7 @@ COMMIT = Commit("run-1", 1)
 
 
 def lake_at(folder: Path) -> IcebergDestination:
-    return IcebergDestination(IcebergConfig("lake", str(folder)))
+    return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder)))
 
 
 def metadata_files(folder: Path) -> list[str]:

@@ -29,7 +29,7 @@ X, Y = column("x", "int64", key=1), column("y", "json")
 
 
 def lake_at(folder: Path, name: str = "lake") -> IcebergDestination:
-    return IcebergDestination(IcebergConfig(name, str(folder)))
+    return IcebergDestination(IcebergConfig.resolved(name=name, warehouse=str(folder)))
 
 
 def test_looking_makes_nothing(tmp_path: Path) -> None:
@@ -131,14 +131,16 @@ def test_a_lake_that_was_given_another_name_keeps_its_tables(tmp_path: Path) -> 
 
 def test_a_sqlite_catalog_of_a_remote_warehouse_needs_a_place() -> None:
     with pytest.raises(DestinationError, match="REST"):
-        IcebergDestination(IcebergConfig("lake", "s3://bucket/lake")).schema.inspect([REF])
+        IcebergDestination(IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake")).schema.inspect([REF])
 
 
 SECRET = {"uri": "http://127.0.0.1:9", "credential": "me:hunter2", "s3.secret-access-key": "hunter3", "scope": "all"}
 
 
 def test_secrets_show_nowhere() -> None:
-    lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", "rest", SECRET))
+    lake = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake", catalog="rest", properties=SECRET)
+    )
     conf = lake.lifecycle.spark_catalog()
     assert "hunter" not in repr(lake.config) + repr(lake.lake) + json.dumps(dict(conf))
     assert conf["spark.sql.catalog.lake.uri"] == "http://127.0.0.1:9"
@@ -151,7 +153,9 @@ def test_secrets_show_nowhere() -> None:
 
 
 def test_a_catalog_that_does_not_answer_is_named_without_its_credentials() -> None:
-    lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", "rest", SECRET))
+    lake = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake", catalog="rest", properties=SECRET)
+    )
     with pytest.raises(ConnectError, match="rest catalog does not answer") as caught:
         lake.write.claim(REF, 1)
     assert "hunter" not in str(caught.value)
@@ -171,7 +175,7 @@ def test_many_tables_are_inspected_with_little_work_and_without_pyiceberg(tmp_pa
         create(lake, wanted)
     code = (
         "import sys; from instep.destinations.iceberg.destination import *;"
-        f"lake = IcebergDestination(IcebergConfig('lake', {str(tmp_path / 'lake')!r}));"
+        f"lake = IcebergDestination(IcebergConfig.resolved(name='lake', warehouse={str(tmp_path / 'lake')!r}));"
         "found = lake.schema.inspect([('shop', f't{i}') for i in range(200)]);"
         "heavy = {m.split('.')[0] for m in sys.modules} & {'pyiceberg', 'pyspark', 'sqlalchemy'};"
         "print(len(found.tables), heavy)"

@@ -47,7 +47,7 @@ def test_a_database_is_the_catalog(tmp_path: Path, postgres: Database) -> None:
 
 def test_spark_has_its_login_apart() -> None:
     properties = {"uri": "postgresql+psycopg://ann:hush@db.internal:5433/lake"}
-    lake = Lake(IcebergConfig("lake", "s3://bucket/lake", "sql", properties))
+    lake = Lake(IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake", catalog="sql", properties=properties))
     conf = lake.spark_conf()
     assert conf["spark.sql.catalog.lake.type"] == "jdbc"
     assert conf["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://db.internal:5433/lake"
@@ -57,7 +57,9 @@ def test_spark_has_its_login_apart() -> None:
 
 
 def sql_lake(uri: str) -> Lake:
-    return Lake(IcebergConfig("lake", "s3://bucket/lake", "sql", {"uri": uri}))
+    return Lake(
+        IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake", catalog="sql", properties={"uri": uri})
+    )
 
 
 def test_spark_connects_as_the_address_says() -> None:
@@ -108,4 +110,4 @@ def test_a_catalog_that_cannot_be_opened_is_told(kind: str, text: str) -> None:
     if kind == "hive" and find_spec("thrift") is not None:
         pytest.skip("thrift is installed")
     with pytest.raises(SetupError, match=text):
-        _ = Lake(IcebergConfig("lake", "s3://bucket/lake", kind)).catalog
+        _ = Lake(IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake", catalog=kind)).catalog

@@ -30,14 +30,14 @@ NAMED = [
 @pytest.mark.parametrize("named", NAMED, ids=str)
 def test_a_table_that_names_code(tmp_path: Path, named: Mapping[str, str]) -> None:
     """Whoever else writes to the lake may have set it."""
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(lake)
     found = lake.lake.load(REF)
     assert found is not None
     with suppress(DestinationError):
         found.catalog.commit_table(found, (), (set_properties(named),))
     with pytest.raises(DestinationError, match="names code"):
-        touch(IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))), named)
+        touch(IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake"))), named)
 
 
 def touch(destination: IcebergDestination, named: Mapping[str, str]) -> None:
@@ -87,7 +87,7 @@ def catalog_server(overrides: Mapping[str, str], table: Mapping[str, Any]) -> It
 @pytest.fixture
 def answer(tmp_path: Path) -> dict[str, Any]:
     """What a catalog's server says of a table: the metadata of one in a folder."""
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(lake)
     found = lake.lake.load(REF)
     assert found is not None
@@ -103,7 +103,9 @@ def test_a_server_that_names_code(answer: dict[str, Any], where: str) -> None:
         given: dict[str, Any] = {"uri": uri}
         if where == "login":
             given["auth"] = {"type": "custom", "impl": "subprocess.Popen", "custom": {"args": ["true"]}}
-        lake = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", given))
+        lake = IcebergDestination(
+            IcebergConfig.resolved(name="lake", warehouse="s3://b/x", catalog="rest", properties=given)
+        )
         with pytest.raises(DestinationError, match="names code"):
             lake.lake.load(REF)
 
@@ -112,14 +114,18 @@ def test_a_server_that_names_code(answer: dict[str, Any], where: str) -> None:
 def test_a_server_that_leads_to_this_machine(answer: dict[str, Any], overrides: dict[str, str]) -> None:
     local = {**answer, "config": overrides}
     with catalog_server(overrides, local) as uri:
-        config = IcebergConfig("lake", "s3://b/x", "rest", {"uri": uri}, local_files=False)
+        config = IcebergConfig.resolved(
+            name="lake", warehouse="s3://b/x", catalog="rest", properties={"uri": uri}, local_files=False
+        )
         lake = IcebergDestination(config).lake
         folder = Path(answer["metadata"]["location"].removeprefix("file://"))
         for act in (lake.load, lake.drop_table):
             with pytest.raises(DestinationError, match="from an API"):
                 act(REF)
         assert folder.is_dir()
-        trusted = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", {"uri": uri})).lake.load(REF)
+        trusted = IcebergDestination(
+            IcebergConfig.resolved(name="lake", warehouse="s3://b/x", catalog="rest", properties={"uri": uri})
+        ).lake.load(REF)
         assert trusted is not None
         assert trusted.io.new_input(answer["metadata-location"]).exists()
 
@@ -129,7 +135,9 @@ def test_a_table_in_a_bucket_whose_files_are_said_to_be_here(answer: dict[str, A
     answer["metadata"] |= {"location": "s3://b/x/t", "properties": {name: tmp_path.as_uri()}}
     answer["metadata-location"] = "s3://b/x/t/metadata/1.json"
     with catalog_server({}, answer) as uri:
-        config = IcebergConfig("lake", "s3://b/x", "rest", {"uri": uri}, local_files=False)
+        config = IcebergConfig.resolved(
+            name="lake", warehouse="s3://b/x", catalog="rest", properties={"uri": uri}, local_files=False
+        )
         with pytest.raises(DestinationError, match="from an API"):
             IcebergDestination(config).lake.load(REF)
         answer["metadata"]["properties"] = {}
@@ -143,7 +151,9 @@ def test_a_table_in_a_bucket_whose_files_are_said_to_be_here(answer: dict[str, A
 
 def test_a_place_of_a_lake_that_an_api_named_is_not_here(tmp_path: Path) -> None:
     """Whatever writes, lists or deletes files by itself: `data` of a table is removed, staged files are written."""
-    io = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", {}, local_files=False)).lake.io()
+    io = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse="s3://b/x", catalog="rest", properties={}, local_files=False)
+    ).lake.io()
     (tmp_path / "kept").mkdir()
     for uri in (tmp_path.as_uri(), str(tmp_path), "kept"):
         acts = [lambda at: StorageFolder(at, io).create("x"),

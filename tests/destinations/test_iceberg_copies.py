@@ -22,7 +22,7 @@ TWO: dict[str, Any] = {"id": 2, "name": "bo", "amount": None}
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    made = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    made = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(made)
     return made
 

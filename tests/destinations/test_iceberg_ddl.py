@@ -22,7 +22,7 @@ from lake import ID, ORDERS, REF, SYSTEM, column, create, rows_of, stage, table
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    return IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
 
 
 def metadata(lake: IcebergDestination, ref: tuple[str, str] = REF) -> Any:

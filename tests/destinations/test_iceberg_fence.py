@@ -20,7 +20,7 @@ pytestmark = pytest.mark.drawn(1)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(destination)
     destination.write.claim(REF, 1)
     destination.write.append(REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1"))
@@ -86,7 +86,7 @@ def test_of_claims_at_once_the_highest_stays(lake: IcebergDestination, tmp_path:
     start = threading.Barrier(6)
 
     def claim(fence: int) -> None:
-        own = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+        own = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
         start.wait()
         for _ in range(20):
             try:

@@ -22,7 +22,7 @@ WIDE = table(ID, *(column(name, kind) for name, kind in KINDS.items()))
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(destination, WIDE)
     return destination
 

@@ -33,7 +33,7 @@ class Lake:
     """A table that was loaded before two columns were added to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.to = IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
+        self.to = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
         self.fence = 0
         create(self.to, OLD, self.commit("make"))
 

@@ -27,7 +27,7 @@ RUN = Commit("run-1", 1)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    made = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    made = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(made, T)
     return made
 

@@ -27,7 +27,9 @@ BASE = [{"id": i, "name": "old"} for i in range(5)]
 @pytest.fixture(params=[5_000_000, 0], ids=["here", "by Spark"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergDestination:
     """A lake with a loaded table, whose upserts are made by this process or by Spark."""
-    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"), upsert_rows=request.param))
+    destination = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake"), upsert_rows=request.param)
+    )
     create(destination)
     destination.write.claim(REF, 1)
     destination.write.overwrite(REF, [stage(destination, REF, BASE)], Commit("run-1", 1, "c1"))

@@ -19,7 +19,7 @@ COMPOSITE = table(column("id", "int64", key=2), column("part", "string", key=1),
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
     """Ids 0 to 5 in two files; 1 was updated and 2 deleted since, so that both have position deletes."""
-    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(destination)
     destination.write.claim(REF, 1)
     for part in ((0, 1, 2), (3, 4, 5)):
@@ -96,14 +96,14 @@ def test_a_late_run_is_refused_and_leaves_no_file(lake: IcebergDestination) -> N
 
 
 def test_a_table_without_rows_is_told(tmp_path: Path) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(lake)
     with pytest.raises(DestinationError, match="has not been loaded yet"):
         lake.write.lookup_rows(REF, keys(1))
 
 
 def test_keys_of_several_columns(tmp_path: Path) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(lake, COMPOSITE)
     lake.write.claim(REF, 1)
     rows = [{"id": i, "part": p, "u": bytes(16)} for i in (1, 2) for p in ("a", "b")]

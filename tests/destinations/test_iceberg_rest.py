@@ -38,7 +38,13 @@ def test_of_two_claims_the_later_one_writes(tmp_path: Path, rest_catalog: str) -
 def test_spark_merges_and_maintains(
     tmp_path: Path, rest_catalog: str, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = IcebergConfig("lake", (tmp_path / "rest").as_uri(), "rest", {"uri": rest_catalog}, upsert_rows=0)
+    config = IcebergConfig.resolved(
+        name="lake",
+        warehouse=(tmp_path / "rest").as_uri(),
+        catalog="rest",
+        properties={"uri": rest_catalog},
+        upsert_rows=0,
+    )
     to = IcebergDestination(config)
     create(to)
     for fence in range(2, 5):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ ROWS = [{"id": n, "name": f"n{n}", "size": n} for n in range(4)]
 
 def config(bucket: Bucket, folder: Path, **more: Any) -> IcebergConfig:
     properties = {**bucket.io, "uri": f"sqlite:///{folder / 'catalog.db'}"}
-    return IcebergConfig("lake", f"{bucket.uri}/lake", properties=properties, **more)
+    return IcebergConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=properties, **more)
 
 
 class Lake(maintain_lake.Lake):
@@ -103,7 +102,7 @@ def test_dropped_tables_and_copies_go_without_a_trace(bucket: Bucket, tmp_path: 
     lake.to.schema.undrop_table(REF, FIRST, lake.commit())
     assert rows_of(lake.to, REF, ["id"]) == [(0,)]
     lake.to.schema.execute(REF, [step(REF, TableRemoved(FIRST))], None, Commit("x", lake.fence))
-    over = IcebergDestination(replace(lake.to.config, undo_days=0))
+    over = IcebergDestination(lake.to.config.model_copy(update={"undo_days": 0}))
     assert len(over.lifecycle.purge_expired([], lake.fence)) == 1
     assert [n for n in bucket.names("lake") if not n.endswith("/")] == []
 
@@ -112,7 +111,9 @@ def test_dropped_tables_and_copies_go_without_a_trace(bucket: Bucket, tmp_path: 
 def test_every_check_passes_and_a_wrong_place_is_named(bucket: Bucket, tmp_path: Path) -> None:
     good = IcebergDestination(config(bucket, tmp_path))
     assert [c.detail for c in check_lake(good.lake) if not c.ok] == []
-    wrong = IcebergDestination(IcebergConfig("lake", "s3://no-such-bucket/lake", properties={**good.config.properties}))
+    wrong = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse="s3://no-such-bucket/lake", properties={**good.config.properties})
+    )
     [said] = [c for c in wrong.lifecycle.test() if not c.ok]
     assert "no-such-bucket" in f"{said.detail} {said.hint}"
     assert SECRET not in f"{said} {wrong.config} {wrong.lake}"
@@ -120,7 +121,9 @@ def test_every_check_passes_and_a_wrong_place_is_named(bucket: Bucket, tmp_path:
 
 def test_a_catalog_file_needs_a_place_of_its_own(bucket: Bucket) -> None:
     with pytest.raises(DestinationError, match="needs a place beside the warehouse"):
-        IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=bucket.io)).schema.inspect([REF])
+        IcebergDestination(
+            IcebergConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=bucket.io)
+        ).schema.inspect([REF])
 
 
 def test_a_lake_whose_catalog_is_elsewhere_is_not_begun_anew(bucket: Bucket, tmp_path: Path) -> None:

@@ -36,8 +36,11 @@ COLUMNS = ["id", "name", "amount", f"{PREFIX}deleted"]
 
 def lakes(folder: Path) -> tuple[IcebergDestination, IcebergDestination]:
     """One whose upserts are made in this process, one whose upserts are Spark's."""
-    here, there = IcebergConfig("lake", str(folder / "here")), IcebergConfig("lake", str(folder / "there"))
-    return IcebergDestination(here), IcebergDestination(replace(there, upsert_rows=0))
+    here, there = (
+        IcebergConfig.resolved(name="lake", warehouse=str(folder / "here")),
+        IcebergConfig.resolved(name="lake", warehouse=str(folder / "there")),
+    )
+    return IcebergDestination(here), IcebergDestination(there.model_copy(update={"upsert_rows": 0}))
 
 
 EQUAL: list[tuple[str, Any, Any]] = [

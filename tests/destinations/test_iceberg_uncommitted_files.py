@@ -20,7 +20,7 @@ LIVE = "r-20260101-000001-bbbbbb"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(destination)
     return destination
 

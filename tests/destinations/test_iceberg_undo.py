@@ -27,7 +27,7 @@ DAY = iceberg_undo.DAY_MS
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergDestination:
-    return IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
 
 
 def metadata(lake: IcebergDestination, ref: tuple[str, str] = REF) -> Any:

@@ -36,7 +36,7 @@ DELETED = f"{PREFIX}deleted"
 
 def lake_at(folder: Path, *rows: Row, **config: Any) -> IcebergDestination:
     """A lake with these rows in two data files."""
-    lake = IcebergDestination(IcebergConfig("lake", str(folder / "lake"), **config))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake"), **config))
     create(lake)
     lake.write.claim(REF, 1)
     half = len(rows) // 2
@@ -146,7 +146,7 @@ OTHER = {
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", SAME)
 def test_values_of_every_type_are_compared_exactly(tmp_path: Path, name: str) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     wanted = table(ID, *(column(n, kind) for n, (kind, _) in SAME.items()), name="all")
     create(lake, wanted)
     row = {"id": 1, **{n: v for n, (_, v) in SAME.items()}}
@@ -196,7 +196,7 @@ def test_a_data_file_never_has_two_delete_files(tmp_path: Path) -> None:
 @with_spark
 def test_spark_reads_and_merges_what_was_upserted_and_the_other_way_round(tmp_path: Path, spark: Any) -> None:
     lake = lake_at(tmp_path, *BASE)
-    by_spark = IcebergDestination(replace(lake.config, upsert_rows=0))
+    by_spark = IcebergDestination(lake.config.model_copy(update={"upsert_rows": 0}))
     done = [
         upsert(
             [lake, by_spark][n % 2], [{**BASE[n], "name": f"v{n}"}, {"id": 9, "name": str(n)}], fence=n + 2, spark=spark
@@ -309,7 +309,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_fits(tmp_path: Path, how: Merge, limits: dict[str, int], expected: bool) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(lake, table(*ORDERS.columns[:3], column("ratio", "float64"), column("parts", "array(string)")))
     files = [stage(lake, REF, BASE)]
     lake.write.overwrite(REF, files, Commit("run-1", 1))

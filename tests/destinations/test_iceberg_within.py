@@ -23,7 +23,7 @@ Files = list[list[dict[str, Any]]]
 
 
 def filled(folder: Path, wanted: Any, files: Files) -> IcebergDestination:
-    lake = IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
     create(lake, wanted)
     lake.write.claim(wanted.ref, 1)
     for rows in files:

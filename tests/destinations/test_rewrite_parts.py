@@ -38,9 +38,9 @@ BEFORE, AFTER = table(ID, A, B), table(ID, TEXT, B)
 def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Destination:
     """Five files, each a part."""
     monkeypatch.setattr("instep.destinations.parts.PART_ROWS", 1)
-    made: Destination = DeltaDestination(DeltaConfig("lake", str(tmp_path / "lake")))
+    made: Destination = DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     if request.param == "iceberg":
-        made = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+        made = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     create(made, BEFORE)
     for n in range(5):
         rows = [{"id": 10 + 10 * n + i, "a": i, "b": str(n)} for i in range(3)]

@@ -20,7 +20,7 @@ DEAD, LIVE = "r-20260101-000000-aaaaaa", "r-20260101-000001-bbbbbb"
 
 
 def iceberg(folder: Path) -> IcebergDestination:
-    lake = IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
     create(lake)
     return lake
 

@@ -134,9 +134,9 @@ def test_the_example_loads_and_every_reference_resolves(example: Project) -> Non
     assert example.source("billing").read_timeout == 600
     assert example.source("till").path == str(example.root / "data" / "till.db")
     lake = example.destination("lake")
-    assert (lake["catalog"], lake["properties"]["uri"]) == ("rest", "http://catalog_uri")
+    assert (lake.catalog_type, lake.catalog_properties["uri"]) == ("rest", "http://catalog_uri")
     assert example.salt("shop") == b"http://instep_salt"
-    assert example.spark()["driver_memory"] == "2g"
+    assert example.spark().driver_memory == "2g"
 
 
 def test_the_example_s_tables_are_what_the_page_says(example: Project) -> None:

@@ -72,11 +72,11 @@ def open_destination(warehouse: Database) -> Callable[[Path, int], Any]:
     def make(folder: Path, number: int) -> Any:
         match number:
             case 0:
-                return IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
+                return IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
             case 1:
-                return DuckDbDestination(DuckDbConfig("lake", str(folder / "lake.duckdb")))
+                return DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(folder / "lake.duckdb")))
             case 2:
-                return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+                return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(folder / "delta")))
         login = emptied(warehouse).login
         config = PostgresServerConfig.resolved(name="lake", **login, staging=str(folder / "staging"))
         return PostgresDestination(config)

@@ -28,7 +28,9 @@ def login(database: Database | MariaDatabase) -> dict[str, str]:
 
 def world_in(database: Database | MariaDatabase, folder: Path) -> Followed:
     """A world whose tables are in a DuckDB file."""
-    destination: Any = DuckDbDestination(DuckDbConfig("warehouse", str(folder / "shop.duckdb"), lock_timeout=30))
+    destination: Any = DuckDbDestination(
+        DuckDbConfig.resolved(name="warehouse", path=str(folder / "shop.duckdb"), lock_timeout=30)
+    )
     if isinstance(database, MariaDatabase):
         return BinlogWorld.of(database, folder, destination)
     return LogWorld.of(database, folder, destination)

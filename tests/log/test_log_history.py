@@ -42,7 +42,7 @@ def check(world: World) -> None:
 
 
 def into(folder: Path) -> Any:
-    return DuckDbDestination(DuckDbConfig("lake", str(folder / "shop.duckdb")))
+    return DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(folder / "shop.duckdb")))
 
 
 def test_postgres(database: Database, tmp_path: Path) -> None:

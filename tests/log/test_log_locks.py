@@ -42,7 +42,7 @@ def test_a_table_is_free_in_every_phase_of_a_sync_that_follows_the_log(
 
 
 def test_a_column_is_filled_in_a_table_in_which_no_row_changes(either: Followed) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(either.folder / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(either.folder / "lake")))
     either.destination = lake
     either.policy = preset("allow_all", backfill="column")
     either.loaded()

@@ -232,8 +232,8 @@ def test_a_backfill_and_a_restore_leave_no_gap(either: Followed) -> None:
 
 @pytest.mark.parametrize("kind", [pytest.param("iceberg", marks=pytest.mark.slow), "duckdb"])
 def test_into_real_tables(database: Database, tmp_path: Path, kind: str) -> None:
-    lake: Any = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
-    file: Any = DuckDbDestination(DuckDbConfig("file", str(tmp_path / "file.duckdb")))
+    lake: Any = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
+    file: Any = DuckDbDestination(DuckDbConfig.resolved(name="file", path=str(tmp_path / "file.duckdb")))
     world = LogWorld.of(database, tmp_path, {"iceberg": lake, "duckdb": file}[kind])
     world.run(*TOAST)
     world.sync()
@@ -263,7 +263,9 @@ def test_rows_that_enter_and_leave_a_filter(world: LogWorld) -> None:
 @pytest.mark.slow
 def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path) -> None:
     """The server has forgotten that part of its log, so that the table is read as a whole."""
-    world = LogWorld.of(database, tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))))
+    world = LogWorld.of(
+        database, tmp_path, IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
+    )
     world.run(*TOAST)
     world.sync()
     world.run("UPDATE doc SET n = 1 WHERE id = 2", "DELETE FROM doc WHERE id = 3")
@@ -283,7 +285,9 @@ def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path)
 def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
     database: Database, tmp_path: Path, how: TableSettings
 ) -> None:
-    world = LogWorld.of(database, tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))))
+    world = LogWorld.of(
+        database, tmp_path, IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
+    )
     world.settings["doc"] = cursor("n")
     world.run("CREATE TABLE doc (id int PRIMARY KEY, n int, v int)", "INSERT INTO doc VALUES (1, 1, 7), (2, 2, 8)")
     world.sync()

@@ -63,7 +63,7 @@ class LakeWorld(World):
         return self.folder / "shop.db"
 
     def make_destination(self) -> Any:
-        return Lake(IcebergConfig("lake", str(self.folder / "lake")))
+        return Lake(IcebergConfig.resolved(name="lake", warehouse=str(self.folder / "lake")))
 
     def make_source(self) -> Any:
         self.write()

@@ -9,6 +9,7 @@ import pytest
 
 from instep.errors import ProjectError
 from instep.project.load import load
+from instep.project.sections.values import as_text
 
 KEY = "properties: {s3.secret-access-key: '${env:LAKE_SECRET}', s3.force-virtual-addressing: true}"
 PLAIN = {"s3.secret-access-key": "hush", "s3.force-virtual-addressing": "true"}
@@ -38,8 +39,10 @@ def test_where_files_go(
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", "hush")
     found = said(tmp_path, section.replace("KEY", KEY))
-    assert {k: found[k] for k in expected} == {k: v.replace("ROOT", str(tmp_path)) for k, v in expected.items()}
-    assert found["properties"] == PLAIN
+    assert {k: getattr(found, k) for k in expected} == {
+        k: v.replace("ROOT", str(tmp_path)) for k, v in expected.items()
+    }
+    assert as_text(found.properties) == PLAIN
     assert "hush" not in repr(found)
 
 
@@ -54,7 +57,7 @@ FILES = [
 @pytest.mark.parametrize(("uri", "expected"), FILES)
 def test_a_catalog_s_file_begins_at_the_project(tmp_path: Path, uri: str, expected: str) -> None:
     found = said(tmp_path, f"{{type: iceberg, warehouse: 's3://b/lake', properties: {{uri: '{uri}'}}}}")
-    assert found["properties"]["uri"] == expected.replace("ROOT", str(tmp_path))
+    assert found.properties["uri"] == expected.replace("ROOT", str(tmp_path))
 
 
 @pytest.mark.parametrize("section", ["type: delta", "type: duckdb, path: x", "type: postgres, database: d, user: u"])

@@ -201,7 +201,7 @@ def test_loads_beside_each_other_lose_no_row(tmp_path: Path) -> None:
 
 
 def part(folder: str, shard: str) -> Any:
-    return sharded(DeltaDestination(DeltaConfig("lake", folder)), shard, PREFIX)
+    return sharded(DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=folder)), shard, PREFIX)
 
 
 def at_once(folder: str, shard: str) -> None:

@@ -223,7 +223,7 @@ REF_OF = table(ID).ref
 
 
 def part(folder: str, shard: str) -> Any:
-    return sharded(IcebergDestination(IcebergConfig("lake", folder)), shard, PREFIX)
+    return sharded(IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=folder)), shard, PREFIX)
 
 
 @pytest.mark.slow
@@ -394,7 +394,9 @@ def test_partitions_of_users_follow_the_shard(shop: Shop) -> None:
 
 
 def test_a_rest_catalog_shares_no_tables(tmp_path: Path) -> None:
-    with opened(tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path), catalog="rest")), "a") as shop:
+    with opened(
+        tmp_path, IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path), catalog="rest")), "a"
+    ) as shop:
         context = shop["a"].context
         assert context.destination.shard is None
         (why,) = unable(context, [REF]).values()

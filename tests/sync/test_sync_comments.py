@@ -13,9 +13,9 @@ from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestin
 from sync_world import World
 
 DESTINATIONS: dict[str, Callable[[str], Any]] = {
-    "iceberg": lambda folder: IcebergDestination(IcebergConfig("other", f"{folder}/other")),
-    "delta": lambda folder: DeltaDestination(DeltaConfig("other", f"{folder}/delta")),
-    "duckdb": lambda folder: DuckDbDestination(DuckDbConfig("other", f"{folder}/x.duckdb")),
+    "iceberg": lambda folder: IcebergDestination(IcebergConfig.resolved(name="other", warehouse=f"{folder}/other")),
+    "delta": lambda folder: DeltaDestination(DeltaConfig.resolved(name="other", warehouse=f"{folder}/delta")),
+    "duckdb": lambda folder: DuckDbDestination(DuckDbConfig.resolved(name="other", path=f"{folder}/x.duckdb")),
 }
 
 

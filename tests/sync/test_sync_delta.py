@@ -33,7 +33,7 @@ def world(make_world: MakeWorld) -> World:
 
 def delta(world: World) -> World:
     """The world with Delta tables in the place of its lake."""
-    config = DeltaConfig("warehouse", str(world.folder / "delta"))
+    config = DeltaConfig.resolved(name="warehouse", warehouse=str(world.folder / "delta"))
     destination: Any = DeltaDestination(config)
     world.destination, world.engine = destination, "local"
     return world

@@ -53,7 +53,7 @@ def served(make_world: MakeWorld) -> World:
 
 
 def delta(world: World) -> World:
-    destination: Any = DeltaDestination(DeltaConfig("warehouse", str(world.folder / "delta")))
+    destination: Any = DeltaDestination(DeltaConfig.resolved(name="warehouse", warehouse=str(world.folder / "delta")))
     world.destination, world.engine = destination, "local"
     return world
 

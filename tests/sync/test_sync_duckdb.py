@@ -32,7 +32,7 @@ def world(make_world: MakeWorld) -> World:
 
 def filed(world: World) -> World:
     """The world with a DuckDB file in the place of its lake."""
-    config = DuckDbConfig("warehouse", str(world.folder / "shop.duckdb"))
+    config = DuckDbConfig.resolved(name="warehouse", path=str(world.folder / "shop.duckdb"))
     destination: Any = DuckDbDestination(config)
     world.destination, world.engine = destination, "local"
     return world

@@ -69,7 +69,9 @@ def merging_on_spark(make_world: MakeWorld) -> World:
     """A world whose destination has Spark merge, however little it is."""
     world = make_world("sqlite")
     world.settings = {"t": cursor("id")}
-    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
+    world.destination = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse=str(world.folder / "lake"), upsert_rows=0)
+    )
     world.run(*SETUP)
     return world
 
@@ -103,7 +105,7 @@ def test_rows_that_this_process_cannot_find_are_looked_for_once_here_and_once_by
     make_world: MakeWorld, session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = merging_on_spark(make_world)
-    world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake")))
+    world.destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(world.folder / "lake")))
     told, looked = Told(session), list[str]()
     run(world, told, DriverReads(told))
     found_by_spark = merge.found_by_spark

@@ -93,7 +93,9 @@ def test_new_files_are_appended_whatever_their_dates(drop: Drop) -> None:
 def test_a_changed_file_replaces_its_rows(drop: Drop) -> None:
     """Into a DuckDB file: rows of a lake from a number on are replaced by Spark."""
     world, world.settings = drop.world, {"t": NEW_FILES}
-    destination: Any = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))
+    destination: Any = DuckDbDestination(
+        DuckDbConfig.resolved(name="warehouse", path=str(world.folder / "shop.duckdb"))
+    )
     world.destination = destination
     for name, value in (("a", 1), ("b", 2), ("c", 3)):
         drop.write(f"t/{name}.csv", f"n\n{value}\n")

@@ -152,7 +152,7 @@ def test_maintenance_sorts_what_it_puts_together(world: World) -> None:
 
 def test_another_destination_says_that_it_has_none(world: World, tmp_path: Path) -> None:
     begun(world, NOTHING)
-    other = DuckDbDestination(DuckDbConfig("file", str(tmp_path / "x.duckdb")))
+    other = DuckDbDestination(DuckDbConfig.resolved(name="file", path=str(tmp_path / "x.duckdb")))
     context = replace(world.context, destination=other, settings=lambda t: SAID)
     made = with_layouts(context, world.preview().plan)
     why = "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta, and its destination is duckdb"

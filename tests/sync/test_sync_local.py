@@ -50,7 +50,7 @@ def test_no_session_is_asked_for(make_world: MakeWorld) -> None:
 @pytest.fixture
 def by_spark_only(make_world: MakeWorld) -> World:
     world = make_world("sqlite")
-    lake = IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0)
+    lake = IcebergConfig.resolved(name="lake", warehouse=str(world.folder / "lake"), upsert_rows=0)
     world.destination = IcebergDestination(lake)
     return world
 

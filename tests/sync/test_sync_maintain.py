@@ -181,7 +181,7 @@ def test_an_interrupt_cancels_it_and_there_is_nothing_to_undo(grown: World, monk
 
 def test_a_duckdb_file_is_vacuumed(make_world: MakeWorld) -> None:
     world = make_world("sqlite")
-    file: Any = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))
+    file: Any = DuckDbDestination(DuckDbConfig.resolved(name="warehouse", path=str(world.folder / "shop.duckdb")))
     world.destination = file
     assert by_command(world).vacuumed == (0, 0)
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b text)", "INSERT INTO t VALUES (1, 1, 'x')")

@@ -33,7 +33,7 @@ def iceberg(world: World) -> None:
 
 
 def duckdb(world: World) -> None:
-    config = DuckDbConfig("warehouse", str(world.folder / "shop.duckdb"))
+    config = DuckDbConfig.resolved(name="warehouse", path=str(world.folder / "shop.duckdb"))
     destination: Any = DuckDbDestination(config)
     world.destination = destination
 
@@ -183,7 +183,7 @@ def test_a_view_of_somebody_else_stays(world: World) -> None:
 
 
 def test_a_catalog_without_views_says_so() -> None:
-    lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", catalog="glue"))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse="s3://bucket/lake", catalog="glue"))
     assert (lake.capabilities.views, lake.views.all()) == (False, {})
     assert lake.views.why_none == "views are kept in the catalog file of a local lake, and lake has a glue catalog"
 

@@ -82,7 +82,7 @@ def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
 
 def test_the_same_name_in_another_lake_is_no_conflict(make_world: MakeWorld) -> None:
     world = begun(make_world("sqlite"))
-    lake = IcebergDestination(IcebergConfig("second", str(world.folder / "second")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="second", warehouse=str(world.folder / "second")))
     there = replace(world.context, name="other", destination=lake, destination_name="second")
     assert sync(there, RunScope(), engine=LocalEngine()).status == "done"
     assert lake.write.read(("shop", "t")).read_all().num_rows == 1

@@ -82,7 +82,9 @@ def test_only_files_of_the_partition_are_read(make_world: MakeWorld) -> None:
 
 def test_spark_extracts_and_merges_into_partitions(make_world: MakeWorld, tmp_path: Path) -> None:
     world = make_world("postgres", engine="spark")
-    world.destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"), upsert_rows=0))
+    world.destination = IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake"), upsert_rows=0)
+    )
     world.settings["t"] = TableSettings(partition=SPECS[0])
     world.run(TABLE, ROWS)
     synced(world)
@@ -90,6 +92,6 @@ def test_spark_extracts_and_merges_into_partitions(make_world: MakeWorld, tmp_pa
     world.settings["t"] = TableSettings(partition=("day(at)", "bucket(2, id)"))
     changed(world, "UPDATE t SET region = NULL", "DELETE FROM t WHERE id = 2", "INSERT INTO t (id) VALUES (70)")
     assert {f.spec_id for f in entries(table(world))} == {1, 2}
-    world.destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    world.destination = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     changed(world, "UPDATE t SET note = 'here'", "DELETE FROM t WHERE id = 1")
     assert wrong_places(world) == []

@@ -31,7 +31,7 @@ CODE = """
 import sys
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.sync.query import ask
-ask(DuckDbDestination(DuckDbConfig("there", sys.argv[1])), sys.argv[2])
+ask(DuckDbDestination(DuckDbConfig.resolved(name="there", path=sys.argv[1])), sys.argv[2])
 """
 
 
@@ -65,7 +65,7 @@ def test_rows_that_are_many_go_through_a_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> DuckDbDestination:
-    return DuckDbDestination(DuckDbConfig("there", str(tmp_path / "lake.db")))
+    return DuckDbDestination(DuckDbConfig.resolved(name="there", path=str(tmp_path / "lake.db")))
 
 
 @pytest.mark.parametrize(("most", "rows", "more"), [(None, 5, False), (5, 5, False), (4, 4, True), (0, 0, True)])

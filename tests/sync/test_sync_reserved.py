@@ -36,7 +36,9 @@ def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
     """Rows are read and merged in this process, or by Spark, however few they are."""
     world = make_world("sqlite", engine=request.param)
     if request.param == "spark":
-        world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
+        world.destination = IcebergDestination(
+            IcebergConfig.resolved(name="lake", warehouse=str(world.folder / "lake"), upsert_rows=0)
+        )
     world.settings["t"] = cursor("at", deletes="hard")
     world.policy = preset("allow_all", backfill="column")
     columns = ", ".join(f"{name} varchar(20)" for name in FIRST)
@@ -77,7 +79,7 @@ def test_one_that_is_renamed_to_such_a_name(make_world: MakeWorld) -> None:
 
 @pytest.mark.parametrize("name", sorted(METADATA_COLUMNS))
 def test_no_table_gets_such_a_column(tmp_path: Any, name: str) -> None:
-    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(tmp_path / "lake")))
     odd = Column(name.upper(), parse("string"))
     with pytest.raises(SchemaError, match="in every table"):
         create(lake, table(ID, odd))

@@ -29,11 +29,13 @@ SETUP = (
 def iceberg(world: World, bucket: Bucket) -> Any:
     """The catalog's file stays here."""
     uri = f"sqlite:///{world.folder / 'catalog.db'}"
-    return IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties={**bucket.io, "uri": uri}))
+    return IcebergDestination(
+        IcebergConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties={**bucket.io, "uri": uri})
+    )
 
 
 def delta(world: World, bucket: Bucket) -> Any:
-    return DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/lake", properties=bucket.io))
+    return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=f"{bucket.uri}/lake", properties=bucket.io))
 
 
 @pytest.fixture(params=[iceberg, delta], ids=["iceberg", "delta"])

@@ -24,7 +24,9 @@ SETUP = (
 
 def duckdb(folder: Path, bucket: Bucket, request: pytest.FixtureRequest) -> Destination:
     path = str(folder / "shop.duckdb")
-    return DuckDbDestination(DuckDbConfig("lake", path, staging=f"{bucket.uri}/a staging", properties=bucket.io))
+    return DuckDbDestination(
+        DuckDbConfig.resolved(name="lake", path=path, staging=f"{bucket.uri}/a staging", properties=bucket.io)
+    )
 
 
 def postgres(folder: Path, bucket: Bucket, request: pytest.FixtureRequest) -> Destination:
@@ -57,7 +59,9 @@ def test_rows_and_held_values_go_through_the_bucket(
 
 
 def test_another_store_is_refused(tmp_path: Path) -> None:
-    destination = DuckDbDestination(DuckDbConfig("lake", str(tmp_path / "shop.duckdb"), staging="gs://bucket/x"))
+    destination = DuckDbDestination(
+        DuckDbConfig.resolved(name="lake", path=str(tmp_path / "shop.duckdb"), staging="gs://bucket/x")
+    )
     with pytest.raises(ConnectError, match="neither a folder nor in S3"):
         _ = destination.database.area
 

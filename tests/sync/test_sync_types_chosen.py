@@ -31,8 +31,10 @@ def chosen(**types: str) -> TableSettings:
 def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
     made = make_world()
     other: Any = {
-        "duckdb": lambda: DuckDbDestination(DuckDbConfig("warehouse", str(made.folder / "shop.duckdb"))),
-        "delta": lambda: DeltaDestination(DeltaConfig("warehouse", str(made.folder / "delta"))),
+        "duckdb": lambda: DuckDbDestination(
+            DuckDbConfig.resolved(name="warehouse", path=str(made.folder / "shop.duckdb"))
+        ),
+        "delta": lambda: DeltaDestination(DeltaConfig.resolved(name="warehouse", warehouse=str(made.folder / "delta"))),
     }.get(request.param)
     made.destination = other() if other else made.destination
     return made

@@ -27,9 +27,11 @@ def on(make_world: MakeWorld, request: pytest.FixtureRequest) -> Iterator[Callab
             world = make_world()
             made: Any = world.destination
             if kind == "delta":
-                made = DeltaDestination(DeltaConfig("warehouse", str(world.folder / "delta")))
+                made = DeltaDestination(DeltaConfig.resolved(name="warehouse", warehouse=str(world.folder / "delta")))
             elif kind == "duckdb":
-                made = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))
+                made = DuckDbDestination(
+                    DuckDbConfig.resolved(name="warehouse", path=str(world.folder / "shop.duckdb"))
+                )
             elif kind == "postgres":
                 server: Server = request.getfixturevalue("postgres_server")
                 at = make_database(server, name := f"unfit_{abs(hash(request.node.nodeid)) % 10**9}")

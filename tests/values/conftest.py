@@ -45,11 +45,11 @@ def _destination(kind: str, folder: Path, landing: Database) -> Any:
     if kind == "duckdb":
         from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 
-        return DuckDbDestination(DuckDbConfig("lake", str(folder / "shop.duckdb")))
+        return DuckDbDestination(DuckDbConfig.resolved(name="lake", path=str(folder / "shop.duckdb")))
     if kind == "delta":
         from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 
-        return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+        return DeltaDestination(DeltaConfig.resolved(name="lake", warehouse=str(folder / "delta")))
     from instep.destinations.postgres.connect import PostgresServerConfig
     from instep.destinations.postgres.destination import PostgresDestination
 

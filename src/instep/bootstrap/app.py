@@ -281,7 +281,7 @@ class App:
         policy = project.policy(connection)
         naming = Naming(
             namespace=project.namespace_of(connection),
-            prefix=settings["prefix"],
+            prefix=settings.prefix,
             default_schema=source.default_schema,
             max_bytes=destination.capabilities.max_name_bytes,
             case_sensitive=destination.capabilities.case_sensitive,
@@ -363,14 +363,15 @@ class App:
         return Resources(self.project, self.store)
 
     def _spark(self, destination: Destination | None) -> SparkSettings:
+        from instep.project.sections.values import as_text
         from instep.spark.settings import SparkSettings
 
         settings = self.project.spark()
         return SparkSettings(
-            master=settings["master"],
-            remote=settings["remote"] or None,
-            driver_memory=settings["driver_memory"],
-            conf={**(destination.lifecycle.spark_catalog() if destination else {}), **settings["conf"]},
+            master=settings.master,
+            remote=settings.remote or None,
+            driver_memory=settings.driver_memory,
+            conf={**(destination.lifecycle.spark_catalog() if destination else {}), **as_text(settings.conf)},
         )
 
     @property

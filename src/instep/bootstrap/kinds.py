@@ -1,4 +1,4 @@
-"""Which class serves which `type:` of the project file.
+"""Classes of sources and destinations by the `type:` of the project file; a class is imported on first use.
 
 A class is imported when something of its type is asked for.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-from instep.errors import ProjectError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,26 +87,26 @@ def cluster(project: Project, connection: str, start: Callable[[], SparkSession]
 
 
 def destination(name: str, project: Project) -> Destination:
-    settings = project.destination(name)
-    match settings.type:
+    section = project.destination(name)
+    match section.type:
         case "delta":
             from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 
-            return DeltaDestination(DeltaConfig(name=name, **settings))
+            return DeltaDestination(DeltaConfig.of(section, name=name))
         case "duckdb":
             from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 
-            return DuckDbDestination(DuckDbConfig(name=name, **settings))
+            return DuckDbDestination(DuckDbConfig.of(section, name=name))
         case "iceberg":
             from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 
-            return IcebergDestination(IcebergConfig(name=name, **settings))
+            local_files = project.may_read_local_files(name)
+            return IcebergDestination(IcebergConfig.of(section, name=name, local_files=local_files))
         case "postgres":
             from instep.destinations.postgres.connect import PostgresServerConfig
             from instep.destinations.postgres.destination import PostgresDestination
 
-            return PostgresDestination(PostgresServerConfig.resolved(name=name, **settings))
-    raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
+            return PostgresDestination(PostgresServerConfig.of(section, name=name))
 
 
 def channel(section: ChannelSection, guard: EgressGuard) -> Channel:

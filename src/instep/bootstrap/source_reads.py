@@ -174,7 +174,7 @@ def _wait(server: SnapshotServer, folder: Path, request: ReadRequest) -> None:
 
 
 class SnapshotServer:
-    """Has tasks connected while they read a snapshot, and tells each that asks what `look` finds wrong with it.
+    """Keeps tasks connected while they read a snapshot, and tells them what `look` finds wrong with it.
 
     A task sends the token and gets `+`; from then on it gets an answer for each byte that it sends.
     """

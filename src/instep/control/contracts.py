@@ -103,7 +103,7 @@ def _path(table: ContractTable, known: Catalog) -> str:
 
 
 def _settings(path: str, table: ContractTable, hold: Hold) -> dict[str, Any]:
-    """Every preset pauses for another key: a mere review would be less."""
+    """Return the table's settings in a policy. Another key pauses in every preset: a mere review would be less."""
     columns = [exact(f"{path}.{c.name}") for c in table.live]
     required = [exact(f"{path}.{c.name}") for c in table.live if c.required]
     whole = ["table.removed", "table.renamed", "table.replaced"]

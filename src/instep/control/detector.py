@@ -202,7 +202,7 @@ def deleted(store: Store, connection: str) -> Review | None:
 
 
 def switch_off(store: Store, connection: str, reason: str, change: str = "") -> None:
-    """Until a person switches it on again."""
+    """Switch the detector off until a person switches it on again."""
     with store.transaction():
         if store.detectors.disable(connection, reason):
             store.events.add(DetectorDisabled(connection, reason, change))

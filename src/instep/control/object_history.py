@@ -163,8 +163,10 @@ def _events(store: Store, connection: str, *types: str) -> Iterator[LoggedEvent]
 
 
 def _mapped(store: Store, connection: str, steps: Mapping[int, Sequence[Catalog]]) -> Mapping[int, Sequence[_Mapped]]:
-    """By accepted version; `steps` are the catalogs before and after each. Those that are on record as a change are
-    told as such."""
+    """Return declared renames by accepted version; `steps` are the catalogs before and after each.
+
+    Those that are on record as a change are told as such.
+    """
     out: dict[int, list[_Mapped]] = {}
     for event in _events(store, connection, "change.mapped"):
         if event.data.get("change"):
@@ -182,7 +184,7 @@ def _mapped(store: Store, connection: str, steps: Mapping[int, Sequence[Catalog]
 
 
 def _change(review: Review) -> Change | None:
-    """None for a kind that this version does not know."""
+    """Parse a review's change; None for a kind that this version does not know."""
     with suppress(SchemaError, KeyError, TypeError):
         return change_from_dict(review.change)
     return None

@@ -45,7 +45,7 @@ def next_fire(spec: str, after: datetime, name: str, timezone: str = "UTC") -> d
 
 
 def spread(name: str, seconds: float) -> float:
-    """Between 0 and `seconds`, always the same for a name."""
+    """Return a delay between 0 and `seconds`, always the same for a name."""
     return seconds * int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 

@@ -255,9 +255,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Maintained:
-    """What maintaining a table did, or would do: its files, delete files, bytes and manifests before and after.
-    `rewritten`: data files that were put together; `bytes_rewritten`: of them. `snapshots` that were expired,
-    `removed` files that went with them, `orphans` and their bytes. `notes` say what was left and why."""
+    """Result of maintaining a table, or its preview: files, delete files, bytes and manifests before and after."""
 
     files_before: int = 0
     files: int = 0
@@ -267,17 +265,17 @@ class Maintained:
     deletes: int = 0
     manifests_before: int = 0
     manifests: int = 0
-    rewritten: int = 0
+    rewritten: int = 0  # data files that were compacted
     bytes_rewritten: int = 0
-    snapshots: int = 0
-    removed: int = 0
+    snapshots: int = 0  # expired
+    removed: int = 0  # files that went with expired snapshots
     orphans: int = 0
     orphan_bytes: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left as it is, and why
 
     @property
     def something(self) -> bool:
-        """Whether anything was done."""
+        """True if anything was done."""
         merged = self.manifests < self.manifests_before
         return bool(self.rewritten or self.snapshots or self.removed or self.orphans or merged)
 
@@ -296,8 +294,10 @@ def _silent(rows: int, size: int) -> None:
 
 @dataclass(frozen=True)
 class FileWorkers:
-    """Who does large work on the files of a table: tasks of the `session`, which is asked for when there is much to do,
-    or this process where there is none. `on_progress` hears rows and bytes written so far."""
+    """Workers for large work on a table's files: tasks of the `session`, or this process where there is none.
+
+    The session is opened when there is much to do. `on_progress` gets the rows and bytes written so far.
+    """
 
     session: SparkStart = field(default=_no_session, repr=False)
     on_progress: Callable[[int, int], None] = field(default=_silent, repr=False)

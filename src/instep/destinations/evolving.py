@@ -1,4 +1,4 @@
-"""From the steps of one table to its columns: which of those that are there each one is, and which are dropped."""
+"""Resolution of a table's steps: where each of the next columns comes from, and which columns are dropped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What every destination can do, facet by facet. One contract suite (tests/contract/test_destination.py) runs over all.
+"""Facets of destinations: the abilities that a destination has. A missing facet is None.
 
-A facet that a destination does not have is None.
+One contract suite (tests/contract/test_destination.py) runs over all destinations.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Destination(Protocol):
 
     @property
     def quarantine_days(self) -> int:
-        """How long held values are kept after they were held last; 0: for ever."""
+        """Days for which quarantined values are kept after they were last quarantined; 0 keeps them for ever."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Destination(Protocol):
 
     @property
     def maintenance(self) -> MaintenanceFacet | None:
-        """None: its tables need none, or look after themselves."""
+        """Maintenance of tables; None if they need none, or look after themselves."""
         ...
 
     @property
@@ -89,12 +89,12 @@ class Destination(Protocol):
 
     @property
     def sharing(self) -> SharingFacet | None:
-        """None: its tables have the rows of one connection each, or it is a shard's already."""
+        """Shared tables; None if tables have the rows of one connection each, or this is a shard's view already."""
         ...
 
     @property
     def shard(self) -> ShardFacet | None:
-        """None: the connection has its tables for itself."""
+        """The connection's shard; None if the connection has its tables for itself."""
         ...
 
 
@@ -103,7 +103,7 @@ class SchemaFacet(Protocol):
 
     @property
     def layouts(self) -> LayoutsFacet | None:
-        """None: settings cannot say how its tables are laid out."""
+        """Table layouts; None if settings cannot say how tables are laid out."""
         ...
 
     def tables(self) -> list[Ref]:
@@ -154,20 +154,22 @@ class LayoutsFacet(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether settings may say properties and an order of rows as well, all of which can change at any time."""
+        """True if settings may also set properties and a sort order, all of which can change at any time."""
         ...
 
     def recorded(self, refs: Iterable[Ref]) -> Mapping[Ref, TableLayout]:
-        """Of those of `refs` that exist and wait for no new generation, what was set by settings and is there, or comes
-        with the next whole load."""
+        """Return the layout that settings have set on existing tables, or that comes with the next full load.
+
+        Tables that wait for a new generation are left out.
+        """
         ...
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
-        """Why a column of this type cannot be partitioned so; "" if it can."""
+        """Return why a column of this type cannot be partitioned so; "" if it can."""
         ...
 
     def property_fault(self, name: str) -> str:
-        """Why settings cannot set a property; "" if they can."""
+        """Return why settings cannot set a property; "" if they can."""
         ...
 
 
@@ -175,7 +177,7 @@ class WriteFacet(Protocol):
     """Rows: those of runs, and those of people who put something right."""
 
     def claim(self, ref: Ref, fence: int) -> None:
-        """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
+        """Refuse commits with a lower fence from now on (Fenced). A missing table is ignored."""
         ...
 
     def target(self, ref: Ref) -> StagingTarget: ...
@@ -308,9 +310,11 @@ class LifecycleFacet(Protocol):
         ...
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Within it a table that is made is known to this process alone until rows are committed to it, where the
-        destination can do that; at its end those that got none are made as they are. Nothing of them is there if it
-        ends in an error."""
+        """Keep tables that are created within the block known to this process alone until rows are committed to them.
+
+        Destinations that cannot do so create them at once. Tables without rows are created at the end; none is there
+        if the block ends in an error.
+        """
         ...
 
     def shared_storage(self) -> StorageFolder | None:
@@ -328,7 +332,7 @@ class LifecycleFacet(Protocol):
         ...
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """What of a dropped column can come back."""
+        """Return what of a dropped column can be restored."""
         ...
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
@@ -401,7 +405,7 @@ class ViewsFacet(Protocol):
 
     @property
     def why_none(self) -> str:
-        """Why this destination's catalog cannot hold views; "" if it can."""
+        """Return why this destination's catalog cannot hold views; "" if it can."""
         ...
 
     def all(self) -> Mapping[Ref, View]:
@@ -424,12 +428,12 @@ class SharingFacet(Protocol):
 
     @property
     def why_none(self) -> str:
-        """What of its settings is in the way, in a sentence for people; "" if nothing is."""
+        """Return the setting that rules out shared tables, in a sentence for people; "" if none does."""
         ...
 
     @property
     def layouts(self) -> bool:
-        """Whether shared tables have properties, an order and partitions: those that one of their shards said last."""
+        """True if shared tables have properties, an order and partitions: those that the latest shard has set."""
         ...
 
     def part(self, shard: str) -> Destination:
@@ -443,13 +447,13 @@ class SharingFacet(Protocol):
 
 
 class ShardFacet(Protocol):
-    """What a connection has to know of the others that share its tables."""
+    """A connection's view of the other connections that share its tables."""
 
     @property
     def name(self) -> str: ...
 
     def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
-        """Why these steps cannot be taken while others share the table; "" if they can."""
+        """Return why these steps cannot be taken while others share the table; "" if they can."""
         ...
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:

@@ -37,15 +37,14 @@ class Hashing:
 
 @dataclass(frozen=True)
 class OverflowColumn:
-    """Under which `name` the objects have a column's values, the accepted type that they are cast to, and what hashes
-    them first."""
+    """A column whose values are in the overflow objects under `name`, with its accepted type and its hashing."""
 
     name: str
     type: DataType
     hashing: Hashing | None = None
 
     def texts(self, members: Sequence[Any]) -> list[str | None]:
-        """What is cast, of members as `json.loads` gives them."""
+        """Return the texts to cast, from members as `json.loads` gives them."""
         texts = [text_of(m) for m in members]
         return self.hashing.of(texts) if self.hashing else texts
 

@@ -93,7 +93,7 @@ def wait(number: int) -> None:
 
 
 def alone(ref: Ref) -> DestinationError:
-    """What is said of a table that one connection has for itself."""
+    """Return the error for a table that belongs to a single connection."""
     return DestinationError(
         f"table {'.'.join(ref)} belongs to one connection alone and is not shared",
         hint="choose another namespace for the connections with a `shard`",

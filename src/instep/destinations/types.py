@@ -1,4 +1,4 @@
-"""How each data type is stored at the destinations: the one table, from which docs/reference/types.md is made."""
+"""Storage of each data type at the destinations: the one table, from which docs/reference/types.md is made."""
 
 from __future__ import annotations
 

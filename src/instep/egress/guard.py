@@ -1,4 +1,4 @@
-"""Where the product may connect to on somebody's word: an address that was looked up once and is no inner one.
+"""Outbound addresses that users name: an address is looked up once, and an inner one is refused.
 
 An address given by a user can point at this machine, its network or its cloud's metadata. So a name is resolved
 once, every answer is judged, and the socket goes to the judged address itself: a second look-up has no say.
@@ -94,7 +94,7 @@ def connect(target: JudgedHost, timeout: float) -> socket.socket:
 
 
 def inner(text: str) -> str:
-    """Why an address is none of the public internet, "" if it is."""
+    """Return why an address is none of the public internet, "" if it is."""
     address = _plain(ipaddress.ip_address(text.partition("%")[0]))
     if address in _METADATA:
         return "an address of a cloud's metadata"

@@ -1,4 +1,4 @@
-"""Where the engine of a project listens: one for each user, project, version and Python.
+"""Address of a project's engine: one for each user, project, version and Python.
 
 Commands begin here, so nothing but the standard library is imported, and of that little.
 """

@@ -52,7 +52,7 @@ LOST = (
 
 
 class NoEngine(Exception):
-    """There is no engine, and nothing of the command has begun."""
+    """No engine is running, and the command has not begun."""
 
 
 def connect(project: Path) -> socket.socket:

@@ -87,7 +87,7 @@ class _Judge:
             return self._by_dependencies(place)
 
     def _by_dependencies(self, place: int) -> tuple[tuple[ModelFinding, ...], RelationShape]:
-        """Without SQL: a table that goes breaks it, anything else may."""
+        """Assess a model without its SQL: a removed table breaks it, any other change may."""
         model = self._models[place]
         found: dict[ModelFinding, None] = {}
         for name in model.depends:
@@ -270,7 +270,7 @@ class _Reading:
         return self._renamed(scope, shape) if scope.outer_columns and not scope.is_set_operation else shape
 
     def _renamed(self, scope: Scope, shape: RelationShape) -> RelationShape:
-        """Under the names of `x(a, b)`, which count the columns."""
+        """Rename the fields after the column list of `x(a, b)`, and check their count."""
         self._count(shape, scope.expression, "a list of column names does not fit any more")
         there = [f for f in shape.fields if not f.coming]
         return RelationShape(

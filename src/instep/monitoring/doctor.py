@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from instep.model import Check
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
+    from instep.project.sections.models import DestinationSection
     from instep.store.store import Store
 
 LEAST_FREE = 1.0
@@ -127,11 +128,11 @@ def _settings_text(settings: object) -> str:
     return "every reference has a value"
 
 
-def _places(settings: Mapping[str, object]) -> Iterator[Path]:
+def _places(section: DestinationSection) -> Iterator[Path]:
     """Folders of this machine where files are staged."""
     for key in ("staging", "warehouse"):
-        value = settings.get(key)
-        if isinstance(value, str) and value and "://" not in value:
+        value = getattr(section, key, "")
+        if value and "://" not in value:
             yield Path(value)
             return
 
@@ -186,7 +187,7 @@ def _age(at: datetime, then: datetime) -> str:
 
 
 def reached(app: App, connection: str | None = None) -> Iterator[Finding]:
-    """Each source and destination of the connections, whether it can be reached and may do what is needed."""
+    """Yield a finding for each source and destination: whether it can be reached and may do its work."""
     names = app.project.selected([connection] if connection else [])
     for source in dict.fromkeys(app.project.source_of(name) for name in names):
         yield from _tests(f"source {source}", lambda source=source: app.source(source).test())  # type: ignore[misc]

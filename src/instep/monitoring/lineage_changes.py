@@ -120,7 +120,7 @@ def _sides(store: Store, logged: LoggedEvent, version: AcceptedVersion) -> tuple
 
 
 def _called(was: Table | None, now: Table | None) -> Table | None:
-    """Under its new name: what is about a part of a table does not tell of the table's rename once more."""
+    """Return the table under its new name, so that a change of a part does not tell of the table's rename once more."""
     if was is None or now is None or not was.alias:
         return was
     return replace(was, schema=now.schema, name=now.name, alias=now.alias)

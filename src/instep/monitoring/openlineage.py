@@ -107,7 +107,7 @@ def schema(columns: Sequence[tuple[str, Column]]) -> dict[str, Any]:
 
 
 def column_lineage(source: Dataset, fields: Sequence[LineageField]) -> dict[str, Any]:
-    """Each column of an output comes from one of the input."""
+    """Return the facet that maps each column of an output to one of the input."""
     return facet("columnLineage", fields={f.name: {"inputFields": [_origin(source, f)]} for f in fields})
 
 
@@ -134,7 +134,7 @@ def destination_table(project: Project, destination: str, ref: Ref) -> Dataset:
         settings = project.destination(destination)
     except ProjectError:
         return Dataset(f"{kind}:{destination}", ".".join(ref))
-    return _of(kind, destination, settings, ref)
+    return _of(kind, destination, dict(settings), ref)
 
 
 def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
@@ -155,7 +155,7 @@ def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
 
 
 def _place(root: str, parts: tuple[str, ...]) -> Dataset:
-    """Below a folder or a bucket."""
+    """Name a dataset below a folder or a bucket."""
     found = urlsplit(root) if "://" in root else None
     if found is None:
         return Dataset("file", "/".join((root.rstrip("/"), *parts)))

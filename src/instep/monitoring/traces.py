@@ -119,7 +119,7 @@ def _tell(facts: Mapping[str, Fact]) -> None:
 
 
 def _failed(opened: Span, error: BaseException) -> None:
-    """Not as an exception with its stack: frames and causes may hold anything."""
+    """Record a failure without its stack: frames and causes may hold anything."""
     opened.set_attribute("error.type", type(error).__name__)
     opened.set_status(Status(StatusCode.ERROR, clean(str(error))[:LONGEST]))
 

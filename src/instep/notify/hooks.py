@@ -147,7 +147,7 @@ def _about(event: Event, about: Callable[[str], About]) -> About:
 
 @dataclass(frozen=True)
 class HookConfig:
-    """Without a `secret` nothing is signed."""
+    """A webhook; without a `secret` nothing is signed."""
 
     url: str = field(repr=False)
     secret: str = field(default="", repr=False)

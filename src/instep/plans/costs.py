@@ -110,7 +110,7 @@ def _takes(found: Size) -> str:
 
 
 def _final(step: Step) -> str:
-    """Why the step cannot be taken back, or when it no longer can; "" if it can."""
+    """Return why the step cannot be taken back, or when it no longer can; "" if it can."""
     from instep.schema.catalog.promotion import widens
     from instep.schema.planning.step import RewriteColumn
     from instep.schema.planning.undo import NEVER

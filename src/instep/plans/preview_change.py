@@ -72,7 +72,7 @@ class PreviewedTable:
 
 @dataclass(frozen=True)
 class PreviewedModel:
-    """What a model answers on both: rows and columns, or why it cannot be run."""
+    """A model's result before and after: rows and columns, or why it cannot be run."""
 
     name: str
     rows_before: int | None
@@ -90,7 +90,7 @@ class PreviewedModel:
 
 @dataclass(frozen=True)
 class ChangePreview:
-    """What a change would do. `steps` are those at the destination; `notes` what was left out."""
+    """Effects of a change. `steps` are those at the destination; `notes` what was left out."""
 
     change: str
     summary: str

@@ -16,7 +16,7 @@ from instep.errors import ProjectError
 from instep.project.sections.channels import Channel, LineageSection, OidcSection, TracesSection
 from instep.project.sections.detector import Detector, Layer, detector
 from instep.project.sections.file_settings import Shelves
-from instep.project.sections.models import ConnectionSection, Detect, ProjectFile
+from instep.project.sections.models import ConnectionSection, Destination, Detect, ProjectFile, Spark
 from instep.project.sections.policies import CHOOSERS, DAY, PolicySection, to_policy
 from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableSettings
@@ -53,19 +53,6 @@ SectionT = TypeVar("SectionT", bound=Section)
 ENGINES = ("spark", "local")
 ENGINE = "INSTEP_ENGINE"
 """The variable with the engine of project files that name none, for small machines and CI."""
-
-
-class Settings(dict[str, Any]):
-    """Resolved values by key, `type` apart; its `repr` shows the keys only."""
-
-    def __init__(self, type: str, values: Mapping[str, Any]) -> None:
-        super().__init__(values)
-        self.type = type
-
-    def __repr__(self) -> str:
-        return f"Settings({self.type}: {', '.join(self)})"
-
-    __str__ = __repr__
 
 
 @dataclass(frozen=True)
@@ -158,13 +145,13 @@ class Project:
 
     @property
     def spark_is_elsewhere(self) -> bool:
-        """Whether Spark runs on other machines."""
+        """True if Spark runs on other machines."""
         spark = self.spark()
-        return bool(spark["remote"]) or not str(spark["master"]).startswith("local")
+        return bool(spark.remote) or not spark.master.startswith("local")
 
     @property
     def works_elsewhere(self) -> bool:
-        """Whether work goes to other machines: with `engine: local` all of it stays here."""
+        """True if work goes to other machines: with `engine: local` all of it stays here."""
         return self.engine == "spark" and self.spark_is_elsewhere
 
     def with_spark(self, master: str) -> Project:
@@ -173,9 +160,9 @@ class Project:
         spark = self.model.spark.model_copy(update=where)
         return replace(self, model=self.model.model_copy(update={"spark": spark}))
 
-    def spark(self) -> Settings:
-        """master, remote, driver_memory, conf."""
-        return self._settings(self.model.spark, ("spark",))
+    def spark(self) -> Spark:
+        """Return the section of Spark's settings."""
+        return self._opened(self.model.spark, ("spark",))
 
     def source(self, name: str) -> Source:
         """Return the source's section, secrets included."""
@@ -184,16 +171,20 @@ class Project:
         found = self._opened(self.model.sources[name], ("sources", name))
         return found.whole() if found.type == "connector" else found
 
-    def destination(self, name: str) -> Settings:
-        """Return the keyword arguments of the destination's configuration, secrets included."""
+    def destination(self, name: str) -> Destination:
+        """Return the destination's section, secrets included."""
         if name not in self.model.destinations:
             raise self._unknown("destination", name, self.model.destinations)
-        found = self._settings(self.model.destinations[name], ("destinations", name))
-        uri = found.get("properties", {}).get("uri", "")
+        found = self._opened(self.model.destinations[name], ("destinations", name))
+        uri = str(found.properties.get("uri", ""))
         if uri.startswith(_CATALOG_FILE):  # a path as others: wherever the command is started
             file = self.root / Path(uri.removeprefix(_CATALOG_FILE)).expanduser()
-            found["properties"] = {**found["properties"], "uri": f"{_CATALOG_FILE}{file}"}
+            found = found.model_copy(update={"properties": {**found.properties, "uri": f"{_CATALOG_FILE}{file}"}})
         return found
+
+    def may_read_local_files(self, destination: str) -> bool:
+        """Return whether metadata of a lake elsewhere may lead to files of this machine."""
+        return True
 
     def may_follow_links(self, source: str) -> bool:
         """Return whether links in a folder of files may lead out of it."""
@@ -317,9 +308,6 @@ class Project:
         """The folders that paths lead to which come through an API."""
         return Shelves.of(self.root, self.model.shelves, self.store_url())
 
-    def _settings(self, section: Section, path: TreePath) -> Settings:
-        return Settings(getattr(section, "type", ""), self._opened(section, path).arguments())
-
     def _opened(self, section: SectionT, path: TreePath) -> SectionT:
         """Return the section with every reference resolved, and paths that begin at the project's folder."""
         return self._placed(self._plain(section, path))
@@ -341,7 +329,7 @@ class Project:
         return self.tree.line(path), str(path)
 
     def _placed(self, section: SectionT) -> SectionT:
-        """With paths that begin at the project's folder, in sections within it, too."""
+        """Resolve relative paths against the project's folder, in nested sections too."""
         inner = {name: getattr(section, name) for name in type(section).model_fields}
         placed: dict[str, Any] = {k: self._placed(v) for k, v in inner.items() if isinstance(v, Section)}
         for name, several in inner.items():
@@ -365,7 +353,7 @@ class Project:
 
 
 def _written(value: Any) -> Any:
-    """As the file says it, ready for JSON."""
+    """Return a section's values as the file writes them, ready for JSON."""
     if isinstance(value, Section):
         return {name: _written(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ from instep.errors import ProjectError
 from instep.operations.values import ObjectKind
 from instep.project.allowed.keys import refusals
 from instep.project.documents import NO_REFERENCE, PLURALS, InvalidObject, secret_id, section_of
-from instep.project.project import Project, SectionT, Settings
+from instep.project.project import Project, SectionT
 from instep.project.sections.models import ConnectionSection, ProjectFile
 from instep.project.sections.policies import PolicySection
 from instep.project.sections.values import Section
@@ -104,8 +104,10 @@ class ServedProject(Project):
         return name not in getattr(self.own, plural)
 
     def _plain(self, section: SectionT, path: TreePath) -> SectionT:
-        """Also looks again at what a section that the server keeps leads to: folders and links may have moved since,
-        and it may have been written when more was allowed."""
+        """Check the paths of a section again that the server keeps.
+
+        Folders and links may have moved since, and it may have been written when more was allowed.
+        """
         found = super()._plain(section, path)
         if self._is_served(path):
             self._refuse(path, refusals(found, self.shelves))
@@ -121,12 +123,11 @@ class ServedProject(Project):
         """Return whether the file says the source, and not the server."""
         return not self.manages("sources", source)
 
-    def destination(self, name: str) -> Settings:
-        """Also: a lake in a bucket or of a catalog's server that the server keeps leads to no file of this machine."""
-        found = super().destination(name)
-        elsewhere = found.type == "iceberg" and (found["catalog"] != "sqlite" or "://" in found["warehouse"])
-        confined = elsewhere and self.manages("destinations", name)
-        return Settings(found.type, {**found, "local_files": False}) if confined else found
+    def may_read_local_files(self, destination: str) -> bool:
+        """Return whether the file says the destination, or it is a lake in a folder of this machine."""
+        section = self.destination(destination)
+        elsewhere = section.type == "iceberg" and (section.catalog != "sqlite" or "://" in section.warehouse)
+        return not (elsewhere and self.manages("destinations", destination))
 
     def _is_served(self, path: TreePath) -> bool:
         return len(path) > 1 and path[0] in _KINDS and self.manages(str(path[0]), str(path[1]))

@@ -135,7 +135,7 @@ async def _on_status(request: Request, error: Any) -> Response:
 
 
 def check_matrix() -> None:
-    """Every route is there once, in the matrix or open, and nothing else is."""
+    """Check that every route is in the matrix or open, once, and nothing else is."""
     names = list(route_names())
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"routes with two meanings: {twice}")

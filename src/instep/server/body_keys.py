@@ -1,4 +1,4 @@
-"""Every key of every body that a request of either API may have, and what it may lead to.
+"""Every key of every request body of either API, and what it may lead to.
 
 The keys of objects within them (`spec`, `config`) have a table of their own, with what is refused:
 `instep.project.allowed.keys`.

@@ -117,7 +117,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 
 def _plain(message: str) -> str:
-    """Without the words of the checking library that quote what was given."""
+    """Remove the parts of the message that quote the given value."""
     return re.sub(r", got .*$", "", message, flags=re.DOTALL)[:300]
 
 

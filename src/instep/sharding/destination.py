@@ -203,7 +203,7 @@ class ShardLifecycle:
         return self.base.dropped(ref, None)
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """What other shards have is still there, with this shard's values."""
+        """Return what of a dropped column can be restored: if other shards have it, this shard's values are there."""
         return self.base.undrop_report(ref, column)
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:

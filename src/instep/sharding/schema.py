@@ -131,7 +131,7 @@ class ShardSchema:
         self._all.undrop_table(ref, first(table, self.shard.column), replace(commit, fence=0))
 
     def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
-        """Why these steps cannot be taken while others share the table; "" if they can."""
+        """Return why these steps cannot be taken while others share the table; "" if they can."""
         try:
             self._plan(ref, steps, after, Commit("", 0))
         except IllegalChange as error:

@@ -1,4 +1,4 @@
-"""What every source can do. One contract suite (tests/contract/test_source.py) runs over all of them."""
+"""The source protocol. One contract suite (tests/contract/test_source.py) runs over all sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from instep.stage.spec import Chunk, Reader
 
 @dataclass(frozen=True)
 class TableStats:
-    """From the source's own statistics: estimated rows and bytes, no scan."""
+    """The source's own statistics: estimated rows and bytes, no scan."""
 
     rows: int = 0
     bytes: int = 0
@@ -108,11 +108,11 @@ class Filters(Protocol):
 
     @property
     def dialect(self) -> str:
-        """What SQL parsers call the filter's language."""
+        """The filter's language, as SQL parsers call it."""
         ...
 
     def fault(self, read: TableRead) -> str:
-        """Why the source cannot evaluate the filter, "" if it can. Reads no rows."""
+        """Return why the source cannot evaluate the filter, "" if it can. Reads no rows."""
         ...
 
 

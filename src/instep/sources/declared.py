@@ -45,7 +45,7 @@ def declared_type(dialect: str, text: str) -> tuple[DataType, str, str]:
 
 
 def _postgres(text: str) -> tuple[DataType, str, str]:
-    """As `format_type` writes it, which is what a catalog has."""
+    """Parse a PostgreSQL type as `format_type` writes it, which is what a catalog has."""
     plain = " ".join(text.replace("pg_catalog.", "").split())
     plain = plain if '"' in plain else plain.lower()
     found = _PARTS.fullmatch(re.sub(r" array(\[\d*\])?$", "[]", plain))

@@ -1,4 +1,4 @@
-"""What a source's log tells: which rows have changed since a position, by key.
+"""A source's log: the keys of the rows that changed since a position.
 
 The log says which rows, a snapshot what they are: the rows of the keys are read in the snapshot of the sync like all
 others, with the same casts and the same schema. So a row lands as the source has it at the read point, whatever the
@@ -129,8 +129,11 @@ class ChangeLog(Protocol):
         ...
 
     def fault(self, position: str) -> str:
-        """Why the log as `state` and `read` have found it cannot be read on from this position of the same server, ""
-        if it can. Where the server keeps the log for us, what it keeps is said by `LogState.confirmed`."""
+        """Return why the log cannot be read on from this position of the same server, "" if it can.
+
+        `state` and `read` have looked at the log. Where the server keeps the log for us, `LogState.confirmed` tells
+        how far.
+        """
         ...
 
     def resume(self, places: Mapping[Ref, str]) -> None:
@@ -159,7 +162,7 @@ class ChangeLog(Protocol):
         ...
 
     def release(self, position: str) -> None:
-        """What is before the position is not needed any more."""
+        """Allow the source to discard its log before the position."""
         ...
 
     def close(self) -> None:

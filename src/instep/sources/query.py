@@ -1,4 +1,4 @@
-"""What sources share of making queries of a read.
+"""Parts of a read's queries that sources share.
 
 Patterns of tables as sources match them: always the whole name, as a selection does.
 """

@@ -87,7 +87,7 @@ def _command(ssh: SshSection, host: str, port: int, timeout: float, key: str, kn
 
 
 def _path(text: str) -> str:
-    """As ssh's options take a file: it splits at spaces and expands what begins with %."""
+    """Quote a path for ssh's options, which split at spaces and expand what begins with %."""
     return '"' + text.replace("%", "%%") + '"'
 
 
@@ -127,7 +127,7 @@ class _Tunnel(Way):
         _running.append(child)
 
     def close(self) -> None:
-        """No more connections; those that were made go on."""
+        """Accept no more connections; open ones go on."""
         with suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()

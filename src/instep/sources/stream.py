@@ -75,7 +75,7 @@ class Stream(Protocol):
 
     @property
     def tables(self) -> Mapping[Ref, TableCounts]:
-        """What the group brought, operations that were held included."""
+        """Counts of the group by table, quarantined operations included."""
         ...
 
     @property
@@ -85,12 +85,12 @@ class Stream(Protocol):
 
     @property
     def from_start(self) -> bool:
-        """Whether it began without a state."""
+        """True if the stream began without a state."""
         ...
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the connector wants people to know of it."""
+        """The connector's warnings for people."""
         ...
 
     @property

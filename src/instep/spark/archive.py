@@ -147,7 +147,7 @@ def _write(file: Path, record: dict[str, object]) -> None:
 
 @contextmanager
 def _alone(archive: Path) -> Iterator[bool]:
-    """Whether this process holds the lock for making the archive; the system drops it when the process ends."""
+    """Try to lock the making of the archive; the system drops the lock when the process ends."""
     with archive.with_suffix(".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -117,7 +117,7 @@ def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
 
 
 def _forget(folder: Path) -> None:
-    """What drivers that were killed have left. No extraction takes so long."""
+    """Remove what killed drivers have left: no extraction takes so long."""
     for file in folder.glob(".seen-*"):
         with suppress(OSError):
             if time.time() - file.stat().st_mtime > _FORGOTTEN:

@@ -159,7 +159,7 @@ class RunningJob:
             self.error = error
 
     def _plain(self) -> list[bytes]:
-        """Without SQL, whose first plan in a process takes half a second."""
+        """Run the tasks without SQL, whose first plan in a process takes half a second."""
         count = len(self.task.work)
         rows: list[bytes] = _context(self.spark).parallelize(range(count), count).map(self.task.one).collect()
         return rows

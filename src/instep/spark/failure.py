@@ -42,7 +42,7 @@ def explain(error: BaseException) -> InstepError:
 
 
 def _setup(text: str) -> SetupError | None:
-    """What a machine of the cluster does not have."""
+    """Return the error for a package or version that a machine of the cluster lacks."""
     if "PYTHON_VERSION_MISMATCH" in text:
         versions = _VERSIONS.search(text)
         there = f" ({versions[1]} there, {versions[2]} here)" if versions else ""

@@ -75,7 +75,7 @@ def find_java() -> Java:
 
 
 def _version(java: Path) -> str:
-    """From the release file, or by asking (which starts a JVM)."""
+    """Return Java's version from the release file, or by running it (which starts a JVM)."""
     with suppress(OSError):
         if match := re.search(r'^JAVA_VERSION="([^"]+)"', (java.parents[1] / "release").read_text(), re.MULTILINE):
             return match[1]

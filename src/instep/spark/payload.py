@@ -1,4 +1,4 @@
-"""What tasks are told travels in the description of their job, which Spark keeps in memory: it holds passwords, salts.
+"""Payload of tasks in the description of their job, which Spark keeps in memory: it holds passwords and salts.
 
 Every task gets the whole description, with the work of all. Queries of one table are alike, so it is compressed: that
 of 100,000 chunks of 50 columns has 4 MB instead of 164.

@@ -296,7 +296,7 @@ def _start_workers(conf: Mapping[str, str]) -> None:
 
 
 def _nothing(_: int) -> None:
-    """What a worker does to be there."""
+    """No-op that makes a worker start."""
 
 
 _PYTHON = "spark.pyspark.python"
@@ -350,7 +350,7 @@ def connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _reach(where: str) -> None:
-    """Its own client asks a server that is not there again and again, for ten minutes."""
+    """Check that the server can be reached: Spark's own client would try for ten minutes."""
     try:
         place = urlsplit(where)
         socket.create_connection((place.hostname or "localhost", place.port or CONNECT_PORT), REACH_SECONDS).close()

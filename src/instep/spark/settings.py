@@ -1,4 +1,4 @@
-"""How to get a Spark session: known without anything that starts one."""
+"""Settings of a Spark session, known without anything that starts one."""
 
 from __future__ import annotations
 

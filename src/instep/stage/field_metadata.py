@@ -1,4 +1,4 @@
-"""What a destination cannot hold although its Arrow type could: said by the metadata of the schema's fields."""
+"""Limits of a destination that its Arrow types do not express: metadata of the schema's fields."""
 
 from __future__ import annotations
 

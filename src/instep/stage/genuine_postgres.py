@@ -1,5 +1,8 @@
-"""What tells PostgreSQL itself from what speaks its protocol, or stores rows in its own way: there the numbers of row
-versions and of transactions may have another meaning."""
+"""Detection of genuine PostgreSQL.
+
+What only speaks its protocol, or stores rows in its own way, may give the numbers of row versions and of transactions
+another meaning.
+"""
 
 from __future__ import annotations
 

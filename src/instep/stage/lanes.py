@@ -19,7 +19,7 @@ Work = Callable[[ReadSession, Callable[[], "Chunk | None"], "Report"], Iterator[
 
 
 class _LaneStopped(BaseException):
-    """Not an Exception: a task answers those with the failure of one table and goes on."""
+    """The lane was stopped. A BaseException: to a task an Exception is the failure of one table, and it goes on."""
 
 
 @dataclass

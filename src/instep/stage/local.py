@@ -35,7 +35,7 @@ _POLL = 0.5
 
 
 class _Stopped(BaseException):
-    """Not an Exception: a task answers those with the failure of one table and goes on."""
+    """The job was stopped. A BaseException: to a task an Exception is the failure of one table, and it goes on."""
 
 
 def extract_locally(
@@ -83,7 +83,7 @@ def _together(
     on_progress: Callable[[Counts], None],
     on_done: Callable[[list[ChunkResult]], None],
 ) -> list[ChunkResult]:
-    """Each part on a thread of its own, while this one tells progress and hands on what is done."""
+    """Run each part on a thread of its own, while this one reports progress and hands on what is done."""
     tallies, fresh = [_Tally() for _ in parts], _Fresh()
     with ThreadPoolExecutor(len(parts), thread_name_prefix="extract") as pool:
         try:

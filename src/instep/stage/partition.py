@@ -94,7 +94,7 @@ def transformed(values: pa.Array, transform: str, width: int = 0) -> pa.Array:
 
 
 def _stored(values: pa.Array) -> pa.Array:
-    """As Iceberg's metadata has them."""
+    """Return the values as Iceberg's metadata stores them."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     kind = values.type
@@ -156,7 +156,7 @@ def _unscaled(value: Any) -> int:
 
 
 def _by_value(values: pa.Array, change: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
-    """Each different value is looked at once."""
+    """Convert the values, each different one once."""
     encoded = values.dictionary_encode()
     made = pa.array([None if v is None else change(v) for v in encoded.dictionary.to_pylist()], kind)
     return made.take(encoded.indices)

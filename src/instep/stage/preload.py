@@ -1,4 +1,4 @@
-"""What tasks import is imported once: a worker tells the daemon what it had to, and the next ones are forked with it.
+"""Preloading of modules: a worker reports its imports to the daemon, and the next ones are forked with them.
 
 Modules of the product and of installed packages only: the code of a connector is read anew by each task.
 """

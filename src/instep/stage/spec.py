@@ -1,4 +1,4 @@
-"""What a task is told and what it answers: the contract between sources, tasks and destinations.
+"""Records that travel to tasks and back: the contract between sources, tasks and destinations.
 
 Everything here is picklable and travels to tasks; a `Reader` may hold credentials, so none of these
 classes shows its content in `repr`.

@@ -1,4 +1,4 @@
-"""What one task does: read chunks over one connection, conform them, write files, tell what became of them.
+"""One task: reads chunks over one connection, conforms them, writes files, reports what became of them.
 
 Keeps the tasks of one sync within what it may ask of the source.
 """

@@ -158,8 +158,7 @@ class Store:
         return self._db.file
 
     def outgrown(self) -> str:
-        """Why this program must not use the store any more, "" if it may: another one has brought it to other tables
-        meanwhile."""
+        """Return why this program must not use the store any more, "" if it may: a newer one may have upgraded it."""
         with self._db.read() as transaction:
             found = version(transaction)
         if found == HEAD:

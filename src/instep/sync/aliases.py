@@ -24,7 +24,7 @@ NONE: Mapping[int, str] = {}
 
 
 def why_none(context: SyncContext) -> str:
-    """Why the destination can show no old names; "" if it can."""
+    """Return why the destination can show no old names; "" if it can."""
     if (shown := context.destination.views) is not None:
         return shown.why_none
     return f"no views are kept in a {context.destination.kind} destination"
@@ -56,7 +56,7 @@ def _until(context: SyncContext, table: Table, now: datetime) -> datetime:
 
 
 def make_room(context: SyncContext, made: Plan) -> None:
-    """Before a plan is carried out: a name that a table is to have is not kept for an old one."""
+    """Free the names that a plan gives to tables from the views that keep old names."""
     shown = context.destination.views
     if shown is None or not context.store.old_names.of(context.name):
         return

@@ -113,7 +113,7 @@ class SyncContext:
 
     @property
     def project_selection(self) -> Selection:
-        """What the project file selects."""
+        """The selection of the project file."""
         return self.file or self.selection
 
     @property
@@ -121,12 +121,12 @@ class SyncContext:
         return self.before or self.selection
 
     def destination_open(self) -> AbstractContextManager[None]:
-        """For many operations in a row: a destination that has to be opened for each is opened once."""
+        """Open the destination once for many operations in a row."""
         session = self.destination.lifecycle.session
         return session() if session else nullcontext()
 
     def tables_born(self) -> AbstractContextManager[None]:
-        """For a whole run: tables that it makes appear with their first rows where the destination can do that."""
+        """Defer the creation of the run's tables until their first rows, where the destination can do that."""
         return self.destination.lifecycle.deferred_create()
 
     @contextmanager

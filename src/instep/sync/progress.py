@@ -1,4 +1,4 @@
-"""What a run tells while it works, and what it did with each table."""
+"""Progress of a run, and its results by table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Progress(Protocol):
     """Shown live by the CLI; every method may be called from any thread."""
 
     def step(self, text: str) -> None:
-        """What the run does now."""
+        """Report the step that the run has begun."""
         ...
 
     def tables(self, rows: dict[str, int]) -> None:

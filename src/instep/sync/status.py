@@ -1,4 +1,4 @@
-"""How one table is synced and what stands in its way: from the store and the project file, without source or lake."""
+"""Status of one table's sync, and its blockers: from the store and the project file, without source or destination."""
 
 from __future__ import annotations
 
@@ -114,9 +114,11 @@ def statuses(
     context: Opens,
     trouble: Callable[[str], None] = lambda _: None,
 ) -> list[LoadStatus]:
-    """Of each connection, by as many statements as for one, and from the store; a destination is asked only about what
-    is held there and for a budget of backfills, a source never. `trouble` is told why something could not be looked
-    at."""
+    """Return the status of each connection, by as many statements as for one, and from the store.
+
+    A destination is asked only about quarantined values and for a budget of backfills, a source never. `trouble` is
+    told why something could not be looked at.
+    """
     runs, versions = store.pages.latest_runs(names), store.accepted.latest_of(names)
     pauses, copies = store.pauses.active_of(names), store.copies.existing_of(names)
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)

@@ -1,4 +1,4 @@
-"""How each table is synced: the mode, chosen from its key and cursor unless the project file says."""
+"""Sync mode of each table, chosen from its key and cursor unless the project file says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TableMode:
 
     @property
     def partial(self) -> bool:
-        """Whether a sync reads some of the rows only: those that did not change keep what they had."""
+        """True if a sync reads only some of the rows: those that did not change keep their values."""
         return self.cursor is not None or self.mode in ("cdc", "stream")
 
 

@@ -44,7 +44,7 @@ def turn(app: App, job: Job) -> Mapping[str, Any] | None:
 
 
 def given_up(app: App, job: Job, why: str) -> None:
-    """Its job has failed for good: the rollout stands until somebody resumes it."""
+    """Stop the rollout whose job has failed for good, until somebody resumes it."""
     with suppress(InstepError):
         stop(app.store, job.key, "worker", why)
 

@@ -63,7 +63,7 @@ class JobWorker:
         self._me: Worker | None = None
 
     def stop(self) -> None:
-        """No job is begun any more; what runs has the grace time. Called again, it is ended at once."""
+        """Begin no further job; running ones have the grace time. A second call ends it at once."""
         if self._stopping.is_set():
             self._at_once.set()
         else:
@@ -72,8 +72,10 @@ class JobWorker:
             self._stopping.set()
 
     def run(self, *, drain: bool = False) -> None:
-        """Until it is stopped; `drain`: until nothing is left that may begin. Raises what keeps the project or the
-        store from being opened at first."""
+        """Run jobs until stopped; with `drain`, until nothing is left that may begin.
+
+        Raises what keeps the project or the store from being opened at first.
+        """
         store = self._store
         self._me = store.workers.register(self._limits.lanes)
         self._notify(f"worker {self._me.id}: {self._limits.lanes} lane(s)")
@@ -103,7 +105,7 @@ class JobWorker:
         self._collect()
 
     def _over(self, drain: bool) -> bool:
-        """Once stopped: when no lane works, or the grace time is over."""
+        """True once it was stopped and no lane works, or the grace time is over."""
         busy = bool(self._busy)
         if self._stopping.is_set():
             return not busy or self._at_once.is_set() or time.monotonic() >= self._ends

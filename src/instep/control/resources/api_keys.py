@@ -34,7 +34,7 @@ class Issued:
 
 
 def may(role: str, needed: Role) -> bool:
-    """Each role may do what those before it may."""
+    """True if a role has the rights of `needed`: each role may do what those before it may."""
     return role in ROLES and ROLES.index(role) >= ROLES.index(needed)
 
 

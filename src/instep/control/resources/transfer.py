@@ -1,4 +1,4 @@
-"""Between files and what the server keeps: sections of a project file are taken in, and rewritten.
+"""Import of project file sections into the store, and their export.
 
 Secrets of a file are references. They are resolved and sealed when they are taken in, and stand as references in what
 is written: as those that they came from, else as variables that are named after their place.

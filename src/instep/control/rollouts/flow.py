@@ -54,9 +54,12 @@ class Rolling:
         return self.carry_on(id, to_roll_back(self.store, id, wave=wave, connections=connections))
 
     def carry_on(self, id: str, course: Course, key: str = "") -> Rollout:
-        """Until it ends, as far as the gates let it: forward, or back from the last connection to the first; then it is
-        stopped, and what could not be taken back stays as it is and says why. Called again with the same `key` it goes
-        on. Conflict while another process carries it on, Later where a turn ends before that."""
+        """Carry the rollout on as far as its gates allow: forward, or back from the last connection to the first.
+
+        A rollout that goes back ends as stopped; what could not be taken back stays as it is and says why. Called
+        again with the same `key` it goes on. Conflict while another process carries it on, Later where a turn ends
+        before that.
+        """
         now = self.store.rollouts.get(id)
         if course.back:
             return self._back(now, course, key)
@@ -114,7 +117,7 @@ class Rolling:
         return self._end(rollout)
 
     def _wave(self, rollout: Rollout, number: int) -> Rollout | None:
-        """None once it is through; else what stopped it."""
+        """Carry one wave on; return the rollout if something stopped it, None once it is through."""
         if number > rollout.wave:
             self.store.rollouts.wave(rollout, number)
         limits = gates_of(rollout.gates)
@@ -189,7 +192,7 @@ class Rolling:
             )
 
     def _left(self, rollout: Rollout, member: Member, line: CompatibilityLine) -> Member:
-        """It does not fit any more, or has it meanwhile."""
+        """Mark a member that does not fit any more, or has the change already."""
         status: MemberStatus = "already" if line.fit == "already" else "blocked"
         return self._move(rollout, member, status, fit=line.fit, why=line.why)
 
@@ -234,7 +237,7 @@ class Rolling:
         return self._release(rollout, now, left if now == "partial" else "")
 
     def _take_back(self, rollout: Rollout, member: Member, key: str) -> None:
-        """Its own turn: what stands against it keeps no other connection from being taken back."""
+        """Take one member's change back; a failure does not stop the others."""
         now = _own(lambda: self._taken_back(rollout, member, key), lambda why: self._refused(rollout, member, why))
         self.on_member(now)
 
@@ -254,7 +257,7 @@ class Rolling:
         return now
 
     def _refused(self, rollout: Rollout, member: Member, error: str) -> Member:
-        """Its status is as it was."""
+        """Record why a member could not be taken back; its status stays."""
         was = member.status
         with self.store.transaction():
             self.store.rollouts.check(rollout)

@@ -63,7 +63,7 @@ class Patch(Protocol):
         ...
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:
-        """Within the caller's transaction. Answers what takes it back."""
+        """Apply the patch within the caller's transaction; return what takes it back."""
         ...
 
     def undone_by(self, connection: str, before: Mapping[str, Any]) -> str:
@@ -71,5 +71,5 @@ class Patch(Protocol):
         ...
 
     def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
-        """Within the caller's transaction: what was chosen is as before."""
+        """Restore what was chosen before, within the caller's transaction."""
         ...

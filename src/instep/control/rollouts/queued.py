@@ -119,8 +119,10 @@ def under_way(store: Store, id: str) -> Job | None:
 
 
 def withdraw(store: Store, id: str, who: str) -> None:
-    """No worker is there, and this process carries the rollout on: what waits for one does so no more. A run that it
-    has begun is begun again."""
+    """Remove what waits for a worker: there is none, and this process carries the rollout on.
+
+    A run that a worker has begun is begun again.
+    """
     with store.transaction():
         running = under_way(store, id)
         members = store.rollouts.members(id, statuses=("running",))

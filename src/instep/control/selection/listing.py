@@ -63,7 +63,7 @@ def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
 
 
 class ObjectListing:
-    """What a connection's selection is, object by object."""
+    """A connection's selection, object by object."""
 
     def __init__(self, place: SwitchedConnection, columns: bool) -> None:
         self.place, self.every = place, columns
@@ -121,7 +121,7 @@ class ObjectListing:
                 yield self._one((*table.ref, name), on, why, self.is_hashed(table, name, on), _added(table, column))
 
     def is_hashed(self, table: Table, name: str, on: bool) -> bool:
-        """Also a key column that is off and therefore kept hashed, but no other column that is off."""
+        """True if the column is hashed; of columns that are off, only a key column is, which stays hashed."""
         now = self.place.now
         return hashed(now if on else replace(now, off=frozenset(), exclude_columns=()), table.ref, name)
 

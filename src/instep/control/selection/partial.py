@@ -137,7 +137,7 @@ class PartialSelection:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search is for: a part of a name, or after `re:` an expression for a whole path. Raises SchemaError."""
+    """A parsed search: a part of a name, or after `re:` an expression for a whole path. Raises SchemaError."""
 
     text: str
 

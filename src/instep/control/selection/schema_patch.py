@@ -22,7 +22,7 @@ class NotListed(InstepError):
 
 @dataclass(frozen=True)
 class ColumnPatch:
-    """None everywhere means: as it is."""
+    """A change of one column's selection; None leaves a field as it is."""
 
     enabled: bool | None = None
     hashed: bool | None = None

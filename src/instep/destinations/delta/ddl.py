@@ -316,7 +316,7 @@ def _sql_columns(change: SetLayout) -> str:
 
 
 class DeltaDdl(DeltaFacet):
-    """What changes tables."""
+    """Schema changes of Delta tables."""
 
     def __init__(self, warehouse: Warehouse, prefix: str, upsert_rows: int) -> None:
         super().__init__(warehouse, prefix)

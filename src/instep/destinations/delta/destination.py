@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from typing import Literal
 
 from instep.destinations.base import LoadState, Ref, SparkTable, StagingTarget, TableSize
 from instep.destinations.connection_test import COMMIT, check_writable, checks_of, scratch, scratch_file
@@ -22,6 +22,8 @@ from instep.destinations.delta.warehouse import DeltaFacet, Folders, ObjectWareh
 from instep.destinations.shared import SharedTable, is_shared, shard_column, with_shard
 from instep.errors import DestinationError
 from instep.model import Check
+from instep.project.sections.models import DeltaDestinationSection
+from instep.project.sections.values import as_text
 from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.catalog.layout import PartitionTerm, TableLayout
 from instep.schema.catalog.types import DataType
@@ -33,25 +35,18 @@ from instep.stage.files.object_store import ObjectPath, is_object
 from instep.stage.files.place import StorageFolder
 
 
-@dataclass(frozen=True)
-class DeltaConfig:
-    """`warehouse`: the folder of the tables, or a place in S3, reached by `properties` (which may hold credentials).
-    `undo_days`: how long what was dropped is kept. `upsert_rows`: upserts of more rows, those of the table included,
-    and rewrites of columns of larger tables are done by tasks of Spark."""
+class DeltaConfig(DeltaDestinationSection):
+    """A folder or bucket of Delta tables under the `name` that the project file has for it."""
 
+    type: Literal["delta"] = "delta"
     name: str
-    warehouse: str
-    prefix: str = "_instep_"
-    quarantine_days: int = 30
-    undo_days: float = 7
-    upsert_rows: int = 5_000_000
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def warehouse_of(config: DeltaConfig, part: tuple[str, str] | None = None) -> Warehouse:
     """`part`: the only shard that is looked at. ConnectError for a place that is neither a folder nor in S3."""
     if is_object(config.warehouse):
-        return ObjectWarehouse(ObjectPath(config.warehouse.rstrip("/"), config.properties), config.undo_days, part)
+        place = ObjectPath(config.warehouse.rstrip("/"), as_text(config.properties))
+        return ObjectWarehouse(place, config.undo_days, part)
     return Folders(local_root(config.warehouse), config.undo_days, part)
 
 

@@ -369,7 +369,7 @@ def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[st
 
 
 def _columns(footer: pq.FileMetaData) -> Iterator[tuple[int, str]]:
-    """Where the values of each plain column are: by its path, a field of a struct may look like one."""
+    """Yield the index of each plain column in the file: by its path, a field of a struct may look like one."""
     place = 0
     for column in footer.schema.to_arrow_schema():
         if not pa.types.is_nested(column.type):

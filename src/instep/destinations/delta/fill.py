@@ -110,7 +110,7 @@ class DeltaFills(DeltaFacet):
 
 
 def _promoted_rows(state: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: str) -> tuple[RowEdit, int]:
-    """Only rows without a value that have an object are looked at."""
+    """Rewrite rows with values from their overflow objects; only rows without a value that have an object are read."""
     names = [extra, *columns]
     lacks = " OR ".join(f"c{i} IS NULL" for i in range(1, len(names)))
     with engine() as db:
@@ -180,8 +180,10 @@ class DeltaRestoredValues(DeltaFacet):
         return Promoted(len(edit.at), invalid_values)
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
-        """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are
-        read."""
+        """Write the values of an undropped column back in one commit; return the number of rows that got one.
+
+        Rows that have a value keep it. Keys and the column are read.
+        """
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
         key, state = table_state.record.table.key, table_state.state()

@@ -75,7 +75,7 @@ ALIVE = 3_600
 
 
 class DeltaRetention(DeltaFacet):
-    """What runs left behind, and what was dropped."""
+    """Removal of what killed runs left behind and of dropped tables and columns."""
 
     def dropped(self, ref: Ref, source_id: str | None) -> bool:
         """Return whether the table of this name and source id was dropped and waits, or is back."""

@@ -92,7 +92,7 @@ class DeltaLoads(DeltaFacet):
     """Loads of whole files."""
 
     def claim(self, ref: Ref, fence: int) -> None:
-        """From now on a lower fence is refused. A table that is not there is fine."""
+        """Refuse commits with a lower fence from now on; a missing table is ignored."""
         if find(self.warehouse, ref) is not None:
             with self.warehouse.moving():
                 again(lambda: _claim(self.warehouse, ref, fence))

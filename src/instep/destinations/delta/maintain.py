@@ -187,7 +187,7 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
 
 
 def _removed(state: DeltaTableState) -> Iterator[Action]:
-    """What any version that can be read says was removed."""
+    """Yield the removals that any readable version of the log records."""
     yield from state.snapshot.gone.each()
     for version in state.log.versions():
         with suppress(FileNotFoundError):

@@ -148,7 +148,7 @@ def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Who rewrites the files of a table; one of more rows than `upsert_rows` is for tasks of Spark."""
+    """Rewriting of a table's files; tables of more than `upsert_rows` rows go to Spark tasks."""
 
     workers: FileWorkers
     upsert_rows: int
@@ -268,7 +268,7 @@ class _ValueMove:
 
 
 def _moves(change: DeltaCommit, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _ValueMove]:
-    """By physical name, with the columns as they are after the change; what was dropped with it still has values."""
+    """Return the moved values by physical name; a column that the change drops still has values."""
     there, found = {f.name: f for f in change.fields or change.state.columns}, dict[str, _ValueMove]()
     for old, new in part.moves:
         waits = None if old in there else latest(change.record.parked, old)

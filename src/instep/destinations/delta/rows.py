@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""Where rows of a table and staged ones meet, by key and column by column.
+"""Rows of a table as Arrow: read, looked up by key, replaced by staged ones.
 
 Rows of a table as Arrow: read, looked up by key, put in the place of others.
 """

@@ -222,7 +222,7 @@ def promoted(made: DeltaField, kind: DataType) -> DeltaField:
 
 
 def _widens(before: str, after: str) -> bool:
-    """What the protocol lets a type become while files of the old one stay."""
+    """True if the protocol lets a type become another one while files of the old one stay."""
     if before in _RANK and after in _RANK:
         return _RANK[before] < _RANK[after]
     if (before, after) == ("float", "double"):
@@ -250,7 +250,7 @@ FREE = "take it out of `partition` in instep.yml and load the table whole: `inst
 
 
 def fault(term: PartitionTerm, kind: DataType) -> str:
-    """Why a column of this type cannot be partitioned so; "" if it can."""
+    """Return why a column of this type cannot be partitioned so; "" if it can."""
     if term.transform != "identity":
         return f"Delta has partitions by columns alone, none by {term.transform}"
     if isinstance(kind, Array | Struct | Json):

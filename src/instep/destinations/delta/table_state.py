@@ -102,7 +102,7 @@ class DeltaTableState:
 
     @property
     def layout(self) -> tuple[DeltaField, ...]:
-        """What files that are rewritten have: the columns, then those that wait for an undo."""
+        """Columns of rewritten files: the table's, then those that wait for an undo."""
         waits = (replace(p.field, nullable=True) for p in self.parked.values())
         return (*self.columns, *waits)
 

@@ -435,7 +435,7 @@ class ObjectWarehouse(Warehouse):
 
     @cached_property
     def _keeps_promises(self) -> bool:
-        """Whether of two writers of one object only the first succeeds."""
+        """True if only the first of two writers of one object succeeds."""
         probe = self.root / OWN / f"probe-{uuid.uuid4().hex}"
         try:
             return probe.create(b"1") and not probe.create(b"2") and probe.read_bytes() == b"1"
@@ -443,7 +443,7 @@ class ObjectWarehouse(Warehouse):
             probe.unlink(missing_ok=True)
 
     def moving(self) -> AbstractContextManager[None]:
-        """No lock: the table's log lets one writer through."""
+        """No-op: the table's log lets one writer through."""
         return nullcontext()
 
     def wait(self, ref: Ref, source_id: str | None, folder: AnyPath, at: int) -> None:

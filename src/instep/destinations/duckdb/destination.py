@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.destinations.sql.staged import StagingArea
 from instep.model import Check
+from instep.project.sections.models import DuckDbDestinationSection
+from instep.project.sections.values import as_text
 from instep.stage.files.object_store import is_object
 from instep.stage.files.place import local
 
@@ -39,20 +41,11 @@ _NAMES = CheckNames(
 )
 
 
-@dataclass(frozen=True)
-class DuckDbConfig:
-    """`path` of the file; what is staged for it and held in quarantine goes into `<path>.files`, or where `staging`
-    says: a folder, or a place in S3 that `properties` reach (which may hold credentials). One who finds the
-    file held by another process waits `lock_timeout` seconds. `undo_days`: how long what was dropped is kept."""
+class DuckDbConfig(DuckDbDestinationSection):
+    """A DuckDB file under the `name` that the project file has for it."""
 
+    type: Literal["duckdb"] = "duckdb"
     name: str
-    path: str
-    prefix: str = "_instep_"
-    lock_timeout: float = 10
-    quarantine_days: int = 30
-    undo_days: float = 7
-    staging: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class DuckDbDatabase(SqlDatabase):
@@ -75,7 +68,7 @@ class DuckDbDatabase(SqlDatabase):
         """Return the folder and the schema that tasks write."""
         if not self.config.staging:
             return StagingArea(self.beside.as_uri())
-        made = StagingArea.of(self.config.staging, self.config.properties)
+        made = StagingArea.of(self.config.staging, as_text(self.config.properties))
         return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def reading(self) -> AbstractContextManager[DuckDbSession]:

@@ -54,7 +54,7 @@ class DuckDbSession(SqlSession):
     epoch: str = ""
 
     def version(self, record: Record) -> str:
-        """Within an epoch nobody else writes the file, and we count our commits."""
+        """Return the table's version: within an epoch nobody else writes the file, and instep counts its commits."""
         return f"{self.epoch}/{record.version}" if self.epoch else ""
 
     def name(self, schema: str, table: str) -> str:
@@ -133,7 +133,7 @@ class DuckDbSession(SqlSession):
         return {name: kind for name, kind, *_ in self.run(f"DESCRIBE {self.name(*ref)}")}
 
     def move(self, record: Record, new: Ref) -> Record:
-        """Into another schema the table is written anew, as DuckDB moves none."""
+        """Rename a table. DuckDB moves none into another schema: there the table is written anew."""
         moved = replace(record, table=replace(record.table, schema=new[0], name=new[1]))
         old = self.name(*record.ref)
         if new[0] == record.ref[0]:

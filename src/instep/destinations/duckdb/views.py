@@ -67,7 +67,7 @@ def _drop(session: DuckDbSession, refs: Iterable[Ref]) -> None:
 
 
 def _write(session: DuckDbSession, view: View, before: _RecordedView | None) -> None:
-    """By the table's columns as they are; nothing that is already so."""
+    """Create or replace a view over the table's current columns; skip one that is already so."""
     relation = session.relations([view.table]).get(view.table)
     there = {p.name: p.type for p in relation.columns} if relation else {}
     columns = tuple((name, column) for name, column in view.columns if column in there)

@@ -92,7 +92,7 @@ class IcebergSchema(LakeFacet):
         return Catalog.of(self._table(ref, metadata) for ref, metadata in found.items())
 
     def _table(self, ref: Ref, metadata: Metadata) -> Table:
-        """What a metadata file says stays what it said: a run looks at its tables more than once."""
+        """Return the parsed table, cached by its metadata: a run looks at its tables more than once."""
         known = self._read.get(ref)
         if known is None or known[0] is not metadata:
             known = self._read[ref] = (metadata, read_table(ref, metadata))
@@ -260,7 +260,7 @@ class IcebergSharing(LakeFacet):
     @property
     def why_none(self) -> str:
         """A REST server checks no requirement of ours, and tags stand for one fence only."""
-        if self.lake.config.catalog == "rest":
+        if self.lake.config.catalog_type == "rest":
             return "a lake with a REST catalog cannot hold the rows of several connections in one table"
         return ""
 

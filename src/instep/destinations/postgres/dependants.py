@@ -1,4 +1,4 @@
-"""What hangs on a table of ours: views, foreign keys and functions of others, and what a new table would lack.
+"""Dependants of a table: views, foreign keys and functions of others, and what a new table would lack.
 
 The index on a table's key, which makes merges fast: unique where the rows allow it.
 """
@@ -93,7 +93,7 @@ def copy_rights(session: PostgresSession, table: str, new: str) -> None:
 
 
 def _role(name: str) -> str:
-    """As the catalog tells it: quoted where it has to be; - is everybody."""
+    """Return a role as the catalog spells it, quoted where needed; `-` means everybody."""
     return "PUBLIC" if name == "-" else name
 
 

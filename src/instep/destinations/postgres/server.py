@@ -216,7 +216,7 @@ class PostgresServer(SqlDatabase):
         return ("SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in values.items())).encode()
 
     def _commit(self, db: psycopg.Connection[Any], number: int) -> None:
-        """If the answer is lost, the server is asked what became of the transaction."""
+        """Commit; if the answer is lost, ask the server what became of the transaction."""
         try:
             db.commit()
         except psycopg.OperationalError as error:

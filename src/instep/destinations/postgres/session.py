@@ -166,8 +166,11 @@ class PostgresSession(SqlSession):
         return _genuine[self.db]
 
     def version(self, record: Record) -> str:
-        """Each version of a row is known by its place and the transaction that made it, and never changes. The number
-        of a transaction comes again after 2^32 others; the record is in the same database, and goes back with it."""
+        """Return the table's version, from the place of each row version and the transaction that made it.
+
+        The number of a transaction comes again after 2^32 others; the record is in the same database, and goes back
+        with it.
+        """
         table = self.name(*record.ref)
         found = self.run(_LOOKED_AT, [table, SMALL]) if record.within is None and self._is_genuine() else []
         if not found:
@@ -193,8 +196,7 @@ class PostgresSession(SqlSession):
         return proves_unique(self, table, key)
 
     def prefer_index(self) -> None:
-        """By the default, that of a disk with an arm, the server reads the whole table to change a hundredth of its
-        rows."""
+        """Make the planner prefer the index: by the defaults, for spinning disks, it scans the table for a few rows."""
         self.run(_LOOK_UP)
 
     def analyze(self, table: str) -> None:

@@ -1,1 +1,1 @@
-"""What destinations share that are databases with transactions: the record of a table, its next columns, its merge."""
+"""Parts that destinations in databases share: the record of a table, its next columns, its merge."""

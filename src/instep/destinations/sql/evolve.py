@@ -1,4 +1,4 @@
-"""From the steps of one table to what becomes of its columns: where each comes from, and what is parked."""
+"""Resolution of a table's steps for databases: where each column comes from, and what is parked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ColumnOrigin:
 
     @property
     def place(self) -> str:
-        """Its name in the database before anything is done; "" for a new one."""
+        """The column's name in the database before the change; "" for a new one."""
         if self.parked is not None:
             return self.parked.place
         return self.before.name if self.before else ""
@@ -46,7 +46,7 @@ class Evolution:
         return (*self.dropped, *(s.before for s in self.columns if s.before and s.rewrite))
 
     def numbers(self, record: Record) -> dict[str, int]:
-        """What stays, whatever it is called, keeps its number; cast values are those of another column."""
+        """Return the numbers of unchanged columns, whatever they are called now; a cast column gets a new number."""
         unchanged = [s for s in self.columns if s.before is not None and s.rewrite is None]
         found = {s.column.name: record.numbers[s.place] for s in unchanged if s.place in record.numbers}
         return found | {s.column.name: s.parked.field for s in self.columns if s.parked}

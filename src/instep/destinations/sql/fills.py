@@ -46,7 +46,7 @@ class _Promotion:
         return {"n": self.dialect.row_id.type, "o": "json", **values}
 
     def rows(self, session: SqlSession, record: Record) -> Iterator[pa.RecordBatch]:
-        """Only rows without a value that have an object are read."""
+        """Yield rows that have no value but an overflow object."""
         lacks, row = [f"{q(c)} IS NULL" for c in self.columns], self.dialect.row_id
         some = f"{q(self.extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
         what = ", ".join([row.shown, f"{q(self.extra)}::text", *lacks])

@@ -79,12 +79,12 @@ class SqlLifecycle(SqlFacet):
 
     @property
     def session(self) -> Callable[[], AbstractContextManager[None]] | None:
-        """None: it is always open."""
+        """None: the destination is always open."""
         return None
 
     @property
     def vacuum(self) -> Callable[[bool], tuple[int, int]] | None:
-        """None: the database uses the space of what was deleted again by itself."""
+        """None: the database reuses the space of deleted rows by itself."""
         return None
 
     def spark_catalog(self) -> Mapping[str, str]:

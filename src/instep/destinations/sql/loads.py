@@ -22,7 +22,7 @@ class SqlLoads(SqlFacet):
     """Loads."""
 
     def claim(self, ref: Ref, fence: int) -> None:
-        """From now on a lower fence is refused. A table that is not there is fine."""
+        """Refuse commits with a lower fence from now on; a missing table is ignored."""
         with self.database.reading() as session:
             record = find(session, ref)
         if record is None or record.fence == fence:

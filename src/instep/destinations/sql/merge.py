@@ -81,7 +81,7 @@ class MergeSql:
 
     @cached_property
     def gone(self) -> str:
-        """Whether the row `t` is marked as deleted."""
+        """Return the SQL condition that the row `t` is marked as deleted."""
         return f"coalesce(t.{q(self.system.deleted)}, false)" if self.system.deleted else "false"
 
     @property

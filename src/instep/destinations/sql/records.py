@@ -1,4 +1,4 @@
-"""What is recorded of one table, in a table of records that every transaction checks and writes."""
+"""Records of tables, in a table that every transaction checks and writes."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def _blank(text: str) -> str:
 
 
 def _without_down(text: str) -> str:
-    """Also in files that have several such parts."""
+    """Remove the down parts of a migration, also from files that have several."""
     at = 0
     while found := _DOWN.search(text, at):
         again = _UP.search(text, found.end())

@@ -1,4 +1,4 @@
-"""What people write and save beside changes: comments, an assignee, and filters of their own."""
+"""Comments on changes, their assignee, and saved filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every key of every object that an API can set: what it may lead to, and what of it is refused.
+"""Every key of every object that an API can set: what it may lead to, and which values are refused.
 
 A key without an entry is refused, and fails the tests. The project file is written by who owns the machine, and is
 not held to any of this.

@@ -98,7 +98,7 @@ def _server(state: Path) -> Any:
 
 
 def _not_started(folder: Path, error: Exception) -> SetupError:
-    """With what the server's own program said last, and where its log is, if it came that far."""
+    """Return the error with the last message of the server's own program, and where its log is if it came that far."""
     lines = str(getattr(error, "stderr", "") or error).strip().splitlines()
     log = folder / "log"
     hint = f"see {log}" if log.exists() else f"delete {folder} and try again"
@@ -131,6 +131,6 @@ def _execute_till(folder: Path, script: str) -> None:
 
 
 def change_sources(folder: Path) -> None:
-    """What the developers of both databases do; `folder` is the demo's, whose server is started if it is not up."""
+    """Change both databases as their developers would, in the demo's `folder`; start its server if it is down."""
     change_shop(up(state(folder)))
     change_till(folder)

@@ -1,4 +1,4 @@
-"""Where a connector is tried on its developer's machine: its folder, what it is given, and `files/` beside its code.
+"""The folder in which a developer tries a connector: what the connector is given, and `files/` beside its code.
 
 `files/` holds a project of its own (`instep.yml`, `.instep/`), so that every command works on what a trial has brought.
 """
@@ -61,7 +61,7 @@ class WorkbenchTarget:
 
     @property
     def section(self) -> str:
-        """What a project file says of the destination."""
+        """Return the destination's section of the project file."""
         key = "path" if self.kind == "duckdb" else "warehouse"
         return f"{{type: {self.kind}, {key}: {json.dumps(str(self.path))}}}"
 
@@ -80,7 +80,7 @@ class Workbench:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the connector is given of it."""
+        """Return the environment variables that the connector is given."""
         return {**ENVIRONMENT, **{name: os.environ[name] for name in self.variables}}
 
     @property
@@ -89,7 +89,7 @@ class Workbench:
 
     @property
     def warehouse(self) -> WorkbenchTarget:
-        """What debug runs fill."""
+        """The destination that debug runs fill."""
         return WorkbenchTarget(self.files / "warehouse.db", "debug")
 
     def target(self, chosen: Path | None) -> WorkbenchTarget:

@@ -146,7 +146,7 @@ class WebhookChannelSection(ChannelSection):
 
 
 class AppriseChannelSection(ChannelSection):
-    """Any service that Apprise supports (extra `apprise`); `url` is an Apprise URL."""
+    """A channel for any service that Apprise supports (extra `apprise`); `url` is an Apprise URL."""
 
     type: Literal["apprise"]
     url: Secret

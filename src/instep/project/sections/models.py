@@ -69,10 +69,6 @@ class Spark(Section):
     driver_memory: str = ""
     conf: Annotated[Properties, BeforeValidator(_plain_conf)] = Field(default_factory=dict)
 
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        return {**out, "conf": as_text(out["conf"])}
-
 
 SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
 QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
@@ -89,10 +85,6 @@ class DestinationSection(Section):
     quarantine_days: QuarantineDays = 30
     undo_days: Annotated[int, Field(ge=0)] = 7
 
-    def arguments(self) -> dict[str, Any]:
-        out = {k: v for k, v in super().arguments().items() if k != "namespace"}
-        return {**out, "properties": as_text(out["properties"])}
-
 
 class IcebergDestinationSection(DestinationSection):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog, or `rest`, `sql`, `hive` or `glue`;
@@ -108,13 +100,16 @@ class IcebergDestinationSection(DestinationSection):
         """The warehouse of another catalog may be a name."""
         return ("warehouse",) if self.catalog == "sqlite" else ()
 
-    def arguments(self) -> dict[str, Any]:
-        out = super().arguments()
-        properties = out["properties"]
-        if "://" in out["catalog"]:
-            properties = {"uri": out["catalog"], **properties}
-            out["catalog"] = "rest"
-        return {**out, "properties": properties}
+    @property
+    def catalog_type(self) -> str:
+        """The type of the catalog: `rest` where `catalog` is a URI."""
+        return "rest" if "://" in self.catalog else self.catalog
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        """The properties as texts, with the URI of the catalog."""
+        uri = {"uri": self.catalog} if "://" in self.catalog else {}
+        return {**uri, **as_text(self.properties)}
 
 
 class DuckDbDestinationSection(DestinationSection):

@@ -25,8 +25,10 @@ def _wrong(text: str) -> PydanticCustomError:
 
 
 class Tls(Section):
-    """Without a `mode`, `verify-full` where an authority is named, else `prefer`. Without `ca`, certificates are
-    checked against the system's authorities. `cert` and `key` are the client's."""
+    """TLS settings. The default `mode` is `verify-full` with a `ca`, else `prefer`.
+
+    Without `ca`, certificates are checked against the system's authorities. `cert` and `key` are the client's.
+    """
 
     files: ClassVar[tuple[str, ...]] = ("ca", "cert")
     mode: TlsMode | None = None

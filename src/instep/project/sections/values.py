@@ -80,10 +80,6 @@ class Section(BaseModel):
         """Return the fields that hold paths, which are relative to the project's folder."""
         return self.files
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of what this section configures; called when all references are resolved."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
-
 
 class _Referable:
     """Accepts a well-formed reference in the place of the type; with `secret`, nothing else."""

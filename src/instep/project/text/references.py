@@ -51,16 +51,16 @@ class Reference:
 
     @property
     def pure(self) -> bool:
-        """Whether no part of the value stands in the file: neither text around the references nor defaults."""
+        """True if no part of the value stands in the file: neither text around the references nor defaults."""
         return not _ANY.sub("", self.text) and not any(":-" in part and part[-2:] != ":-" for part in self.parts)
 
     @property
     def parts(self) -> list[str]:
-        """What stands inside each `${...}`."""
+        """Return the inner text of each `${...}`."""
         return [match[1] for match in _ANY.finditer(self.text)]
 
     def problem(self) -> str:
-        """What is wrong with the way it is written, "" if nothing."""
+        """Return the fault in a reference's spelling, "" if there is none."""
         for match in _ANY.finditer(self.text):
             kind, colon, rest = match[1].partition(":")
             if not match[2]:

@@ -62,7 +62,7 @@ def parse(text: str) -> Tree:
 
 
 def _compose(text: str) -> yaml.Node | None:
-    """By the fast C parser where there is one; what it refuses is told in the words of the Python one."""
+    """Parse by the fast C parser where there is one; errors are reported in the words of the Python one."""
     try:
         return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:

@@ -122,7 +122,7 @@ class Catalog:
         return self.by_ref.get(ref)
 
     def put(self, table: Table) -> Catalog:
-        """This catalog with `table` in the place of the one with its (schema, name), or added."""
+        """Return this catalog with `table` in the place of the one with its (schema, name), or added."""
         return Catalog.of([*(t for t in self.tables if t.ref != table.ref), table])
 
     def drop(self, ref: tuple[str, str]) -> Catalog:

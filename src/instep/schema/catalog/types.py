@@ -141,7 +141,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class Unknown:
-    """No value has been seen yet: promotes to every type."""
+    """Type of a column without a value so far: promotes to every type."""
 
     def __str__(self) -> str:
         return "unknown"

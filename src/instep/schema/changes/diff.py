@@ -261,7 +261,7 @@ def _added(ref: Ref, after: Table, added: Sequence[Column]) -> Iterator[Change]:
 
 
 def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
-    """Each record starts from the column as the one before it left it."""
+    """Yield the changes of a column; each starts from the column as the one before left it."""
     now = before
     if now.type != after.type:
         wanted = replace(now, type=after.type, native=after.native, note=after.note)

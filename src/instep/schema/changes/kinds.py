@@ -99,7 +99,7 @@ class ColumnRenamed:
 
 @dataclass(frozen=True)
 class ColumnWidened:
-    """Every value of the old type is a value of the new one."""
+    """A type change in which every value of the old type is a value of the new one."""
 
     kind: ClassVar[str] = "column.widened"
     table: Ref
@@ -109,7 +109,7 @@ class ColumnWidened:
 
 @dataclass(frozen=True)
 class ColumnNarrowed:
-    """Every value of the new type is a value of the old one."""
+    """A type change in which every value of the new type is a value of the old one."""
 
     kind: ClassVar[str] = "column.narrowed"
     table: Ref

@@ -100,7 +100,7 @@ def _moved(before: Table, after: Table | None) -> bool:
 
 
 def without_ids(catalog: Catalog) -> Catalog:
-    """Only names pair."""
+    """Remove all ids, so that only names pair."""
     return Catalog.of(
         replace(t, id=None, columns=tuple(replace(c, id=None) for c in t.columns)) for t in catalog.tables
     )

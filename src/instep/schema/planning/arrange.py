@@ -186,7 +186,7 @@ def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> Non
 
 
 def _renames(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
-    """Each rename once its new name is free. What never gets its name, new tables included, is refused."""
+    """Arrange each rename once its new name is free; refuse what never gets its name, new tables included."""
     waiting = [m for m in matches if (m.moves or m.is_new) and m not in out.stuck]
     if not scene.able.renames:
         for match in [m for m in waiting if m.moves]:

@@ -359,7 +359,7 @@ def _picked(rule: Rule, change: Change, tags: Collection[str]) -> PresetCell | N
 
 
 def _cell(change: Change, preset: str) -> PresetCell:
-    """Without its modifiers, which lie under those of the policy (see `_layers`)."""
+    """Return the preset's action without its modifiers, which lie under those of the policy (see `_layers`)."""
     return replace(choice(_row(change), preset), modifiers={})
 
 

@@ -34,7 +34,7 @@ def state(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.patch("/state", **says(StateOut, takes=StateBody))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """Its next sync begins from there: a person says so, while nothing runs."""
+    """Replace a connector's state; its next sync begins from there. Conflict while a run is alive."""
     _check(context, id)
     parsed = parse(StateBody, body)
     state: dict[str, Any] = body["state"]  # as it is: null is a value there

@@ -162,7 +162,7 @@ def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 
 @router.delete("/destinations/{id}", **says())
 def delete(id: Name, context: RequestContextDep) -> JSONResponse:
-    """Its group stays, without a destination."""
+    """Delete a destination; its group stays without one."""
     item = existing(context, "Destination", id)
     name = group_names(context, [item])[id]
     with context.write():

@@ -68,8 +68,11 @@ def delete_connection(
         bool, Query(description="Leave behind what is at a source or destination that cannot be reached.")
     ] = False,
 ) -> Response:
-    """Its slot at the source, all that is recorded of it, and if asked for its tables. With four_eyes the first person
-    who asks is answered 409, and the same request of a second one within a week is carried out."""
+    """Delete a connection with its slot at the source, its records and, on request, its tables.
+
+    With four_eyes the first person who asks is answered 409, and the same request of a second one within a week is
+    carried out.
+    """
     from instep.sync.two_people import DELETION, Act, leaving
 
     name = the.connection(who, connection)

@@ -1,4 +1,4 @@
-"""What is said about a folder of files: where it is, which files are which table, and how they are written."""
+"""Configuration of a folder of files: where it is, which files are which table, and how they are written."""
 
 from __future__ import annotations
 

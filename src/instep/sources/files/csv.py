@@ -73,7 +73,7 @@ def given_back(texts: pa.Array) -> pa.Array:
 
 
 def shown(text: str) -> str:
-    """For people: `\\x` and hex in the place of what is no text."""
+    """Return the text for people: `\\x` and hex in the place of bytes that are no text."""
     return _bytes(text).decode("utf-8", "backslashreplace") if _OURS.search(text) else text
 
 
@@ -139,7 +139,7 @@ def _shifted(refused: RefusedRecord, offset: int) -> RefusedRecord:
 
 
 class _Nothing(Exception):
-    """There is no record."""
+    """The line has no record."""
 
 
 class _Aside:

@@ -1,4 +1,4 @@
-"""Which files there are, which table each belongs to, and which are still being written."""
+"""Listing of files: which table each belongs to, and which are still being written."""
 
 from __future__ import annotations
 

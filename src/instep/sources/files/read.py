@@ -91,7 +91,7 @@ def _by_path(seen: Sequence[SeenFile]) -> dict[str, tuple[SeenFile, ...]]:
 def _known(
     config: FilesConfig, table: str, files: Sequence[FileState], known: Mapping[str, tuple[SeenFile, ...]]
 ) -> dict[str, SeenFile]:
-    """By path: those whose newest version, looked at under the same options, is the one that is there."""
+    """Return the known files by path, if their newest version was inspected under the same options."""
     digest = _digest(config, table)
     found = {}
     for state in files:
@@ -372,7 +372,7 @@ def _bytes(piece: FilePiece) -> int:
 
 
 def _groups(pieces: Sequence[FilePiece]) -> list[list[FilePiece]]:
-    """At least one, so that a table without rows is read as well."""
+    """Group pieces by size; at least one group, so that a table without rows is read as well."""
     groups: list[list[FilePiece]] = [[]]
     rows = size = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""What was found in one file: its columns, how many records it has, and where it can be divided."""
+"""Shape of one file: its columns, how many records it has, and where it can be divided."""
 
 from __future__ import annotations
 

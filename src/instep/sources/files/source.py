@@ -267,7 +267,7 @@ class FilesSnapshot:
 
 
 def _without_rows(file: File) -> str:
-    """Why a table whose files have records and no columns is none."""
+    """Return why files with records and without columns are no table."""
     what = "has to be one JSON object" if file.format == "jsonl" else "needs a header"
     return f"none of the {file.shape.refused:,} records of {file.state.name} is a row: each {what}"
 

@@ -1,4 +1,4 @@
-"""What the project file says of a JDBC source, checked."""
+"""Configuration of a JDBC source, checked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class JdbcConfig(JdbcSourceSection):
 
     @cached_property
     def login(self) -> Login:
-        """What it takes to connect. Raises ProjectError for what is refused, SetupError without a jar or a class."""
+        """Return the login. Raises ProjectError for what is refused, SetupError without a jar or a class."""
         url = self.address
         check_options(self.kind, self.options)
         driver = self.driver or self.dialect.driver

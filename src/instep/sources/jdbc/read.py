@@ -51,7 +51,7 @@ class JdbcQuery:
 
 @dataclass(frozen=True)
 class JdbcReader:
-    """Its chunks are partitions of data frames. In the process of the driver it also opens a connection of its own."""
+    """A reader whose chunks are partitions of data frames; the driver's process also opens a connection of its own."""
 
     login: Login
     quote: str
@@ -61,7 +61,7 @@ class JdbcReader:
 
     @contextmanager
     def open(self) -> Iterator[JdbcSession]:
-        """Only where a Spark session runs; SetupError elsewhere."""
+        """Open a connection where a Spark session runs; SetupError elsewhere."""
         with connect(running(), self.login, self.login.url) as connection:
             yield JdbcSession(connection, self)
 
@@ -78,7 +78,7 @@ class JdbcReader:
 
     @property
     def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
-        """What tasks do with a batch; holds no login."""
+        """Return the function that tasks apply to a batch; it contains no login."""
         return settled
 
     def fault(self, error: BaseException) -> str:

@@ -188,7 +188,7 @@ class _Refusals:
 
 class _RefusedStatement:
     def __init__(self, connection: Any) -> None:
-        """As pymysql makes them."""
+        """Accept the connection, which pymysql passes to each plugin."""
 
     def authenticate(self, packet: Any) -> Any:
         raise driver().OperationalError(_TELLS, "no answer was given")

@@ -132,8 +132,10 @@ class MySqlReader:
 
     @contextmanager
     def open_shared(self, chunk: Chunk, count: int) -> Iterator[SharedView]:
-        """As many as the server gives, and one if they cannot show one state. The connection that lets others through
-        comes first, and of what the server has one is left to others."""
+        """Open as many connections as the server allows that show one state; one if they cannot.
+
+        The connection that lets others through comes first, and of what the server has one is left to others.
+        """
         with ExitStack() as stack:
             connections, guard, why = [stack.enter_context(connect(self.config))], None, ""
             try:

@@ -155,8 +155,11 @@ def _guarded(config: MySqlSourceSection) -> Iterator[None]:
 
 
 def _lock_definition(connections: Connections, chunk: Chunk) -> None:
-    """As reading does, so that nobody alters the table before the last of them has read. Whoever alters it waits
-    for the first of them, and the others behind him: so they wait a second at most. Raises NotShared."""
+    """Lock the table's definition as reading does, so that nobody alters it before the last connection has read.
+
+    Whoever alters it waits for the first connection, and the others behind him: so they wait a second at most. Raises
+    NotShared.
+    """
     try:
         for connection in connections:
             run(connection, f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}")

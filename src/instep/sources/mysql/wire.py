@@ -38,9 +38,10 @@ Positions = npt.NDArray[np.int64]
 
 @contextmanager
 def spoken() -> Iterator[None]:
-    """What pymysql stumbles over, where it takes an answer apart, as an error of its own: the server's fault.
+    """Raise pymysql's errors in taking an answer apart as errors of our own: the server's fault.
 
-    Its RuntimeErrors are told as they are, but for a file that is asked for: a package that is missing is ours to add.
+    Its RuntimeErrors are told as they are, but for a file that is asked for: a package that is missing is ours to
+    add.
     """
     from pymysql.err import InternalError, OperationalError
 

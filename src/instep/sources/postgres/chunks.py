@@ -1,4 +1,4 @@
-"""How a PostgreSQL table is cut: ranges of pages, each a query that scans just those pages.
+"""Chunks of a PostgreSQL table: ranges of pages, each a query that scans just those pages.
 
 The last range of a table is open, so rows are complete whatever the statistics say; within one snapshot each
 row version has one place, so no row is read twice. Ranges need PostgreSQL 14 (TID range scans) and a heap:

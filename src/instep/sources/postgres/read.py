@@ -115,8 +115,7 @@ class PostgresReadSession:
             raise self._failure(str(error), sqlstate, chunk) from None
 
     def _batches(self, query: str) -> Generator[pa.RecordBatch, None, None]:
-        """Who closes it early gives the session up: a statement behind would wait for the end of the rows, which may
-        never come."""
+        """Yield batches. Closing early gives the session up: a later statement would wait for the end of the rows."""
         with self._connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(BATCH_BYTES)}) as cursor:
             self._execute(cursor, query)
             yield from cursor.fetch_record_batch()

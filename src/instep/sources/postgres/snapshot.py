@@ -252,8 +252,11 @@ def _take_up(config: PostgresSourceSection, name: str) -> None:
 
 
 def _task_settings(config: PostgresSourceSection, connection: psycopg.Connection[Any]) -> Mapping[str, str]:
-    """With a check whether the task still lives, where the server's platform has it: a query of a killed task ends.
-    Texts of a server that does not check them come as they are, for `stage` to hold what is not UTF-8."""
+    """Return session settings for tasks, with a check whether the task still lives where the platform has it.
+
+    A query of a killed task ends. Texts of a server that does not check them come as they are; `stage` quarantines
+    what is not UTF-8.
+    """
     import psycopg
 
     wanted = settings(config)

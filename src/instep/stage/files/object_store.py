@@ -63,7 +63,7 @@ class ObjectPath:
 
     @property
     def key(self) -> str:
-        """Within the bucket."""
+        """The object's key within the bucket."""
         return self.uri.partition("://")[2].partition("/")[2].strip("/")
 
     @property
@@ -119,7 +119,7 @@ class ObjectPath:
         return True
 
     def copy_to(self, target: ObjectPath) -> None:
-        """Within the bucket, by the store itself."""
+        """Copy the object within the bucket, by the store itself."""
         import obstore
 
         with _reached(target.uri):
@@ -195,7 +195,7 @@ class ObjectPath:
                 raise
 
     def rmdir(self) -> None:
-        """There is none to remove."""
+        """No-op: an object store has no folders."""
 
     def open(self) -> Any:
         """Return a pyarrow file to read from; FileNotFoundError if there is none."""
@@ -240,7 +240,7 @@ def _cached_bytes(uri: str, mark: str, io: frozenset[tuple[str, str]]) -> bytes:
 
 @lru_cache(64)
 def _store(bucket: str, io: frozenset[tuple[str, str]]) -> Any:
-    """Without keys among the properties they come from the environment or the machine's role."""
+    """Open the bucket; without keys among the properties they come from the environment or the machine's role."""
     from obstore.store import S3Store
 
     options = dict(io)

@@ -1,4 +1,4 @@
-"""Where files go: a local folder or an object store, named by a URI, with pyiceberg's property names."""
+"""Places of files: a local folder or an object store, named by a URI, with pyiceberg's property names."""
 
 from __future__ import annotations
 

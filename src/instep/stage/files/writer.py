@@ -73,7 +73,7 @@ class Buffering(ABC):
 
     @abstractmethod
     def _hand_on(self, group: list[pa.RecordBatch]) -> None:
-        """What becomes of a row group, in the order in which its rows came."""
+        """Process a row group; groups come in the order of their rows."""
 
     def _taken(self) -> list[pa.RecordBatch]:
         """Return the rows that are held, which are not held any more."""
@@ -81,7 +81,7 @@ class Buffering(ABC):
         return rows
 
     def _put(self, group: list[pa.RecordBatch], partition: Partition | None = None) -> None:
-        """Into the open file, which is finished once it passes `file_bytes`."""
+        """Write to the open file, which is finished once it passes `file_bytes`."""
         if not group:
             return
         if self._file is None:

@@ -44,7 +44,7 @@ NEWEST = 200
 
 
 class Prune:
-    """Each method forgets up to `limit` and answers how many."""
+    """Deletion of expired records; each method deletes up to `limit` and returns how many."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -100,7 +100,7 @@ def _needed() -> ColumnElement[bool]:
 
 
 def _last_of_a_table() -> ColumnElement[bool]:
-    """It has the last word on one of its tables."""
+    """Return the condition that a run is the latest of one of its tables."""
     c, of, later, again = runs.c, table_runs.alias("of"), runs.alias("later_run"), table_runs.alias("again")
     superseded = exists().where(
         later.c.connection == c.connection,

@@ -1,4 +1,4 @@
-"""What people have switched on, off or hashed by command, until they say otherwise; and what policy has listed off.
+"""Selection choices that people have made by command, and those that policy has listed off.
 
 The keys and cursors that people chose for tables; they outlive detections.
 """
@@ -35,8 +35,10 @@ class Switches:
             return by_connection(names, ((row.connection, _switch(row)) for row in rows))
 
     def set(self, connection: str, chosen: Sequence[Switch], who: str) -> None:
-        """Each in the place of the one about the same object, if there is one; chosen now by `who`. Of several about
-        one object, the last."""
+        """Store the choices, each in the place of the one about the same object; chosen now by `who`.
+
+        Of several about one object, the last counts.
+        """
         last = {(*switch.ref, switch.column): switch for switch in chosen}
         if not last:
             return
@@ -183,7 +185,7 @@ class Choices:
         return {(choice.table, choice.what): choice for choice in found}
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
-        """What was chosen for renamed tables goes on under their new names; all at once, names may be swapped."""
+        """Move choices to the new names of renamed tables; all at once, names may be swapped."""
         with self._db.write(connection):
             moved = [choice for choice in self.of(connection).values() if choice.table in moves]
             for choice in moved:

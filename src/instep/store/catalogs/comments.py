@@ -1,4 +1,4 @@
-"""What people have written about changes. A comment is never changed; it goes with its connection."""
+"""Comments on changes. A comment is never changed; it goes with its connection."""
 
 from __future__ import annotations
 

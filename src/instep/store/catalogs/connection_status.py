@@ -1,4 +1,4 @@
-"""What `status` says of a connection: its loads, its tables, and what waits."""
+"""Status of a connection: its loads, its tables, and what waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from instep.store.catalogs.clones import Copy
 
 @dataclass(frozen=True)
 class LastMaintenance:
-    """How a table was left by its last maintenance."""
+    """State of a table after its last maintenance."""
 
     at: datetime
     table: str
@@ -47,7 +47,7 @@ class WaitingBackfill(Backfill):
 
 @dataclass(frozen=True)
 class LoadStatus:
-    """How the loads of a connection stand."""
+    """Status of a connection's loads."""
 
     connection: str
     last_run: Run | None
@@ -67,7 +67,7 @@ class LoadStatus:
 
 @dataclass(frozen=True)
 class ConnectionStatus(LoadStatus):
-    """How a connection stands."""
+    """Status of a connection."""
 
     waiting_changes: int = 0
     """Changes that wait for a person."""

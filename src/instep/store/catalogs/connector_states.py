@@ -1,4 +1,4 @@
-"""How far the runs of connectors got: the state of the last checkpoint whose rows are at the destination.
+"""States of connectors: the last checkpoint whose rows are at the destination.
 
 A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error, and
 sealed like a secret where there are master keys. `key` is the id of the one that has wrapped its data key, "" for one

@@ -1,4 +1,4 @@
-"""What detections saw: the last source catalog of each connection, and the log of detections.
+"""Records of detections: the last source catalog of each connection, and the log of detections.
 
 Which files a source has shown, in the order in which they were first seen, and what is in each.
 """

@@ -1,4 +1,4 @@
-"""Which columns the last load of each table has read, and which of them hashed.
+"""Columns that the last load of each table has read, and which of them hashed.
 
 A mirror of the cursors that destinations record with their data: for `status` and for planning only.
 """
@@ -85,11 +85,11 @@ class LoadedColumns:
         return [((row.table_schema, row.table_name), row) for row in rows]
 
     def rename(self, connection: str, names: Mapping[tuple[Ref, str], str]) -> None:
-        """What is known of renamed columns, by table and old name, goes on under their new names; all at once."""
+        """Move records to the new names of renamed columns, by table and old name; all at once."""
         self._change(connection, lambda table, c: replace(c, name=names.get((table, c.name), c.name)))
 
     def fill(self, connection: str, table: Ref, column: str) -> None:
-        """Every row of the table has the column's value now."""
+        """Record that every row of the table has the column's value."""
         self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
 
     def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
@@ -99,7 +99,7 @@ class LoadedColumns:
             self.save(connection, {table: columns for table, columns in changed.items() if columns != known[table]})
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
-        """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""
+        """Move records to the new names of renamed tables; all at once, names may be swapped."""
         with self._db.write(connection) as transaction:
             known, filters = self.of(connection), self.filters(connection)
             for table in moves:

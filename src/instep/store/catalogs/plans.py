@@ -107,7 +107,7 @@ class Plans:
     def close(
         self, plan_id: str, status: PlanStatus, *, version: int = 0, changes: Iterable[str] = (), error: str = ""
     ) -> None:
-        """What became of it; its steps that were never started are skipped."""
+        """Record the end of a plan; its steps that were never started are skipped."""
         now = self._db.now()
         values = {"status": status, "version": version, "changes": list(changes), "error": error, "ended": now}
         with self._db.write() as transaction:

@@ -1,4 +1,4 @@
-"""What happened, in order, never changed: the log that people read and notices are made from."""
+"""Log of events, in order, never changed: people read it, and notifications are made from it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _data(event: Event) -> dict[str, Any]:
 
 
 def _tell(happened: Sequence[Event]) -> None:
-    """Each event is a line of the logs, with its ids as fields."""
+    """Log each event as a line, with its ids as fields."""
     for event in happened:
         data = event.data()
         bad = event.type in _BAD and (data.get("error") or data.get("reason"))

@@ -168,7 +168,7 @@ class Outbox:
         return self._end(delivery, seconds, code, error, status="dead", ended=self._db.now())
 
     def _end(self, delivery: Delivery, seconds: float, code: int, error: str, **values: Any) -> bool:
-        """What an attempt has come to. Attempts are on record even when they came too late."""
+        """Record the result of an attempt, also of one that came too late."""
         d = deliveries.c
         where = (d.number == delivery.number, d.attempt == delivery.attempt, d.status == "waiting")
         with self._db.write(common=True) as transaction:

@@ -1,4 +1,4 @@
-"""What has been counted since the store was made: it grows, and does not shrink when events are forgotten.
+"""Totals since the store was made: they grow, and do not shrink when events are deleted.
 
 The log of events is folded into totals by whoever asks for them: nothing is counted while rows move, and each event
 counts once, because the number up to which events were folded is written with the totals.
@@ -110,8 +110,10 @@ NO_COUNTERS = (POSITION, TURN)
 
 
 class Positions:
-    """Each is two rows beside the totals: the number of the last event, and the time until which somebody has the
-    turn (seconds since 1970)."""
+    """Positions of readers of the event log, two rows each.
+
+    The number of the last event, and the time until which a reader has the turn (seconds since 1970).
+    """
 
     def __init__(self, database: Database) -> None:
         self._db = database

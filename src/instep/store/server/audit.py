@@ -1,8 +1,9 @@
-"""Who did what by the API: rows that are only ever added. Each holds the digest of the one before it, so that a row
-that is changed, taken out or put in between is found. Rows that are missing at the end are found by comparing the
-last digest with one that was noted elsewhere.
+"""Audit log of the API: rows that are only ever added.
 
-Answers that were given, so that a request that is sent again is not carried out again.
+Each holds the digest of the one before it, so that a row that is changed, taken out or put in between is found. Rows
+that are missing at the end are found by comparing the last digest with one that was noted elsewhere.
+
+It also keeps the answers that were given, so that a repeated request is not carried out again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Whether the set-up of a connection works, or of a destination alone: what its last test, or a run since then, has
-found."""
+"""Connection tests: what the last test of a connection or destination, or a run since then, has found."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ class Setups:
             return {row.connection: row.error for row in transaction.execute(query)}
 
     def tested(self, connection: str, error: str) -> None:
-        """What a test has found, "" if all is well."""
+        """Record the result of a test, "" if all is well."""
         with self._db.write():
             self._set(connection, error)
             self._events.add(ConnectionTested(connection, error))
 
     def seen(self, connection: str, error: str) -> None:
-        """What a run has shown: an event only where it is news."""
+        """Record the result of a run, with an event only where it is news."""
         with self._db.write():
             if bool(self.broken([connection])) != bool(error):
                 self.tested(connection, error)
@@ -45,7 +44,7 @@ class Setups:
         return {name: found[_destination(name)] for name in names if _destination(name) in found}
 
     def reached(self, destination: str, error: str = "") -> None:
-        """What a test or a run has found out about a destination."""
+        """Record whether a destination could be reached, from a test or a run."""
         with self._db.write():
             if self.destinations([destination]).get(destination, "") != error:
                 self._set(_destination(destination), error)

@@ -1,4 +1,4 @@
-"""How things stand now, for metrics and the doctor: a few counts over indexes."""
+"""Current counts over indexes, for metrics and the doctor."""
 
 from __future__ import annotations
 

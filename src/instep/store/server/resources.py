@@ -1,4 +1,4 @@
-"""What the server manages: sources, destinations, connections, policies and channels as documents.
+"""Documents that the server manages: sources, destinations, connections, policies and channels.
 
 A document has the very shape of its section in instep.yml. `links` are what it is found by: the names of other
 objects that it uses, and its tags.

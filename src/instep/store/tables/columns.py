@@ -1,4 +1,4 @@
-"""What the control database's tables are made of: its metadata, and columns that many tables have."""
+"""Building blocks of the control database's tables: its metadata, and columns that many tables have."""
 
 from __future__ import annotations
 

@@ -197,8 +197,10 @@ class Jobs:
         return [self._give_up(transaction, _job(row), at_once) for row in rows]
 
     def _give_up(self, transaction: Connection, job: Job, at_once: int) -> Job:
-        """What kills its worker each time has to end some day: the attempt counts. It is tried again with a delay, up
-        to attempt `at_once` without one."""
+        """End an attempt whose worker has died: a job that kills its worker each time has to end some day.
+
+        It is tried again with a delay, up to attempt `at_once` without one.
+        """
         error = f"worker {job.owner} gave no sign of life during attempt {job.attempt} of {job.attempts}"
         if job.stop:
             return self.finish(job, "cancelled", error=f"stopped by {job.stop}")
@@ -286,7 +288,7 @@ class Jobs:
             return _waiting(transaction, connection, kind, key)
 
     def unfinished(self, connections: Collection[str]) -> list[Job]:
-        """What waits or runs for these connections, the most urgent first."""
+        """Return queued and running jobs of these connections, the most urgent first."""
         c = jobs.c
         query = select(jobs).where(c.connection.in_(connections), c.status.in_(("queued", "running")))
         with self._db.read() as transaction:
@@ -403,7 +405,7 @@ def _older(created: datetime, id: str) -> ColumnElement[bool]:
 
 
 def _of(scope: Collection[str]) -> ColumnElement[bool]:
-    """What a job is about is among these connections."""
+    """Return the condition that a job is about one of these connections."""
     c = jobs.c
     known = exists().where(rollouts.c.id == c.key)
     rollout = and_(c.connection == "", c.kind == "rollout", known, within(c.key, scope))

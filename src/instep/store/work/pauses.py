@@ -1,4 +1,4 @@
-"""What does not run, and why: whole connections or single tables, each pause with its own reason.
+"""Pauses of whole connections or single tables, each with its own reason.
 
 Why connections do not go on as they should: what their last sync failed with, and what has paused them.
 """

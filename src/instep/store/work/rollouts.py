@@ -191,7 +191,7 @@ class Rollouts:
             self._set(transaction, rollout.id, lease_until=self._db.now() + self.lease)
 
     def wave(self, rollout: Rollout, number: int) -> None:
-        """This wave begins."""
+        """Record that this wave begins."""
         with self._db.write() as transaction:
             self._check(transaction, rollout)
             self._set(transaction, rollout.id, wave=number)
@@ -205,7 +205,7 @@ class Rollouts:
             return _rollout(_one(transaction, rollout.id))
 
     def stop(self, id: str, why: str) -> Rollout:
-        """No connection is begun any more; Conflict for what is over."""
+        """Stop the rollout: no further connection is begun. Conflict for one that is over."""
         with self._db.write() as transaction:
             row = _one(transaction, id)
             if row.status not in ("ready", "running", "halted", "stopped"):

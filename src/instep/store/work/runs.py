@@ -119,7 +119,7 @@ class Runs:
             transaction.execute(update(runs).where(where).values(detail={**known, **detail}))
 
     def settle(self, run: Run, status: RunStatus, error: str = "") -> None:
-        """What has become of a run that was ended on record before its work, so as to hold nobody up."""
+        """Record the result of a run that was ended on record before its work, so as to hold nobody up."""
         values = {"status": status, "error": error, "ended": self._db.now()}
         with self._db.write(run.connection) as transaction:
             transaction.execute(update(runs).where(runs.c.id == run.id).values(**values))
@@ -197,7 +197,7 @@ class Runs:
         return found
 
     def record_tables(self, *results: TableRun) -> None:
-        """What runs did with tables; the latest word counts."""
+        """Record the results of tables; the latest one counts."""
         if not results:
             return
         c = table_runs.c

@@ -26,7 +26,7 @@ class Schedules:
         return self._rows(query)
 
     def due(self, now: datetime, limit: int = 500) -> list[Scheduled]:
-        """What should have come by then, the longest overdue first."""
+        """Return the schedules that were due by then, the longest overdue first."""
         query = select(schedules).where(schedules.c.next_due <= now)
         return self._rows(query.order_by(schedules.c.next_due).limit(limit))
 

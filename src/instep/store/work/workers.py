@@ -1,4 +1,4 @@
-"""Which workers there are, and whether they live."""
+"""Workers, and whether they live."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ class Workers:
         self.lease = lease
 
     def register(self, lanes: int) -> Worker:
-        """This process as a worker with so many lanes. Raises Conflict beside a worker of another machine, if the
-        store is a file: its locks hold on one machine only."""
+        """Register this process as a worker with so many lanes.
+
+        Raises Conflict beside a worker of another machine, if the store is a file: its locks hold on one machine
+        only.
+        """
         owner = this_process()
         with self._db.write(common=True) as transaction:
             now = self._db.now()

@@ -1,1 +1,1 @@
-"""What changed at the source, what policy says about it, and what waits for a person."""
+"""Detection: changes at the source, what policy decides about them, and what waits for a person."""

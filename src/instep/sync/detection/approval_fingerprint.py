@@ -1,4 +1,4 @@
-"""What a change's table looked like at the source, and what it is about as accepted: what an approval has seen."""
+"""Fingerprint of what an approval has seen: a change's table at the source, and the accepted object."""
 
 from __future__ import annotations
 

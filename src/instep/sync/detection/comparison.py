@@ -1,4 +1,4 @@
-"""What a detection works on, and the changes between both sides: `gather` reads all of it, `compare` reads nothing."""
+"""Inputs of a detection and the changes between both sides: `gather` reads all of it, `compare` reads nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from instep.sync.table_mode import with_settings
 
 @dataclass(frozen=True)
 class DetectionInputs:
-    """All that a detection is made from, as it was when it began."""
+    """Everything that a detection is made from, as it was when it began."""
 
     context: SyncContext
     """The settings of the connection, with the selection that its switches lead to; nothing is read by it any more."""

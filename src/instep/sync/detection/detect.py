@@ -136,7 +136,7 @@ class DetectionResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is left out without anybody having said so: people want to know why it is not there."""
+        """Return notes about objects that are left out although nobody has said so."""
         hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
         noted = (one_line(text) for text in self.unmatched if text not in self.missing)
         patterns = (f"the pattern '{text}' in the project file matches nothing" for text in noted)
@@ -175,7 +175,7 @@ class DetectionResult:
 
     @property
     def waiting(self) -> tuple[Decision, ...]:
-        """What needs a person, sooner or later."""
+        """Return the decisions that need a person, sooner or later."""
         return tuple(d for d in self.decisions if d.needs_review)
 
 
@@ -327,8 +327,7 @@ def _opened(context: SyncContext, snapshot: Snapshot | None, *, recalled: bool) 
 
 
 def _bounded(inputs: DetectionInputs, evidence: Evidence, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
-    answered."""
+    """Block floods of new columns and types that go back and forth; what was blocked stays so until answered."""
     rules = {k: r.rule for k, r in evidence.answers.items()}
     over_limit = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
     decisions = limit_columns(decisions, inputs.context.max_new_columns, over_limit)
@@ -456,7 +455,7 @@ def _cached(seen: Discovery) -> CachedDiscovery:
 
 
 def _finding(decision: Decision, sight: ApprovalFingerprint, doubt: RenameCandidate) -> DetectedChange:
-    """What policy applies by itself is nobody's approval and needs no fingerprint."""
+    """Build the record of a change. One that policy applies by itself needs no fingerprint: nobody approves it."""
     change = decision.change
     return DetectedChange(
         key=key(change),

@@ -69,8 +69,7 @@ def compare(context: SyncContext, accepted: Catalog) -> Drift:
 
 
 def _existed(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
-    """Without the tables that are not there because the run that accepted them has died, or has not come yet, to their
-    first rows, with which they appear."""
+    """Return the tables that existed, without those that wait for their first rows (deferred creation)."""
     gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
     never = {gone[at] for at in unborn(context, frozenset(gone))} if gone else set()
     return {ref: table for ref, (table, _) in pairs.items() if ref not in never}
@@ -88,7 +87,7 @@ def inspected(context: SyncContext, refs: Sequence[Ref]) -> tuple[Catalog, Mappi
 
 
 def remembered(answers: Mapping[str, Review]) -> list[Change]:
-    """What was found last, for looking at answers without the destination."""
+    """Return the drift found last, for showing answers without the destination."""
     return [change_from_dict(r.change) for r in answers.values() if r.kind == KIND]
 
 
@@ -116,7 +115,7 @@ def _undropped(context: SyncContext, one: Step, gone: set[tuple[Ref, str]]) -> S
 
 
 def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> list[Step]:
-    """Without a step of its own a table's record would go on without the column."""
+    """Add steps for replaced columns: without one a table's record would go on without the column."""
     busy = {s.table for s in steps}
     new = [d.column for d in found if d.what == "replaced"]
     if left.ref in busy:

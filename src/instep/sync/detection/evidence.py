@@ -1,4 +1,4 @@
-"""Of tables that keep their history: the versions that stand."""
+"""Evidence of tables that keep their history, from current versions."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _compared(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
 
 
 def _heaps(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
-    """As two heaps."""
+    """Compare both sides as multisets."""
     left, right = (Counter(repr(v) for v in side if v is not None) for side in (old, new))
     rows = max(left.total(), right.total())
     made = Sample("values", max(len(old), len(new)), rows, (left & right).total())

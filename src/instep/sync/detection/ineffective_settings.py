@@ -1,4 +1,4 @@
-"""What the project file says of single tables and the source has no place for: most often a name that was mistyped.
+"""Settings of single tables that have no effect: most often a name that was mistyped.
 
 Only tables named exactly are looked at: of the tables that a pattern matches, some may well lack a column.
 

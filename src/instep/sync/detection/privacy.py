@@ -1,4 +1,4 @@
-"""What was hashed or excluded under one name is not accepted under another without being asked about.
+"""Protection of personal data: what was hashed or excluded under one name needs a review to be accepted under another.
 
 Patterns name tables and columns as they are called; the source may call them otherwise tomorrow. Ids tell.
 
@@ -208,7 +208,7 @@ def _is_settled(context: SyncContext, new: _New) -> bool:
 
 
 def _known(answers: Mapping[str, Review], new: _New, change: Change) -> str:
-    """Why it was held before."""
+    """Return why the change was blocked before."""
     for one in (new.change, change):
         review = answers.get(key(one))
         if review is not None and review.rule == PROTECT and (one == new.change or new.column.name in review.why):

@@ -186,8 +186,11 @@ def _known(review: Review | None, now: str) -> Sample | None:
 def silent_sides(
     changes: Sequence[Change], discovery: Discovery, accepted: Catalog
 ) -> Iterator[ColumnRemoved | ColumnAdded]:
-    """What a stream shows and no change says: a column that does not come any more, though it is none of those removed,
-    and one that was there before its first value came."""
+    """Yield the sides of renames that a stream shows and no change tells.
+
+    A column that does not come any more, though it is none of those removed, and one that was there before its first
+    value came.
+    """
     added = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
     for ref, names in discovery.begun.items():
         if (table := accepted.get(ref)) is None or table.retained:

@@ -1,4 +1,4 @@
-"""Which accepted table a change is about: changes name their table as it is called after renames."""
+"""Accepted tables by the names that changes use, which are those after renames."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Filling:
         return True
 
     def _leave(self, pending: PendingBackfill, why: str) -> None:
-        """It waits; who has asked for it by a command is told so by a failure."""
+        """Leave a backfill waiting; a command that requested it reports a failure."""
         if self.by_person:
             self.outcome.filled[pending.table.ref] = self._result(
                 pending, "failed", error=f"{pending.names} is not filled: {why}"

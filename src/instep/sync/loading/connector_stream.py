@@ -67,7 +67,7 @@ class FollowsConnector(Protocol):
         ...
 
     def on_log_line(self, line: LogLine) -> None:
-        """What the connector has just logged or printed."""
+        """Report a line that the connector has just logged or printed."""
         ...
 
 
@@ -268,8 +268,10 @@ class Streaming:
         self._complete |= {d.load.table.ref for d in done if d.load.complete}
 
     def _remember(self, loads: Sequence[Load]) -> None:
-        """What a group has brought, and how, before the next one: what is decided differently by then asks for it, in
-        this run or behind a crash."""
+        """Record how a group was loaded before the next one comes.
+
+        What is decided differently by then asks for it, in this run or behind a crash.
+        """
         if not loads:
             return
         cursors = {load.table.ref: load.cursor for load in loads}

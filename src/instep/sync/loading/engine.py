@@ -1,4 +1,4 @@
-"""What reads the rows of a sync: Spark jobs (`engine: spark`), or threads of this process (`engine: local`)."""
+"""Engines that read the rows of a sync: Spark jobs (`engine: spark`), or threads of this process (`engine: local`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_NAMED = 20
 
 @dataclass
 class LargeOperations:
-    """What was too large for one process, as `table: operation`; told by several threads."""
+    """Operations that were too large for one process, as `table: operation`; several threads add to it."""
 
     names: list[str] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock, repr=False, compare=False)
@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def use(self) -> EngineUse:
-        """What reads the rows, and where; with the address of Spark's page once it runs."""
+        """Return what reads the rows, and where; with the address of Spark's page once it runs."""
         ...
 
     def begin(self) -> None:
@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def for_large(self, say: Say, what: str) -> SparkSession | None:
-        """As `spark`, for an operation on a large table, which `use` names."""
+        """Return `spark` for an operation on a large table, which `use` then names."""
         ...
 
     def extract(

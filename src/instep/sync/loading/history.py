@@ -378,7 +378,7 @@ class VersionPlan:
 
     @property
     def _gone(self) -> str:
-        """Of a version without a staged row."""
+        """Return the SQL condition for a version without a staged row."""
         if self.how.deletes == "ignore":
             return "false"
         if self.how.keys:

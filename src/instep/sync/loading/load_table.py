@@ -132,7 +132,7 @@ def specs_of(context: SyncContext, load: Load, snapshot: Snapshot, run: str, syn
 def verify(
     load: Load, planned: Mapping[str, Set[int]], results: Mapping[str, Sequence[ChunkResult]]
 ) -> Staged | InstepError:
-    """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
+    """Check that every planned chunk answered, and that every row is in a file or in quarantine."""
     rows, keys, altered = (results.get(spec, ()) for spec in load.specs)
     for result in (*rows, *keys, *altered):
         if result.error:

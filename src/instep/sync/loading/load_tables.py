@@ -77,7 +77,7 @@ class Loading:
         self._look(snapshot, self.open)
 
     def commit(self) -> None:
-        """What was not committed beside the reading."""
+        """Commit the loads that were not committed during the reading."""
         with self._pool() as pool, self.context.destination_open():
             for load in self.open:
                 self._begin(load, pool)
@@ -181,7 +181,7 @@ class Loading:
         self._running[pool.submit(does)] = load
 
     def _wait(self) -> None:
-        """For the commits that are under way; one that fails leaves the others alone."""
+        """Wait for the commits that are under way; one that fails leaves the others alone."""
         for future in as_completed(list(self._running)):
             load = self._running.pop(future)
             self._end(settled(self.context, load, future, self.run))

@@ -93,7 +93,7 @@ class _Meeting:
         return as_plain(self.batch.column(name), kind).take(pa.array(numbers))
 
     def _notes(self, old: pa.Array | None, numbers: Numbers) -> pa.Array:
-        """What was noted about values that stand there stays; of those that were given counts what is noted now."""
+        """Merge the notes: those about unchanged values stay; for given values those of this load count."""
         before = old.to_pylist() if old is not None else [None] * len(numbers)
         now = self.batch.column(self.spec.system.meta).take(pa.array(numbers)).to_pylist()
         named = [{n for n, source in self.names.items() if source in self.given[at]} for at in numbers]

@@ -1,4 +1,4 @@
-"""From the accepted tables to the loads of one pass, and what becomes of the tables that are not loaded."""
+"""Planning of one pass: the loads of accepted tables, and the results of tables that are not loaded."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class LoadPass:
         return self.context.store.loaded.of(self.context.name).keys()
 
     def _on_invalid_value(self, table: Table, decided: InvalidValue) -> InvalidValue:
-        """What the table's settings say, unless that is the default: then what the decisions about it say."""
+        """Return the handling of invalid values: the table's setting, or that of the decisions if it is the default."""
         return self.context.settings(table).handling_of_invalid_values(decided)
 
 

@@ -84,7 +84,10 @@ def _table(context: SyncContext, run: Run, table: Table, backfills: Collection[B
 
 
 def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) -> dict[str, OverflowColumn]:
-    """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
+    """Return the overflow columns by destination column.
+
+    The source's types matter where one is hashed, and are read once: a discovery is big.
+    """
     wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context).before
     types = _types_at_source(context, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
     return {c.alias or c.name: _overflow_column(context, on, table, c, b, types) for c, b in wanted}

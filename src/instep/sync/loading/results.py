@@ -1,4 +1,4 @@
-"""What a run is asked for, and what becomes of its tables."""
+"""Request of a run, and the results of its tables."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class RowComparison:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many rows the source has, and the destination."""
+        """Return the number of rows of the source, and of the destination."""
         counts = "SELECT (SELECT count(*) FROM source_rows), (SELECT count(*) FROM destination_rows)"
         [(source, destination)] = self.db.execute(counts).fetchall()
         return source, destination

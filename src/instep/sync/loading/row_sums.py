@@ -115,7 +115,7 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class RowSums:
-    """By bucket: how many rows, the sum of their hashes, and the least and greatest number that the key begins with."""
+    """Sums by bucket: rows, the sum of their hashes, and the least and greatest number that the key begins with."""
 
     counts: npt.NDArray[np.int64]
     sums: npt.NDArray[np.uint64]

@@ -1,4 +1,4 @@
-"""What one sync loads of each table: which rows, into which kind of commit, and why."""
+"""One sync's load of a table: which rows, into which kind of commit, and why."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Load:
         return outcome.returned + (outcome.absent if self.one_moment else 0)
 
     def answers(self, backfill: Backfill) -> bool:
-        """True for one of its table that waited already when this load, of every row and column, was planned."""
+        """True for a backfill of its table that waited already when this load, of every row and column, was planned."""
         of_it = self.complete and backfill.table == self.table.ref
         return of_it and (backfill.number, backfill.wanted_at) in self.backfills
 
@@ -87,20 +87,19 @@ class Load:
 
     @property
     def declared(self) -> bool:
-        """Whether only the settings or a person say that the key is one: the source does not guarantee it."""
+        """True if only the settings or a person declare the key: the source does not guarantee it."""
         guaranteed = set(self.read.source.key)
         read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
         return bool(self.table.key) and not (guaranteed and guaranteed <= read)
 
     @property
     def versioned(self) -> bool:
-        """Whether its rows meet versions of rows: the first load of a table that keeps its history brings the first
-        ones."""
+        """True if its rows meet versions of rows; the first load of a table with history writes the first versions."""
         return self.table.history and self.action == "merge"
 
     @property
     def asks(self) -> bool:
-        """Whether the keys that were asked for tell which rows are gone."""
+        """True if the requested keys tell which rows are gone."""
         if self.choice.deletes == "ignore" or self.keys:
             return False
         if self.counts is not None:
@@ -109,12 +108,12 @@ class Load:
 
     @property
     def alters(self) -> bool:
-        """Whether some columns of rows at the destination are given other values."""
+        """True if some columns of rows at the destination are given other values."""
         return self.counts is not None and self.counts.updates > 0 and not self.complete
 
     @property
     def merges(self) -> bool:
-        """Whether its files are read by a merge, which takes them in the order of the source, and not adopted."""
+        """True if its files are read by a merge, in the order of the source, and not adopted."""
         return self.action == "merge" or (self.action == "append" and self.since is not None)
 
     @property
@@ -213,8 +212,7 @@ def _with_cursor(
 
 
 def _unordered(read: TableRead, column: str) -> str:
-    """Why the source's column does not order rows as the accepted one does, if so: values of another type compare
-    otherwise."""
+    """Return why the source's column does not order rows as the accepted one does: another type compares otherwise."""
     one = next(c for c in read.columns if c.column.name == column)
     if one.source is None or one.hashed or same_order(one.source.type, one.column.type):
         return ""

@@ -1,4 +1,4 @@
-"""From loads to what tasks are told: the staging specs and the chunks of one Spark job."""
+"""Translation of loads into tasks: the staging specs and the chunks of one Spark job."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def stage_spec(
 
 
 def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageColumn, ...]:
-    """By the names that the source calls them."""
+    """Return extra columns by the names that the source gives them."""
     found = ((c.column, c.source, c.hashed) for c in load.extra)
     return tuple(
         StageColumn(column.name, column.type, yields[column.name], source.name, hashed=hashed)

@@ -1,4 +1,4 @@
-"""What a migration of the source would lead to: carried out in memory, then compared, decided and planned.
+"""Check of a source's migration: carried out in memory, then compared, decided and planned.
 
 The store is read and nothing is written; neither source nor destination is opened.
 """
@@ -159,7 +159,7 @@ def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> t
 
 
 def _plan(context: SyncContext, found: DetectionResult) -> Plan:
-    """As `make_plan`, against the destination as it was left."""
+    """Plan as `make_plan` does, against the destination as it was left."""
     after = assign(accept(found.decisions, found.accepted, found.source), context.naming)
     after = record_extra(context, after, found)
     there = context.store.schemas.latest(context.name, "destination") or desired(found.accepted, context.naming)

@@ -1,4 +1,4 @@
-"""What the changes of a connection do to those who read its tables: edits of destination columns, and verdicts."""
+"""Impact of a connection's changes on those who read its tables: edits of destination columns, and verdicts."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class RepairFindings:
 
     @property
     def keeps(self) -> bool:
-        """Whether rows that only the destination has are no difference."""
+        """True if rows that only the destination has are no difference."""
         return keeps_rows(self.context, self.target.read)
 
     def counts(self) -> dict[str, int]:

@@ -36,23 +36,19 @@ _SENT_AGAIN = "the next sync lets the source send everything again: it does not 
 
 @dataclass(frozen=True)
 class RestorePreview:
-    """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
-    have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read since,
-    or by another cursor, and is read once more; `sent`: by a stream, which has to send everything again; `lost`:
-    columns that came later and the source has no more.
-    `interrupted`: the run that has put the rows back and was killed before it could say so; only that is left to do."""
+    """Preview of a restore from `now` to `point`, which has `rows`."""
 
     table: Table
     ref: Ref
     now: Savepoint
     point: Savepoint
     rows: int
-    since: int
-    again: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-    whole: bool = False
-    sent: bool = False
-    interrupted: str = ""
+    since: int  # commits that are taken back
+    again: tuple[str, ...] = ()  # live columns without a value in the old rows, or filled since: filled again
+    lost: tuple[str, ...] = ()  # columns that came later and the source no longer has
+    whole: bool = False  # the table was read in full since, or by another cursor, and is read in full once more
+    sent: bool = False  # its stream has to send everything again
+    interrupted: str = ""  # the run that restored the rows and was killed before it recorded that
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -218,8 +214,7 @@ def restore(context: SyncContext, made: RestorePreview, allowed: Iterable[str] =
 
 
 def _go_back(context: SyncContext, run: Run, made: RestorePreview) -> None:
-    """Before the rows do: a crash in between must leave neither columns without values nor a cursor ahead of the
-    rows."""
+    """Record the restore before the rows change: a crash in between must not lose values or leave the cursor ahead."""
     with context.transaction():
         for name in (*made.again, *([""] if made.whole else [])):
             why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"

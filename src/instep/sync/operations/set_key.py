@@ -76,7 +76,7 @@ class Rekeying:
 
     @property
     def why_not(self) -> str:
-        """What keeps this from being done, with the numbers; "" if nothing does."""
+        """Return why this cannot be done, with the numbers; "" if it can."""
         source, destination = self.counts.source, self.counts.destination
         if self.table.history and self.way != "rebuild" and self.rows:
             return f"{self.table.path} keeps its history, whose versions have the key ({', '.join(self.table.key)})"
@@ -254,7 +254,7 @@ def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | Non
 
 
 def offers(path: str, counts: KeyCount) -> list[str]:
-    """What can be done about a key with these counts: one command a line, and what it does or why it would not."""
+    """Return what can be done about a key with these counts: a command a line, with its effect or why it is refused."""
     key, source, destination = ",".join(counts.key), counts.source, counts.destination
     if source.duplicates:
         return [f"{source.duplicates:,} rows of the source would be lost: choose a key that identifies them"]

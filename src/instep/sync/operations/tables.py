@@ -1,4 +1,4 @@
-"""What stands at the destination of a connection, table by table: from metadata, the store and the last detection."""
+"""Tables at the destination of a connection: from metadata, the store and the last detection."""
 
 from __future__ import annotations
 

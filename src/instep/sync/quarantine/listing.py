@@ -29,7 +29,7 @@ def item_of(table: str, entry: QuarantineEntry) -> QuarantineItem:
 
 
 class QuarantineItems(QueryWork):
-    """What is held by table and id."""
+    """Query of quarantined values by table and id."""
 
     place_types = (str, str)
 
@@ -67,7 +67,7 @@ class QuarantineItems(QueryWork):
 
 
 class QuarantineLookup(QueryWork):
-    """What is held of one row."""
+    """Query of the quarantined values of one row."""
 
     def find(self, context: Any, query: MatchQuarantined) -> QuarantineMatches:
         """Return the ids. Raises RunInProgress while a run of the connection is alive."""

@@ -1,4 +1,4 @@
-"""What is held in quarantine, across the tables of a connection: found, discarded, erased, removed when it is old.
+"""Quarantine across the tables of a connection: listed, discarded, erased, removed when it is old.
 
 What a run held that has committed nothing does not count. Values of columns that are hashed or switched off by now
 are never told in clear, and leave the files in clear at the next rewrite.

@@ -260,7 +260,7 @@ class _RejoinBatches:
         return f"{self.prefix}{role}" in self.schema.names
 
     def cells(self, number: int, column: str, cells: Sequence[Cell]) -> None:
-        """All that was ever held of one value, oldest first: only the last may be it."""
+        """Settle all entries of one value, oldest first: only the last may be it."""
         *older, last = cells
         self.settle("superseded", older)
         places = self.found.get(number, [])
@@ -297,7 +297,7 @@ class _RejoinBatches:
             self.settle("replayed", [last])
 
     def settle(self, status: EntryStatus, cells: Sequence[Cell | RefusedRow]) -> None:
-        """What a person has let go stays so."""
+        """Set the status of the entries; those that a person has discarded stay so."""
         pending = (c.entry for c in cells if c.entry.status == "held")
         self.entries[status] += [replace(e, status=status) for e in pending]
 

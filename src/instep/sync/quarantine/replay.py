@@ -187,7 +187,7 @@ class _TableReplay:
 
 
 def _record(context: SyncContext, table: Table, done: Replayed, run: Run) -> None:
-    """As a sync does: the run's word about the table, and an event."""
+    """Record the result as a sync does: the table's run, and an event."""
     status, remaining = "failed" if done.error else "done", done.held
     result = TableRun(
         run.id,

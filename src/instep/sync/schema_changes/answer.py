@@ -1,4 +1,4 @@
-"""What an answer to changes leads to, before it is given; and whether an approval is about what its giver has seen."""
+"""Preview of an answer to changes, and the check that an approval is about what its giver has seen."""
 
 from __future__ import annotations
 

@@ -420,7 +420,7 @@ def drop_named(context: SyncContext, run: Run, paths: Set[str]) -> None:
 def _lose(
     context: SyncContext, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str
 ) -> None:
-    """Each column that goes is a change on record, approved by whoever has named it and told when it is applied."""
+    """Record each removed column as a change, approved by whoever has named it and told when it is applied."""
     wanted = _desired(context, after)
     there = context.destination.schema.inspect(sorted(t.ref for t in wanted.tables))
     why = f"dropped by {context.who}"

@@ -1,4 +1,4 @@
-"""Which columns of which tables are to be filled, which tables have to be read whole instead, and what it costs."""
+"""Planning of backfills: which columns are filled, which tables have to be read whole instead, and the cost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PendingBackfill:
 
 
 def why_whole(context: SyncContext, table: Table, column: str) -> str:
-    """Why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
+    """Return why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
     if isinstance(context.source, Streams):
         return "its source sends whole rows"
     if not table.key:
@@ -132,7 +132,7 @@ def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) ->
 
 
 def estimate_whole(context: SyncContext, table: Table, rows: int, bytes: int) -> FillEstimate:
-    """Of reading the whole table again."""
+    """Estimate a full read of the table."""
     state = context.destination.schema.state(destination_ref(table, context.naming))
     files, size = (state.files, state.bytes) if state else (0, 0)
     return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)

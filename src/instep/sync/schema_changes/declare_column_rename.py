@@ -166,7 +166,7 @@ def _note(context: SyncContext, wanted: DeclaredRename, version: int, empty: int
 
 
 def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
-    """By `schema.table.column`; names may hold dots, so that whole paths are compared."""
+    """Find a column by `schema.table.column`; names may hold dots, so that whole paths are compared."""
     known = {f"{t.path}.{c.name}": (t, c) for t in catalog.tables if not t.retained for c in t.columns}
     if path in known:
         return known[path]

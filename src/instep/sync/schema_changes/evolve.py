@@ -56,7 +56,7 @@ class PlanPreview:
 
     @property
     def id(self) -> str:
-        """What the plan is called once it is applied."""
+        """The plan's id once it is applied."""
         return plan_id(self.connection, self.detection.version, self.plan)
 
 

@@ -1,4 +1,4 @@
-"""What is lost while a new type is not accepted: source values that do not fit the accepted type, on a sample."""
+"""Loss while a new type is not accepted: source values that do not fit the accepted type, on a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rows share a key or have NULL in it: at the source, and in the rows that were accepted.
+"""Counts of rows that share a key or have NULL in it: at the source, and in the accepted rows.
 
 Tasks read the key's columns alone, on both sides.
 """

@@ -1,4 +1,4 @@
-"""What a type change would do to values that are there: counted on a sample of the destination, cast there and back."""
+"""Loss by a type change: existing values cast there and back, counted on a sample of the destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which destination tables are a connection's own: two never write one table, and a loaded one does not move.
+"""Ownership of destination tables: two connections never write one table, and a loaded one does not move.
 
 A connection that shares its tables with others: what the others stand in the way of, and what they lack.
 """

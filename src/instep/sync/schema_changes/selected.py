@@ -1,4 +1,4 @@
-"""What a run reads: the accepted tables that are switched on, each column from where the source has it today."""
+"""Reads of a run: the accepted tables that are switched on, each column from where the source has it today."""
 
 from __future__ import annotations
 

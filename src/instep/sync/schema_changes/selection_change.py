@@ -184,7 +184,7 @@ def reselected_notes(context: SyncContext, detection: DetectionResult) -> Iterat
 
 
 def _as_decided(detection: DetectionResult, read: TableRead) -> TableRead:
-    """With the types that are accepted now: a plan has not applied them yet."""
+    """Return the read with the accepted types, which a plan has not applied yet."""
     let_in = {
         d.change.before.name: d.change.after.type
         for d in detection.applied
@@ -225,7 +225,7 @@ def _text(context: SyncContext, one: ReselectedColumn) -> str:
 def _turned(
     detection: DetectionResult, reads: Sequence[TableRead], known: dict[Ref, tuple[LoadedColumn, ...]]
 ) -> Iterator[ReselectedColumn]:
-    """Without the columns that come in by this very detection: policy says what becomes of their old rows."""
+    """Yield re-enabled columns, without those that this detection adds: policy says what becomes of their old rows."""
     places = TableRenames.of(detection.decisions)
     fresh = {
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)

@@ -125,7 +125,7 @@ def _layout_change(context: SyncContext, able: LayoutsFacet, table: Table, setti
 
 
 def _terms(table: Table, sort: Iterable[str]) -> Iterator[SortTerm]:
-    """By destination columns; raises SchemaError for a column that rows cannot be sorted by."""
+    """Yield the sort order by destination columns. Raises SchemaError for a column that rows cannot be sorted by."""
     for text in sort:
         name, direction = sort_term(text)
         column = table.by_name.get(name)
@@ -137,7 +137,7 @@ def _terms(table: Table, sort: Iterable[str]) -> Iterator[SortTerm]:
 
 
 def _parts(able: LayoutsFacet, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
-    """By destination columns; raises SchemaError for a column that rows cannot be partitioned by."""
+    """Yield the partitioning by destination columns. Raises SchemaError for a column that cannot partition rows."""
     for text in settings.partition:
         term = partition_term(text)
         column = table.by_name.get(term.column)
@@ -171,7 +171,7 @@ def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) ->
 
 
 def _begins(context: SyncContext, table: Table) -> bool:
-    """Not with settings that are refused: who takes `history` out of them has a table as before."""
+    """True if the table's history begins now. Refused settings begin none."""
     if table.history or table.retained:
         return False
     settings = context.settings(table)

@@ -1,4 +1,4 @@
-"""What `table set-key` and `table set-cursor` have in common: the table on both sides, and the changes they settle."""
+"""Parts that `table set-key` and `table set-cursor` share: the table on both sides, and the changes they settle."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class UndoPlan:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """Their ids."""
+        """The ids of the changes."""
         return tuple(r.id for r in self.reviews)
 
     @property

@@ -453,7 +453,7 @@ class WorkerBeside:
                 self._ending.wait(AGAIN)
 
     def stop(self) -> None:
-        """No job is begun any more; again: running ones are given back."""
+        """Begin no further job; on the second call, give running jobs back."""
         self._ending.set()
         with self._lock:
             if self._now is not None:
@@ -471,7 +471,7 @@ class WorkerBeside:
 
 @contextmanager
 def stopping(ask: Callable[[], None]) -> Iterator[None]:
-    """Within the block SIGTERM and Ctrl-C call `ask`, also those that an event loop of ours sends on at its end."""
+    """Call `ask` on SIGTERM and Ctrl-C within the block, also on those that an event loop sends on at its end."""
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         ask()

@@ -73,7 +73,7 @@ def rows_of(file: Action) -> int:
 
 
 def plain(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is not set: a commit would not name it."""
+    """Drop the fields that are None: a commit does not name them."""
     return {k: v for k, v in body.items() if v is not None}
 
 
@@ -131,7 +131,7 @@ class FileActions(Mapping[str, Action]):
 
     @cached_property
     def ids(self) -> frozenset[tuple[str, str]]:
-        """What tells the files from those of another version: their paths, and the vectors of deleted rows."""
+        """Return the identity of the files in this version: their paths and deletion vectors."""
         vectors = self._table.column("deletionVector")
         if vectors.null_count == len(vectors):
             return frozenset((path, "") for path in self)

@@ -189,7 +189,7 @@ def _old(
 
 
 def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
-    """At most `PART_ROWS` rows and `PART_BYTES` together."""
+    """Group files by at most `PART_ROWS` rows and `PART_BYTES` together."""
     group: list[Old] = []
     for old in olds:
         full = sum(o.rows for o in group) + old.rows > PART_ROWS or sum(o.bytes for o in group) + old.bytes > PART_BYTES
@@ -217,7 +217,7 @@ def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterato
 
 
 def _split(parts: Sequence[FillTask], wide: int) -> list[FillTask]:
-    """As many parts as there is room for: the one with most rows gives away half of its files."""
+    """Split the parts until there are `wide`: the one with most rows gives away half of its files."""
     found = list(parts)
     while len(found) < wide and (most := max(found, key=lambda p: len(p.files))) and len(most.files) > 1:
         found.remove(most)

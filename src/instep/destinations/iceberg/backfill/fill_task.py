@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered, values are not part of the text
-"""What one task of a fill does: looks for rows without a value in some data files, and writes those files again.
+"""One task of a fill: looks for rows without a value in some data files, and writes those files again.
 
 The files are read twice and never held whole: first the keys of the rows that lack a value, which meet the values that
 were read from the source, then all columns, batch by batch, into the new file. Rows that are deleted by position are
@@ -109,7 +109,7 @@ class _FilledRows:
 
 
 def _found(work: _FillRun) -> dict[int, _FilledRows]:
-    """By the place of a data file in the part. What does not fit into memory goes to a folder that leaves."""
+    """Return the rows to fill by the file's index in the part; what exceeds memory goes to a temporary folder."""
     part, found = work.part, defaultdict[int, _FilledRows](_FilledRows)
     with temporary("fill") as spill:
         config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill, "threads": 1}

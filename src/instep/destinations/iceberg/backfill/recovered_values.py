@@ -75,8 +75,10 @@ class IcebergRestoredValues(IcebergRowEdits):
     """Values of dropped columns that come back."""
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
-        """In one commit; rows that have a value keep it. Returns how many rows got one. Keys and the column are
-        read."""
+        """Write the values of an undropped column back in one commit; return the number of rows that got one.
+
+        Rows that have a value keep it. Keys and the column are read.
+        """
         table, metadata = load_ours(self.lake, ref)
         key = read_table(ref, metadata).key
         field = next(f.id for f in current_fields(metadata) if f.name == column)

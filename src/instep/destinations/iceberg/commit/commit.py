@@ -65,7 +65,7 @@ class TableCommit:
 
     @property
     def updates(self) -> tuple[TableUpdate, ...]:
-        """All that makes the table, or changes it."""
+        """Metadata updates that create or change the table."""
         return (*self._created_by, *self._staged._updates)
 
     def update(self, *updates: TableUpdate) -> None:
@@ -75,7 +75,7 @@ class TableCommit:
         self.update(set_properties(properties))
 
     def require(self, *requirements: Any) -> None:
-        """What must be true of the newest metadata, beside the fence; several of one kind are kept apart."""
+        """Add requirements on the newest metadata, beside the fence; several of one kind are all checked."""
         self._needs += requirements
 
     def append(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:

@@ -33,7 +33,7 @@ def born_with_rows(lake: Lake) -> Iterator[None]:
 
 
 def wait_for_rows(lake: Lake, ref: Ref, change: TableCommit) -> None:
-    """What `change` makes is known to this process alone from now on."""
+    """Defer the creation of a table: what `change` makes is known to this process alone until rows are committed."""
     table = Unborn(
         change.table, change.metadata, change.updates, lambda: lake.births.leave(ref), lambda: _clear(lake, ref)
     )
@@ -78,7 +78,7 @@ def _begun(lake: Lake, ref: Ref) -> set[str]:
 
 
 def _remove(lake: Lake, locations: set[str]) -> None:
-    """Those that are no table's."""
+    """Remove the folders that belong to no table."""
     if locations:
         known = {str(metadata["location"]) for metadata in lake.metadata(lake.refs()).values()}
         for location in locations - known:

@@ -1,4 +1,4 @@
-"""Who may commit: the latest claim of a table, held in its metadata and checked where a commit is made.
+"""Fences: the latest claim of a table, recorded in its metadata and checked by each commit.
 
 Catalogs that pyiceberg commits to itself (SQLite and other databases, Glue, Hive) validate our own requirement
 on the newest metadata, then swap it in. A REST server knows only its own requirements: there the claim is also
@@ -38,7 +38,7 @@ def check_fence(metadata: TableMetadata, fence: int, table: str, shard: str = ""
 
 
 class AssertFence(ValidatableTableRequirement):
-    """No later run has claimed the table. Raises Fenced, which no retry loop swallows."""
+    """Requirement that no later run has claimed the table. Raises Fenced, which no retry loop swallows."""
 
     type: Literal["assert-instep-fence"] = "assert-instep-fence"
     fence: int
@@ -71,7 +71,7 @@ def fenced(table: Table, fence: int) -> AssertFence:
 
 
 class AssertShape(ValidatableTableRequirement):
-    """No shard has changed the schema of a shared table since it was planned from."""
+    """Requirement that no shard has changed the schema of a shared table since the plan was made."""
 
     type: Literal["assert-instep-shape"] = "assert-instep-shape"
     shape: int

@@ -213,7 +213,7 @@ def own_quarantine(table: Table) -> str:
 
 
 def staged_schema(table: Table) -> Schema | None:
-    """What staged files must have; None: all of the table's columns."""
+    """Return the schema of staged files; None for all of the table's columns."""
     return table.own_schema() if isinstance(table, ShardTable) else None
 
 

@@ -1,4 +1,4 @@
-"""What all of our snapshots have in common: files keep the spec and the partition that they were written under.
+"""Snapshots that instep commits: files keep the spec and the partition that they were written under.
 
 Data files in the place of others that hold the same rows: the commit, and the delete files that leave with them.
 """

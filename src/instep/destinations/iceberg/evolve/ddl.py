@@ -214,7 +214,7 @@ def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit, work
 
 
 def _record_part(change: TableCommit, ref: Ref, commit: Commit) -> None:
-    """What becomes of the shard, in the commit of the table's columns."""
+    """Record the shard's change in the commit that changes the table's columns."""
     if (part := commit.part) is None:
         return
     name = ".".join(ref)

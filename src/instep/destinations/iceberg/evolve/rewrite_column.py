@@ -140,8 +140,10 @@ def _casts(rewrites: Sequence[Rewrite]) -> dict[int, _ColumnMove]:
 
 @dataclass(frozen=True)
 class _Moves:
-    """By the field id of the column that gets the values; `left` are those that have none afterwards. `within`: the
-    shard column's field id and the shard."""
+    """Moved values by the field id of the column that gets them; columns in `left` have no values afterwards.
+
+    `within`: the shard column's field id and the shard.
+    """
 
     sources: Mapping[int, _ColumnMove]
     left: frozenset[int]

@@ -1,4 +1,4 @@
-"""From the steps of one table to its next Iceberg schema: identity from the steps, everything else from `after`."""
+"""The next Iceberg schema of a table: identity from the steps, everything else from `after`."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _partition(term: PartitionTerm) -> str:
 
 
 def _rewrite(ref: Ref, column: Column) -> Iterator[str]:
-    """In one commit here; a person needs a column beside it."""
+    """Yield the SQL of a type change, which instep does in one commit; SQL needs a second column."""
     table, name, new = f"ALTER TABLE {_path(ref)}", _name(column.name), _name(f"{column.name}__new")
     kind = spark_type(column.type)
     yield f"{table} ADD COLUMN {new} {kind};"

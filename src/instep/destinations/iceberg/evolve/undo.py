@@ -1,4 +1,4 @@
-"""What a lake keeps of what was dropped, for how long, and what of it can come back.
+"""Retention of dropped columns and tables in a lake, and what of them can be restored.
 
 A column's drop is remembered in the table: its field id, when, and the tag on the snapshot from before. A dropped
 table waits in a namespace of its own with the time of its drop in a property.
@@ -82,8 +82,10 @@ def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
 
 
 def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
-    """What of a dropped column can come back. Rows that were written since the drop have no value of it; those of
-    files that were rewritten since have lost theirs."""
+    """Return what of a dropped column can be restored.
+
+    Rows written since the drop have no value of it; those of files rewritten since have lost theirs.
+    """
     table = lake.load(ref)
     if table is None:
         return UndropReport(f"table {'.'.join(ref)} is not there")

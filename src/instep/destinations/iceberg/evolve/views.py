@@ -203,11 +203,11 @@ class IcebergViews(LakeFacet):
 
     @property
     def why_none(self) -> str:
-        """Why the lake's catalog cannot hold views; "" if it can."""
+        """Return why the lake's catalog cannot hold views; "" if it can."""
         if self.lake.holds_views:
             return ""
         config = self.lake.config
-        where = "a warehouse elsewhere" if self.lake.is_sqlite else f"a {config.catalog} catalog"
+        where = "a warehouse elsewhere" if self.lake.is_sqlite else f"a {config.catalog_type} catalog"
         return f"views are kept in the catalog file of a local lake, and {config.name} has {where}"
 
     def all(self) -> dict[Ref, View]:

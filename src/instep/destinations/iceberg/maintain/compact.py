@@ -128,7 +128,7 @@ class _Writing:
         self._order = sort_columns(table) or ()
 
     def part(self, number: int, tasks: Sequence[FileScanTask]) -> Bin:
-        """Its folder says which backfills all of the files have been through."""
+        """Return one bin; its folder is named after the backfills that all of its files have been through."""
         through = frozenset.intersection(*(been_through(t.file.file_path) for t in tasks))
         folder = folder_name(self.stem, sorted(through)) if through else self.stem
         target = max(self.work.how.target_file_size, *(t.file.file_size_in_bytes for t in tasks), 0)
@@ -296,7 +296,7 @@ def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
 
 
 def _packs(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -> list[list[FileScanTask]]:
-    """Of files of one partition; all of them, unless they are under the spec that `stays`."""
+    """Pack files of one partition into bins; all of them, unless they are under the spec that `stays`."""
     if stays is not None and tasks[0].file.spec_id != stays:
         found: list[list[FileScanTask]] = []
         for task in tasks:

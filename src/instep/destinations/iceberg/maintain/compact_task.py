@@ -1,4 +1,4 @@
-"""What one task of a compaction does: the standing rows of some data files, in their order, as one file."""
+"""One task of a compaction: writes the live rows of some data files, in their order, as one file."""
 
 from __future__ import annotations
 

@@ -177,8 +177,10 @@ def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
 
 
 def _folders(table: Table) -> list[str]:
-    """Below the table's place, where files are looked for; those that other shards write belong to runs that are not
-    known here."""
+    """Return the folders below the table's location in which files are looked for.
+
+    Files of other shards belong to runs that are not known here.
+    """
     own = own_data(table).removeprefix(f"{table.location()}/")
     return [own, f"data/{table.within[0]}={table.within[1]}"] if isinstance(table, ShardTable) else [own]
 

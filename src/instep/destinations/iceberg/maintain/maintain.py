@@ -73,7 +73,7 @@ def _before(found: CompactionPlan) -> Maintained:
 
 
 def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
-    """From metadata alone: sizes of files that are not written yet are guessed by their standing rows."""
+    """Preview maintenance from metadata alone: sizes of files not yet written are estimated from their live rows."""
     found = look(lake, ref, work.how, moving=work.moving)
     before = _before(found)
     gone = len(expired_snapshots(found.metadata, work.how, now_ms()))

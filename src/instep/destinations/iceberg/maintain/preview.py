@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
@@ -45,7 +44,8 @@ def lake_beside(lake: Lake, refs: Collection[Ref]) -> Iterator[Lake]:
     place = f"{lake.warehouse}/{FOLDER}-{int(time.time())}-{uuid.uuid4().hex[:12]}"
     with temporary("preview") as folder:
         properties = {**lake.io(), "uri": f"{folder}/catalog.db"}
-        config = replace(lake.config, catalog="sqlite", warehouse=place, properties=properties)
+        own = {"catalog": "sqlite", "warehouse": place, "properties": properties}
+        config = lake.config.model_copy(update=own)
         try:
             beside = Lake(config)
             for ref in refs:

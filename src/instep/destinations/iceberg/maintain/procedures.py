@@ -71,8 +71,9 @@ def session_for(lake: Lake, ref: Ref, work: Upkeep) -> SparkSession | None:
 
 def _is_reached(lake: Lake) -> bool:
     """Return whether the destination's properties reach its files: of a REST catalog the server may lend the login."""
-    local = lake.warehouse.startswith("file://")
-    return local or lake.config.catalog != "rest" or any(name.startswith("s3.") for name in lake.config.properties)
+    if lake.warehouse.startswith("file://") or lake.config.catalog_type != "rest":
+        return True
+    return any(name.startswith("s3.") for name in lake.config.catalog_properties)
 
 
 @dataclass(frozen=True)

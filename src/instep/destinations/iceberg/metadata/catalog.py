@@ -1,4 +1,4 @@
-"""Where the tables of a lake are listed: the shared SQLite file of a local lake, or any other pyiceberg catalog."""
+"""Catalog of a lake's tables: the shared SQLite file of a local lake, or any other pyiceberg catalog."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from instep.destinations.base import Ref
 from instep.destinations.connection_test import check_writable, is_writable
 from instep.destinations.iceberg.metadata.catalog_database import address, jdbc_properties
 from instep.errors import ConnectError, DestinationError, InstepError, SetupError
+from instep.project.sections.models import IcebergDestinationSection
 from instep.spark.jars import S3_IO
 from instep.sqlite_wal import use_wal
 from instep.stage.files.names import LOCAL_FILES
@@ -69,23 +70,14 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 """
 
 
-@dataclass(frozen=True)
-class IcebergConfig:
-    """An Iceberg lake. `warehouse` is a folder or a URI. `catalog` is sqlite (a file in the warehouse folder, or
-    where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
-    credentials). `prefix` begins the names of system columns and of the staging namespace. Spark does upserts
-    that compare more than `upsert_rows` rows, those of the table included unless they pass by. What was dropped can be
-    taken back for `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever.
-    Without `local_files` a catalog's server cannot lead to files of this machine."""
+class IcebergConfig(IcebergDestinationSection):
+    """An Iceberg lake under the `name` that the project file has for it.
 
+    Without `local_files` a catalog's server cannot lead to files of this machine.
+    """
+
+    type: Literal["iceberg"] = "iceberg"
     name: str
-    warehouse: str
-    catalog: str = "sqlite"
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    prefix: str = "_instep_"
-    upsert_rows: int = 20_000_000
-    undo_days: float = 7
-    quarantine_days: int = 30
     local_files: bool = True
 
 
@@ -141,17 +133,17 @@ class Lake:
 
     @property
     def is_sqlite(self) -> bool:
-        return self.config.catalog == "sqlite"
+        return self.config.catalog_type == "sqlite"
 
     @property
     def holds_views(self) -> bool:
-        """Whether its catalog and its files are here: see iceberg/evolve/views.py."""
+        """True if the catalog and its files are local: see iceberg/evolve/views.py."""
         return self.is_sqlite and self.warehouse.startswith("file://")
 
     @cached_property
     def database(self) -> Path:
         """The SQLite file of a sqlite catalog."""
-        if uri := self.config.properties.get("uri"):
+        if uri := self.config.catalog_properties.get("uri"):
             return Path(uri.removeprefix("sqlite:///").split("?")[0])
         if not self.warehouse.startswith("file://"):
             raise DestinationError(
@@ -194,21 +186,22 @@ class Lake:
 
             place = f"{self._read_only_uri}&uri=true&" if self._is_read_only else f"{self.database}?"
             uri = f"sqlite:///{place}timeout=60"
-            rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
+            rest = {k: v for k, v in self.config.catalog_properties.items() if k != "uri"}
             catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
             return catalog if self.config.local_files else confined(catalog)
 
-        check_library(self.config.name, self.config.catalog)
-        if self.config.catalog == "sql":
-            address(self.config.name, self.config.properties.get("uri", ""))
+        kind, properties = self.config.catalog_type, self.config.catalog_properties
+        check_library(self.config.name, kind)
+        if kind == "sql":
+            address(self.config.name, properties.get("uri", ""))
         try:
-            properties = {**self.config.properties, "type": self.config.catalog, "warehouse": self.config.warehouse}
+            properties = {**properties, "type": kind, "warehouse": self.config.warehouse}
             return open_catalog(self.config.name, properties, local_files=self.config.local_files)
         except InstepError:
             raise
         except Exception as error:
             raise ConnectError(
-                f"lake {self.config.name}: the {self.config.catalog} catalog does not answer: {type(error).__name__}",
+                f"lake {self.config.name}: the {kind} catalog does not answer: {type(error).__name__}",
                 hint="check the catalog's uri and credentials with `instep destination test`",
             ) from error
 
@@ -334,7 +327,7 @@ class Lake:
         return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
 
     def _recorded(self, wanted: Sequence[Ref]) -> dict[Ref, Metadata]:
-        """Of the tables that the catalog has."""
+        """Return the metadata of those tables that the catalog has."""
         if not self.exists():
             return {}
         if not (self.is_sqlite and self.warehouse.startswith("file://")):
@@ -388,7 +381,7 @@ class Lake:
         if self.warehouse.startswith("file://"):
             return {}
         catalog = ("uri", "credential", "token", "warehouse", "type")
-        return {k: v for k, v in self.config.properties.items() if k not in catalog} | self._reach
+        return {k: v for k, v in self.config.catalog_properties.items() if k not in catalog} | self._reach
 
     @property
     def _reach(self) -> dict[str, str]:
@@ -404,7 +397,7 @@ class Lake:
 
     def redacted(self, message: str) -> str:
         """Return the message of a foreign library without the values of secret properties."""
-        for value in (v for k, v in self.config.properties.items() if v and _SECRET.search(k)):
+        for value in (v for k, v in self.config.catalog_properties.items() if v and _SECRET.search(k)):
             message = message.replace(value, "***")
         return message
 
@@ -419,7 +412,7 @@ class Lake:
                 ".warehouse": self.warehouse,
             }
         else:
-            kind = "jdbc" if self.config.catalog == "sql" else self.config.catalog
+            kind = "jdbc" if self.config.catalog_type == "sql" else self.config.catalog_type
             conf |= {".type": kind, ".warehouse": self.config.warehouse}
         plain = {k: v for k, v in self._spark_properties.items() if not _SECRET.search(k)}
         if self.is_sqlite:
@@ -445,8 +438,8 @@ class Lake:
     @property
     def _spark_properties(self) -> Mapping[str, str]:
         """Return the properties as Spark's catalog calls them: the login of a database is not a part of its URI."""
-        properties = self.config.properties
-        if self.config.catalog != "sql" or "uri" not in properties:
+        properties = self.config.catalog_properties
+        if self.config.catalog_type != "sql" or "uri" not in properties:
             return properties
         return {**properties, **jdbc_properties(self.config.name, properties["uri"])}
 
@@ -466,7 +459,7 @@ def check_library(lake: str, catalog: str) -> None:
 
 
 class LakeFacet:
-    """What a facet of the destination stands on: the lake as a connection has it."""
+    """Base of the destination's facets: the lake as a connection has it."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake

@@ -38,7 +38,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def _bare(field: pa.Field) -> pa.Field:
-    """Without the column's comment, which is no part of a file."""
+    """Remove the column's comment, which is no part of a file."""
     metadata = field.metadata or {}
     return field.with_metadata({FIELD_ID: metadata[FIELD_ID]} if FIELD_ID in metadata else None)
 

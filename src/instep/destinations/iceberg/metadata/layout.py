@@ -94,7 +94,7 @@ def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[
 
 
 def _free(metadata: Metadata, field: Mapping[str, Any]) -> str:
-    """Who has put up a partition can take it down."""
+    """Return how to remove a partition field: in the settings if they set it, else in Iceberg."""
     if recorded(metadata).partition:
         return "take it out of `partition` in instep.yml"
     return f"update_spec().remove_field('{field['name']}')"
@@ -206,7 +206,7 @@ def _terms(metadata: Metadata) -> Iterator[tuple[str, str]]:
 
 
 def property_fault(name: str) -> str:
-    """Why a property cannot be set; "" if it can."""
+    """Return why a property cannot be set; "" if it can."""
     from instep.destinations.iceberg.metadata.updates import PROPERTIES
 
     if (name in PROPERTIES and name not in _OPEN) or name.startswith(_OURS):

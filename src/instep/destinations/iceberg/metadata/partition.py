@@ -39,7 +39,7 @@ _TAKES = {
 
 
 def fault(term: PartitionTerm, kind: DataType) -> str:
-    """Why a column of this type cannot be partitioned so; "" if it can."""
+    """Return why a column of this type cannot be partitioned so; "" if it can."""
     if isinstance(kind, Array | Struct):
         return f"{kind} has no partitions"
     return "" if _takes(term.transform, iceberg_primitive(kind)) else f"{term.transform} does not take {kind}"
@@ -94,7 +94,7 @@ def _terms(
 
 
 def why_not_loaded(metadata: Metadata) -> str:
-    """Why rows cannot be written; "" if they can."""
+    """Return why rows cannot be written; "" if they can."""
     found = terms(metadata)
     if all(term is None or term.column for term in found):
         return ""
@@ -170,7 +170,7 @@ def _spelled(term: PartitionTerm) -> str:
 
 
 def _name(term: PartitionTerm, taken: set[str], columns: set[str]) -> str:
-    """As Spark calls such a field; an identity is called as its column."""
+    """Name a partition field as Spark does; an identity is called as its column."""
     if term.transform == "identity":
         name = term.column
     else:

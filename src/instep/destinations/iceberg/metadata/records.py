@@ -1,4 +1,4 @@
-"""What a table's properties and metadata say about it: the columns' source identity, the last load, our mark.
+"""Table properties and metadata that instep records: the columns' source identity, the last load, our mark.
 
 Reads table metadata as the JSON that it is, so that 200 tables are inspected without pyiceberg.
 """

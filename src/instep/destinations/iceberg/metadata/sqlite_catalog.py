@@ -131,6 +131,9 @@ class SqliteCatalog(SqlCatalog):
 
 
 def _relax(connection: Any, _: Any) -> None:
-    """In WAL mode a commit survives the process without a sync of its own: the metadata file that it points to has
-    none either, and after a power cut an older pointer is right where a newer one could point to nothing."""
+    """Relax SQLite's syncing: in WAL mode a commit survives the process without one.
+
+    The metadata file that the commit points to is not synced either; after a power cut an older pointer is right
+    where a newer one could point to nothing.
+    """
     connection.execute("PRAGMA synchronous=NORMAL")

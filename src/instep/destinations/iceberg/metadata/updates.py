@@ -100,7 +100,7 @@ def ref_is(name: str, snapshot: int | None) -> AssertRefSnapshotId:
 
 
 def schema_is(schema_id: int, last_column_id: int) -> tuple[AssertCurrentSchemaId, AssertLastAssignedFieldId]:
-    """No other schema change has landed."""
+    """Require that no other schema change has been committed."""
     return (
         AssertCurrentSchemaId.model_validate({"current-schema-id": schema_id}),
         AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": last_column_id}),

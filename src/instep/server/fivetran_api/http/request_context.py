@@ -53,8 +53,10 @@ class RequestContext:
         self.ports.store.audit.add(self.caller.name, f"v1.{method}", self.path, detail)
 
     def agree(self, act: Act) -> None:
-        """Under four_eyes. Blocked (409) for the first person who asks for this act; the request is kept for the second
-        one, who sends the same within a week."""
+        """Block (409) the first person who requests this act under four_eyes.
+
+        The request is kept for the second one, who sends the same within a week.
+        """
         from instep.sync.two_people import requested_alone
 
         store = self.ports.store

@@ -1,4 +1,4 @@
-"""From events of the binary log to the keys of the rows that changed."""
+"""Collection of the keys of changed rows from events of the binary log."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class LogPass:
         return self._reach(end, more=False)
 
     def _forget(self) -> None:
-        """No transaction spans files, and a server that was started numbers its tables anew."""
+        """Forget the state of the file: no transaction spans files, and a restarted server numbers its tables anew."""
         self._maps, self._refs, self._seen = {}, {}, {}
         self._named = self._begun = self._in_xa = False
 
@@ -213,7 +213,7 @@ class LogPass:
                 self._altered(event, spot)
 
     def _decided(self, name: str, spot: Spot, *, done: bool) -> None:
-        """Of a transaction that was prepared before a table was looked at for the first time, nobody knows the rows."""
+        """Mark tables for a full read if the transaction was prepared before the log was followed."""
         begun = self._prepared.pop(name, None)
         for table in self._behind(spot).values() if done and not self._in_xa else ():
             if begun is None or self.number(begun) <= table.since:

@@ -1,4 +1,4 @@
-"""What a statement in the binary log does to tables whose rows are followed.
+"""Effect of a statement in the binary log on tables whose rows are followed.
 
 A statement changes rows, or what columns they have, without a row being logged. Only what is known to leave rows as
 they are is taken for harmless; after all else a table that the statement names is read as a whole.
@@ -128,7 +128,7 @@ def edits(
 def _ways(
     texts: Sequence[str], database: str, tables: Collection[Ref], modes: Sequence[int]
 ) -> list[Mapping[Ref, TableEffect]]:
-    """Only those in which the statement makes sense: the server has run it."""
+    """Return the readings of a statement that make sense: the server has run it."""
     found = (_edits(text, database, tables, mode) for text in texts for mode in modes)
     return [way for way in found if way is not None]
 
@@ -169,7 +169,7 @@ def _kind(tokens: list[Token]) -> tuple[str, int]:
 
 
 def _of_object(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, TableEffect] | None:
-    """None if it is about tables, and nothing more is known."""
+    """Return the effect of a statement on an object other than a table; None if it is about tables."""
     first, (kind, at) = tokens[0].word, _kind(tokens)
     before = {t.word for t in tokens[1:at]}
     if kind in ("DATABASE", "SCHEMA"):

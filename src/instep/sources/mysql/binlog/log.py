@@ -177,7 +177,7 @@ class MySqlLog:
             return self._behind(state)
 
     def _behind(self, state: LogState) -> LogState:
-        """With what the places of `resume` say."""
+        """Add the marks of `resume` to the state."""
         if not self._since:
             return state
         lowest = min(self._since.values(), key=lambda p: numbered(p.spot))
@@ -225,7 +225,7 @@ class MySqlLog:
         return self._begins[spot]
 
     def _birth(self, spot: Spot) -> int:
-        """When the file was begun."""
+        """Return when the file was begun."""
         if spot[0] not in self._births:
             with dump(self._reached, spot) as stream:
                 next((s for s in stream.events() if stream.birth), None)
@@ -272,8 +272,11 @@ class MySqlLog:
         return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
 
     def _before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
-        """From where nothing is unseen but what is in the log behind it: of MySQL, for tables that are new, the begin
-        of its last file, which is not begun before all of the one before is done."""
+        """Return the position before which everything has been seen.
+
+        For new tables of MySQL that is the begin of its last file, which is not begun before all of the one before is
+        done.
+        """
         new = upto in since.values() and not self._server.mariadb
         return replace(upto, at=4, gtids="") if new else upto
 
@@ -372,7 +375,7 @@ class MySqlLog:
 
     @contextmanager
     def _session(self) -> Iterator[pymysql.Connection[Any]]:
-        """To the server that rows are read from: a replica has its own log."""
+        """Connect to the server that rows are read from: a replica has its own log."""
         with nearest(self.config, connect) as at, translated(at.config, f"the log of {at.config.place}"):
             self._at = at.config
             yield at.connection

@@ -228,7 +228,7 @@ class BinlogServer:
 
     @property
     def full(self) -> bool:
-        """Whether the log has whole rows."""
+        """True if the log has whole rows."""
         return self.settings.get("binlog_row_image", "").upper() == "FULL"
 
     @property

@@ -1,4 +1,4 @@
-"""Which tables' changes are all in the binary log, and why others' are not.
+"""Tables whose changes are all in the binary log, and the reason why others' are not.
 
 Foreign keys as the server tells them to a user who may read tables and nothing else.
 
@@ -50,7 +50,7 @@ class BinlogTable:
         return tuple(names.index(k) for k in key)
 
     def why_not(self, key: Sequence[str], *, full: bool) -> str:
-        """Why its changes cannot be followed by this key (source columns). `full`: the log has whole rows."""
+        """Return why its changes cannot be followed by this key (source columns). `full`: the log has whole rows."""
         if not key:
             return "its key has no source"
         if self.kind == "VIEW":
@@ -191,7 +191,7 @@ def _looked_up(
 
 
 def _statement(connection: pymysql.Connection[Any], ref: Ref) -> str:
-    """That made the table; "" if the user may not see it."""
+    """Return the table's CREATE statement; "" if the user may not see it."""
     from pymysql.err import Error
 
     try:

@@ -107,8 +107,10 @@ class Images:
         return found
 
     def _behind_options(self, data: bytes, at: int) -> int:
-        """Before the image after a partial update: which of the table's JSON columns are given as differences. These
-        are as long as they say, like whole ones."""
+        """Return the place behind the options of a partial update, which name the JSON columns given as differences.
+
+        These are as long as they say, like whole ones.
+        """
         options, at = counted_number(data, at)
         return at + (self.json + 7) // 8 if options & 1 else at
 
@@ -256,7 +258,7 @@ def _date(meta: int, column: KeyColumn) -> Value:
 
 
 def _fraction(data: bytes, digits: int) -> str:
-    """Of a second, big-endian, two digits a byte."""
+    """Return the fraction of a second, from big-endian bytes of two digits each."""
     return f".{int.from_bytes(data, 'big'):0{len(data) * 2}d}"[: digits + 1] if digits else ""
 
 
@@ -271,7 +273,7 @@ def _datetime(meta: int, column: KeyColumn) -> Value:
 
 
 def _timestamp(meta: int, column: KeyColumn) -> Value:
-    """In UTC, as which the session takes it."""
+    """Return a decoder of timestamps to UTC, the time zone of the session."""
 
     def text(data: bytes) -> str:
         seconds = int.from_bytes(data[:4], "big")

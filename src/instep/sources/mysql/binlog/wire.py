@@ -243,7 +243,10 @@ def _session(data: bytes) -> tuple[int | None, int]:
 
 @cache
 def _codec(charset: int) -> str:
-    """Of a collation by its number; those that are not known are of UTF-8, or have no letters that hold a backslash."""
+    """Return the codec of a collation by its number.
+
+    Unknown ones are of UTF-8, or have no letters that contain a backslash.
+    """
     from pymysql.charset import charset_by_id
 
     if _NO_PAD <= charset < 2 * _NO_PAD:

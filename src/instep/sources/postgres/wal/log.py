@@ -211,7 +211,7 @@ class PostgresLog:
         )
 
     def _strange(self, plugin: str, database: str, here: str) -> str:
-        """Why the slot cannot be this connection's, "" if it can."""
+        """Return why the slot cannot be this connection's, "" if it can."""
         if plugin == PLUGIN and database == here:
             return ""
         return f"the slot {self.names.slot} is one of {plugin} in the database {database}"

@@ -1,4 +1,4 @@
-"""Which tables' changes are in a publication, and why others cannot be: one question to the catalog.
+"""Tables whose changes are in a publication, and the reason why others cannot be: one query of the catalog.
 
 Partitions of a table that follows the log: whether it tells all of their changes, and which ones they were.
 
@@ -66,11 +66,11 @@ class TablePartition:
 
     @property
     def name(self) -> str:
-        """Under which it stands in a shape."""
+        """The partition's name in a shape."""
         return f"{PART}{self.oid}"
 
     def why_not(self, key: Sequence[str]) -> str:
-        """Why its changes cannot be followed by this key."""
+        """Return why its changes cannot be followed by this key."""
         path = ".".join(self.ref)
         if self.kind == "f":
             return f"its partition {path} is a foreign table, which has no log"
@@ -81,7 +81,7 @@ class TablePartition:
 
 
 def unnamed(ref: Ref, replica: str, identity: frozenset[str] | None, key: Sequence[str]) -> str:
-    """Why the log does not name rows by this key, with the statement that makes it do so; "" if it does."""
+    """Return why the log does not name rows by this key, with the statement that makes it do so; "" if it does."""
     if identity is None or set(key) <= identity:
         return ""
     what = _IDENTITY[replica] if replica != "i" or identity else "an index that is gone"
@@ -182,7 +182,7 @@ class WalTable:
         return sum(p.rows for p in self.parts if p.kind != "p") if self.parts else self.estimate
 
     def why_not(self, key: Sequence[str]) -> str:
-        """Why its changes cannot be followed by this key (source columns), whatever a publication says."""
+        """Return why its changes cannot be followed by this key (source columns), whatever a publication says."""
         if not key:
             return "its key has no source"
         if self.kind not in "rp":
@@ -201,7 +201,7 @@ class WalTable:
         return own or next((why for part in self.parts if (why := part.why_not(key))), "")
 
     def cut_off(self, key: Sequence[str]) -> str:
-        """Why the publication tells too little of it."""
+        """Return why the publication tells too little of it."""
         if self.listed is None:
             return "the publication does not have it"
         if self.listed.get("rowfilter"):
