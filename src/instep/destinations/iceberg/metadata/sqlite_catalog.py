@@ -87,13 +87,12 @@ class SqliteCatalog(SqlCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
-        if current_table is None:
-            return super()._update_and_stage_table(None, table_identifier, requirements, updates)
-        now = current_table.metadata
+        now = current_table.metadata if current_table else None
         for requirement in requirements:
             requirement.validate(now)
-        made = applied(now, updates, current_table.metadata_location)
-        version = self._parse_metadata_version(current_table.metadata_location) + 1
+        before = current_table.metadata_location if current_table else ""
+        made = applied(now or no_metadata(), updates, before)
+        version = self._parse_metadata_version(before) + 1 if before else 0
         place = load_location_provider(made.location, made.properties).new_table_metadata_file_location(version)
         return StagedTable(table_identifier, made, place, self._load_file_io(made.properties, place), self)
 
