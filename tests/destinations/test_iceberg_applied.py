@@ -62,3 +62,12 @@ def test_the_result_is_pyicebergs(base: TableMetadata, updates: tuple[TableUpdat
 def told(metadata: TableMetadata) -> dict[str, Any]:
     """All but when it was made."""
     return {key: value for key, value in metadata.model_dump().items() if key != "last-updated-ms"}
+
+
+def test_a_new_table_is_what_pyiceberg_validates() -> None:
+    updates = (*creation(SCHEMA, "/lake/t", {"a": "b"}), *added(1))
+    empty = no_metadata()
+    ours, theirs = applied(empty, updates), update_table_metadata(no_metadata(), updates, enforce_validation=True)
+    assert type(ours) is type(theirs)
+    assert told(ours) == told(theirs)
+    assert empty.model_dump_json() == no_metadata().model_dump_json()

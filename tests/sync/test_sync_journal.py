@@ -10,6 +10,7 @@ from instep import crash
 from instep.crash import Crashed
 from instep.destinations.iceberg.destination import IcebergSchema
 from instep.errors import DestinationError, InstepError
+from instep.sync import journal
 from instep.sync.schema_changes.undo import apply_undo, find, prepare
 from sync_world import World
 
@@ -135,3 +136,41 @@ def test_rows_that_are_written_again_are_counted(world: World) -> None:
     world.evolve()
     (step,) = world.store.steps.of(latest(world).id)
     assert (step.kind, step.rows, step.status) == ("column.rewritten", 0, "done")
+
+
+NEW = tuple(f"CREATE TABLE n{number} (id int PRIMARY KEY)" for number in range(4))
+
+
+def test_of_new_tables_that_were_begun_together_only_one_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = IcebergSchema.execute
+
+    def full(self: Any, ref: Any, *rest: Any) -> None:
+        if ref[1] == "n1":
+            assert [s.status for s in world.store.steps.of(latest(world).id)] == ["running"] * 3 + ["planned"]
+            raise DestinationError("the disk is full")
+        real(self, ref, *rest)
+
+    monkeypatch.setattr(journal, "NEW_TABLES_AT_ONCE", 3)
+    world.run(*NEW)
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergSchema, "execute", full)
+        with pytest.raises(DestinationError, match="the disk is full"):
+            world.evolve()
+    assert [status for _, status in story(world)[-1][1]] == ["done", "failed", "skipped", "skipped"]
+    world.evolve()
+    assert [status for _, status in story(world)[-1][1]] == ["done"] * 3
+
+
+@pytest.mark.parametrize(("point", "done"), [("journal.started@2", 1), ("apply.table.after@2", 2)])
+def test_of_new_tables_that_were_begun_together_those_that_are_there_are_done(
+    world: World, monkeypatch: pytest.MonkeyPatch, point: str, done: int
+) -> None:
+    world.run(*NEW)
+    crash._passed.clear()
+    monkeypatch.setenv(crash.VARIABLE, f"{point}=raise")
+    with pytest.raises(Crashed):
+        world.evolve()
+    monkeypatch.delenv(crash.VARIABLE)
+    world.evolve()
+    assert [status for _, status in story(world)[0][1]] == ["done"] * done + ["skipped"] * (4 - done)
+    assert [status for _, status in story(world)[1][1]] == ["done"] * (4 - done)

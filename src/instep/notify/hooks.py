@@ -24,6 +24,7 @@ from instep.notify.channel import post_json
 from instep.notify.message import Message
 from instep.store.history.outbox import Notice
 from instep.store.history.recorded_event import LoggedEvent
+from instep.store.server.resources import StoredObject
 from instep.store.store import Store
 
 PREFIX = "v1:"
@@ -113,18 +114,25 @@ class Hooks:
 
     store: Store
     about: Callable[[str], About]
+    _found: list[tuple[datetime, list[StoredObject]]] = field(default_factory=list, repr=False, compare=False)
+    """The hooks as they were for the last events that were added together: these have one time, the same object."""
 
     def __call__(self, event: Event, at: datetime) -> list[Notice]:
         return list(self._notices(event, at)) if words(event) else []
 
     def _notices(self, event: Event, at: datetime) -> Iterator[Notice]:
-        for hook in self.store.objects.page("webhook", limit=_AT_ONCE):
+        for hook in self._hooks(at):
             spec = hook.spec
             word = next((word for word in words(event) if word in spec["events"]), None)
             if word and spec["active"] and self._covers(spec, event):
                 # Each in a batch of its own, in the order of events: a receiver reads one event a request.
                 batch = f"{time.time_ns():020}-{secrets.token_hex(4)}"
                 yield Notice(f"{PREFIX}{hook.name}", batch, word, "info", False, at)
+
+    def _hooks(self, at: datetime) -> list[StoredObject]:
+        if not self._found or self._found[0][0] is not at:
+            self._found[:] = [(at, self.store.objects.page("webhook", limit=_AT_ONCE))]
+        return self._found[0][1]
 
     def _covers(self, spec: Mapping[str, Any], event: Event) -> bool:
         group = spec.get("group_id")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -34,31 +34,49 @@ def plan_id(connection: str, version: int, made: Plan) -> str:
     return f"p-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
+NEW_TABLES_AT_ONCE = 25
+"""New tables that are noted as begun in one transaction, which looks at the fence as well."""
+
+
 @dataclass
 class Journal:
     """The record of one plan that is being applied; `id` is empty where nothing is to be recorded. `done` are steps
-    that are through and not yet written down as such: that goes with the next write."""
+    that are through and not yet written down as such: that goes with the next write. `new_tables` are the steps that
+    make tables, a table each, `begun` those noted as running that were not taken yet."""
 
     context: SyncContext
     id: str = ""
+    new_tables: Sequence[Sequence[str]] = ()
     done: list[str] = field(default_factory=list)
+    begun: set[str] = field(default_factory=set)
 
     @contextmanager
     def taking(self, steps: Iterable[Step]) -> Iterator[None]:
         """Around the commit of these steps."""
         ids = [s.id for s in steps]
-        with self.context.transaction():
-            self._write_done()
-            self.context.store.steps.start(self.id, ids)
+        if not self.begun.issuperset(ids):
+            self._begin(ids)
         crashpoint("journal.started")
+        self.begun -= set(ids)
         try:
             yield
         except InstepError as error:
             with suppress(Fenced), self.context.transaction():
                 self._write_done()
                 self.context.store.steps.end(self.id, ids, "failed", error.message)
+                self.context.store.steps.end(self.id, self.begun, "skipped")
             raise
         self.done += ids
+
+    def _begin(self, ids: list[str]) -> None:
+        """Note steps as running; with those of a new table those of the next ones, as many new tables are quick."""
+        place = next((n for n, table in enumerate(self.new_tables) if table == ids), None)
+        tables = [ids] if place is None else self.new_tables[place : place + NEW_TABLES_AT_ONCE]
+        begun = {one for table in tables for one in table}
+        with self.context.transaction():
+            self._write_done()
+            self.context.store.steps.start(self.id, begun)
+        self.begun |= begun
 
     def _write_done(self) -> None:
         if self.done:
@@ -90,6 +108,9 @@ def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterato
             )
             remember(context, made, f"{opened.id} {run.id}")
         record.id = opened.id
+        record.new_tables = [
+            [s.id for s in g.steps] for g in made.groups() if isinstance(g.steps[0].change, TableAdded)
+        ]
     crashpoint("journal.opened")
     make_room(context, made)
     try:

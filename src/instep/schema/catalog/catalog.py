@@ -79,6 +79,16 @@ class Table:
     def by_name(self) -> Mapping[str, Column]:
         return {c.name: c for c in self.columns}
 
+    @cached_property
+    def document(self) -> Mapping[str, Any]:
+        """Itself as a JSON-ready dict that leaves defaults out; not to be changed. A run needs it a dozen times."""
+        out: dict[str, Any] = {"schema": self.schema, "name": self.name}
+        out |= {field: value for field, default in _TABLE_DEFAULTS if (value := getattr(self, field)) != default}
+        if self.extra is not None:
+            out["extra"] = list(self.extra)
+        out["columns"] = [column_to_dict(c) for c in self.columns]
+        return out
+
     @property
     def key(self) -> tuple[str, ...]:
         """The primary key's column names in key order; empty for a keyless table."""
@@ -131,12 +141,12 @@ class Catalog:
 
 def table_fingerprint(table: Table) -> str:
     """SHA-256 (first 32 hex digits) of the table's content."""
-    return _digest(table_to_dict(table))
+    return _digest(table.document)
 
 
 def fingerprint(catalog: Catalog) -> str:
     """SHA-256 (first 32 hex digits) of the catalog's content; independent of the order of its tables."""
-    return _digest([table_to_dict(t) for t in sorted(catalog.tables, key=lambda t: t.ref)])
+    return _digest([t.document for t in sorted(catalog.tables, key=lambda t: t.ref)])
 
 
 def _digest(value: Any) -> str:
@@ -146,13 +156,21 @@ def _digest(value: Any) -> str:
 
 _COLUMN = Column("", parse("unknown"))
 _TABLE = Table("", "", ())
+_COLUMN_DEFAULTS = tuple(
+    (field, getattr(_COLUMN, field))
+    for field in ("nullable", "id", "key", "default", "comment", "native", "note", "retained", "alias")
+)
+_TABLE_DEFAULTS = tuple(
+    (field, getattr(_TABLE, field))
+    for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias", "history")
+)
 
 
 def column_to_dict(column: Column) -> dict[str, Any]:
     """Return a JSON-ready dict that leaves defaults out."""
     out: dict[str, Any] = {"name": column.name, "type": str(column.type)}
-    for field in ("nullable", "id", "key", "default", "comment", "native", "note", "retained", "alias"):
-        if (value := getattr(column, field)) != getattr(_COLUMN, field):
+    for field, default in _COLUMN_DEFAULTS:
+        if (value := getattr(column, field)) != default:
             out[field] = value
     return out
 
@@ -163,13 +181,10 @@ def column_from_dict(data: Mapping[str, Any]) -> Column:
 
 def table_to_dict(table: Table) -> dict[str, Any]:
     """Return a JSON-ready dict that leaves defaults out."""
-    out: dict[str, Any] = {"schema": table.schema, "name": table.name}
-    for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias", "history"):
-        if (value := getattr(table, field)) != getattr(_TABLE, field):
-            out[field] = value
+    out = dict(table.document)
     if table.extra is not None:
         out["extra"] = list(table.extra)
-    out["columns"] = [column_to_dict(c) for c in table.columns]
+    out["columns"] = [dict(column) for column in out["columns"]]
     return out
 
 

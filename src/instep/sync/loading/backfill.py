@@ -357,18 +357,18 @@ def requested_backfills(context: SyncContext, found: PlanPreview) -> tuple[Reque
         if not decision.applied or table is None or was in found.plan.refused or source is None:
             continue
         one = tables.get(place) or _Table(table, found.detection.accepted.get(was), source)
-        if _add(context, found, decision, one):
+        if _add(context, found, decision, one, places):
             one.changes.append(found.reviews[key(decision.change)].id)
             tables[place] = one
     return tuple(a for one in tables.values() for a in _sized(context, found, one))
 
 
-def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Table) -> bool:
+def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Table, places: TableRenames) -> bool:
     """Return whether the decision asks for anything."""
     review = found.reviews.get(key(decision.change))
     if review is None:
         return False
-    wanted = backfill_of(context, decision, one.before, found.plan)
+    wanted = backfill_of(context, decision, one.before, found.plan, places)
     if reloads(context, found.plan, review, one.table.ref) or may_be_swapped(context, decision.change, one.table):
         wanted = ("table", "")
     if wanted is None or wanted[0] == "since":

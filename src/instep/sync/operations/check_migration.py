@@ -239,7 +239,7 @@ def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: 
     if not decision.applied or table is None or source is None or was in after.refused:
         return None
     accepted = context.store.accepted.catalog(context.name).get(was)
-    wanted = backfill_of(context, decision, accepted, after)
+    wanted = backfill_of(context, decision, accepted, after, places)
     stats = seen.stats.get(accepted.ref if accepted else source)
     if wanted is None or wanted[0] == "since" or stats is None or not stats.rows:
         return None

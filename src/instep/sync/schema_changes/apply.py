@@ -295,16 +295,18 @@ def _accept(
         follow(context, {old: new for old, new in places.moves.items() if old not in made.refused})
         follow_columns(context, applied, places)
         context.store.reviews.applied(reviews[key(d.change)].id for d in applied)
+        answers = [reviews[key(d.change)] for d in applied]
+        context.store.events.add(*(ChangeApplied(context.name, r.id, r.summary, version) for r in answers))
+        pausing = {pause.change for pause in context.store.pauses.active(context.name)}
         for decision in applied:
             review = reviews[key(decision.change)]
-            context.store.events.add(ChangeApplied(context.name, review.id, review.summary, version))
             was = before.get(places.before(decision.change))
-            _want_backfill(context, decision, review, was, made)
+            _want_backfill(context, decision, review, was, made, places)
             want_values(context, was, decision.change, review, places.after(decision.change))
             want_reload(context, made, review, places.after(decision.change))
             if may_be_swapped(context, decision.change, made.after.get(places.after(decision.change))):
                 context.store.backfills.want(context.name, places.after(decision.change), why=WHY, change=review.id)
-            if releases(context, review):
+            if review.id in pausing and releases(context, review):
                 resume(context, review.id, "applied")
         record_refused(context, made.decisions, reviews)
         record.close(version, (reviews[key(d.change)].id for d in applied))
@@ -322,25 +324,29 @@ def _keep(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int
     return version
 
 
-def _want_backfill(context: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
-    wanted = backfill_of(context, decision, was, made)
+def _want_backfill(
+    context: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan, places: TableRenames
+) -> None:
+    wanted = backfill_of(context, decision, was, made, places)
     if wanted is None:
         return
     scope, column = wanted
     why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
-    ref = TableRenames.of(made.decisions).after(decision.change)
+    ref = places.after(decision.change)
     instead = review.kind in REBUILDS  # a backfill of another kind would let the old rows stay
     context.store.backfills.want(
         context.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead
     )
 
 
-def backfill_of(context: SyncContext, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
-    """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
-    rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
-    as JSON so far (not of a stream, which has sent no more than what was kept). What comes back has old values,
-    which may be those of another table or column: the whole table is read, whatever policy says (of a stream as it
-    says)."""
+def backfill_of(
+    context: SyncContext, decision: Decision, was: Table | None, made: Plan, places: TableRenames
+) -> tuple[Scope, str] | None:
+    """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before, `places`
+    are the renames of the plan. A rebuild where old rows would mix with new ones, a backfill where policy asks for it,
+    or where the column was kept as JSON so far (not of a stream, which has sent no more than what was kept). What comes
+    back has old values, which may be those of another table or column: the whole table is read, whatever policy says
+    (of a stream as it says)."""
     change, again = decision.change, not isinstance(context.source, Streams)
     late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
@@ -348,7 +354,7 @@ def backfill_of(context: SyncContext, decision: Decision, was: Table | None, mad
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         return ("table", "") if whole else ("column", column_of(change))
-    if again and was_pending(context, made.after.get(TableRenames.of(made.decisions).after(change)), change):
+    if again and was_pending(context, made.after.get(places.after(change)), change):
         return "since", column_of(change)
     return None
 

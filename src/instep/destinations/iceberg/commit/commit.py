@@ -6,6 +6,7 @@ A table that is made by the commit of its first files: see iceberg/commit/deferr
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -171,7 +172,7 @@ class TableCommit:
         except Conflict:
             self._discard()
             raise
-        except (OSError, SQLAlchemyError) as error:
+        except (OSError, sqlite3.Error, SQLAlchemyError) as error:
             why = error.orig if isinstance(error, DBAPIError) else error
             raise DestinationError(
                 f"table {name}: its metadata cannot be written: {why}", hint="check the disk and the permissions"

@@ -86,12 +86,14 @@ class DeferredCreates:
     """Tables that wait for their first rows while it is `open` (see commit/deferred_create.py).
 
     `abandoned`: names of folders by namespace that earlier processes left. `described`: the metadata of each as JSON.
+    `namespaces`: those that are known to be there.
     """
 
     open: bool = False
     unborn: dict[Ref, Table] = field(default_factory=dict)
     described: dict[Ref, Metadata] = field(default_factory=dict)
     abandoned: dict[str, list[str]] = field(default_factory=dict)
+    namespaces: set[str] = field(default_factory=set)
 
     def wait(self, ref: Ref, table: Table) -> None:
         self.unborn[ref] = table
@@ -103,7 +105,7 @@ class DeferredCreates:
 
     def end(self) -> None:
         self.open = False
-        for known in (self.unborn, self.described, self.abandoned):
+        for known in (self.unborn, self.described, self.abandoned, self.namespaces):
             known.clear()
 
 
@@ -279,20 +281,28 @@ class Lake:
         return True
 
     def ensure_namespace(self, namespace: str) -> None:
-        """Threads of this process take turns; another process that is faster has done the same."""
+        """Threads of this process take turns; another process that is faster has done the same. While tables wait for
+        their rows each namespace is looked up once."""
+        with self._namespaces:
+            if namespace in self.births.namespaces:
+                return
+            self._ensure_namespace(namespace)
+            if self.births.open:
+                self.births.namespaces.add(namespace)
+
+    def _ensure_namespace(self, namespace: str) -> None:
         from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
-        with self._namespaces:
-            if self.catalog.namespace_exists((namespace,)):
-                return
-            self.check_writable()
-            try:
-                self.catalog.create_namespace((namespace,))
-            except NamespaceAlreadyExistsError:
-                return
-            except Exception:
-                if not self.catalog.namespace_exists((namespace,)):
-                    raise
+        if self.catalog.namespace_exists((namespace,)):
+            return
+        self.check_writable()
+        try:
+            self.catalog.create_namespace((namespace,))
+        except NamespaceAlreadyExistsError:
+            return
+        except Exception:
+            if not self.catalog.namespace_exists((namespace,)):
+                raise
 
     def load(self, ref: Ref) -> Table | None:
         """Return the table with its newest metadata; None if there is none."""
