@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from instep.control import pauses
@@ -13,6 +13,7 @@ from instep.control.pauses import ActivePause
 from instep.control.queries.context import QueryContext
 from instep.control.resources.api_keys import links_of_groups
 from instep.control.resources.resources import Managed
+from instep.control.schedules import upcoming
 from instep.errors import InstepError, NotFound, ProjectError
 from instep.model import Job, JobSummary, Run, Scheduled, Worker
 from instep.operations.queries.work import (
@@ -93,7 +94,7 @@ class ConnectionLookup(QueryWork):
         if found is None:
             raise NotFound.of("connection", name)
         [one] = summaries(context, [found])
-        schedules = tuple(context.store.schedules.all(name))
+        schedules = upcoming(context.store, context.project, name, datetime.now(UTC))
         return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name), schedules=schedules)
 
 
@@ -296,7 +297,12 @@ class DetectorLookup(QueryWork):
 
     def find(self, context: QueryContext, query: GetDetector) -> DetectorDetails:
         """Return its state, its last detections and its options."""
-        found = detector_status(context.store, context.project, context.connection(query.connection))
+        name = context.connection(query.connection)
+        found = detector_status(context.store, context.project, name)
+        next_due = None
+        if found.enabled and not found.internal_disabled:
+            planned = upcoming(context.store, context.project, name, datetime.now(UTC))
+            next_due = next((one.next_due for one in planned if one.kind == "detect"), None)
         return DetectorDetails(
             found.connection,
             found.state,
@@ -304,7 +310,7 @@ class DetectorLookup(QueryWork):
             found.frequency,
             found.internal_disabled,
             found.reason,
-            found.next_due,
+            next_due,
             DetectionSummary.of(found.job) if found.job else None,
             DetectionSummary.of(found.last) if found.last else None,
             dict(found.options),
