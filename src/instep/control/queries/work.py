@@ -11,7 +11,7 @@ from instep.control import pauses
 from instep.control.detector import State, detector_status
 from instep.control.pauses import ActivePause
 from instep.control.queries.context import QueryContext
-from instep.control.resources.api_keys import links_of_groups
+from instep.control.resources.api_keys import links_of_groups, may
 from instep.control.resources.resources import Managed
 from instep.control.schedules import upcoming
 from instep.errors import InstepError, NotFound, ProjectError
@@ -25,6 +25,7 @@ from instep.operations.queries.work import (
     ListConnections,
     ListQueue,
 )
+from instep.operations.registry import policy_of, spec_of
 from instep.operations.spec import QueryWork
 from instep.operations.values import JobStatus
 from instep.store.catalogs.backfills import Backfill
@@ -243,9 +244,18 @@ class JobDetails(QueryWork):
     def find(self, context: QueryContext, query: GetQueuedJob) -> Job:
         """Return the job with what it has answered."""
         try:
-            return context.store.jobs.get(query.job, context.scope)
+            found = context.store.jobs.get(query.job, context.scope)
         except InstepError:
             raise NotFound.of("job", query.job) from None
+        return found if context.key is None else as_shown_to(context.key.role, found)
+
+
+def as_shown_to(role: str, job: Job) -> Job:
+    """Return the job as this role may read it: without its result if that has values of rows which the role may not
+    ask for."""
+    if not policy_of(job.kind).shows_values or may(role, spec_of(job.kind).role):
+        return job
+    return replace(job, result={})
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,16 @@ import typer
 from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
-from instep.cli.render.reviews import by_connection, show_changes
+from instep.cli.render.reviews import by_connection, show_changes, show_sample
 from instep.errors import Blocked
 from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.decide.sample_rename import SampleRenameRequest
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.operations.decide.sample_rename import RenameSample
     from instep.operations.immediate.decisions import AnswerPreview
     from instep.operations.values import Answer
 
@@ -32,6 +34,7 @@ def add_answers(changes: typer.Typer) -> None:
         "map",
         epilog=examples("instep changes map c-7f3a2b", "instep changes map public.order.note public.order.remark"),
     )(map_columns)
+    changes.command(epilog=examples("instep changes sample c-7f3a2b"))(sample)
     changes.command(epilog=examples("instep changes reject c-7f3a2b"))(reject)
     changes.command(epilog=examples("instep changes ignore c-7f3a2b", "instep changes ignore --kind column.added"))(
         ignore
@@ -137,6 +140,19 @@ def map_columns(
         else:
             data = _map(backend, backend.connection(connection), old, new)
     emit(data, lambda out: out.write(_mapped(data)))
+
+
+def sample(id: Annotated[str, typer.Argument(help="The id of a suspected rename of a column.")]) -> None:
+    """Show sampled values of both columns of a suspected rename side by side.
+
+    By key where the table has one. Values of hashed columns, and of columns that look personal, are not shown.
+    """
+    from instep.backends.calls import find_change
+
+    with open_backend() as backend:
+        change = find_change(backend, id)
+        found: RenameSample = backend.operations.run(change.connection, SampleRenameRequest(change=change.id))
+    emit(asdict(found), lambda out: show_sample(out, found))
 
 
 def comment(
