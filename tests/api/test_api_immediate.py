@@ -190,6 +190,8 @@ CASES = [
          "changes.approved", "all connections", {"answer": "approved"}, before=lambda api: a_change(api)),
     Case("snooze_changes", {"patterns": ["*note"], "duration": "2d"}, "changes.snoozed", "all connections",
          {"duration": "2d", "until": None}, before=lambda api: a_change(api)),
+    Case("assign_changes", {"view": "review", "search": "NOTE", "assignee": "ann"}, "changes.assigned",
+         "all connections", {"assignee": "ann"}, before=lambda api: a_change(api)),
     Case("comment_change", {"change": a_change, "text": "wait for Monday"}, "change.commented", "change",
          {"connection": "eu"}),
     Case("assign_change", {"change": a_change, "assignee": "ann"}, "change.assigned", "change",

@@ -257,6 +257,13 @@ def _answers(values: Values) -> list[str]:
     return command({**values, "hash": values.get("hash") and values.get("answer") == "approved"})
 
 
+def _assigned(values: Values) -> list[str]:
+    command = _command(
+        "changes", "assign", "{ids}", "{patterns}", connection="--connection", kinds="--kind", tables="--table"
+    )
+    return [f"{command(values)[0]} --to {shlex.quote(str(values.get('assignee') or ''))}"]
+
+
 def _set_key(values: Values) -> list[str]:
     given = {**values, "key": ",".join(_each(values.get("key"))), "option": f"--{values.get('way') or 'rekey'}"}
     return _command(
@@ -363,9 +370,8 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
         until="--until",
     ),
     "comment_change": _command("changes", "comment", "{change}", "{text}"),
-    "assign_change": lambda values: [
-        shlex.join(("instep", "changes", "assign", str(values["change"]), str(values.get("assignee") or "")))
-    ],
+    "assign_change": lambda values: _assigned({"ids": [values["change"]], "assignee": values.get("assignee")}),
+    "assign_changes": lambda values: _assigned(values),
     "switch_selection": _command("selection", "{verb}", "{objects}", matching="--match", connection="--connection"),
     "preview_change": _command("preview", "{change}"),
     "sample_rename": _command("changes", "sample", "{change}"),

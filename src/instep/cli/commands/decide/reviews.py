@@ -45,7 +45,9 @@ def add_answers(changes: typer.Typer) -> None:
         )
     )(snooze)
     changes.command(epilog=examples("instep changes comment c-7f3a2b 'the shop team renames it on Monday'"))(comment)
-    changes.command(epilog=examples("instep changes assign c-7f3a2b ann", "instep changes assign c-7f3a2b ''"))(assign)
+    changes.command(
+        epilog=examples("instep changes assign c-7f3a2b --to ann", "instep changes assign --kind key --to ann")
+    )(assign)
 
 
 def approve(
@@ -168,15 +170,20 @@ def comment(
 
 
 def assign(
-    id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
-    assignee: Annotated[str, typer.Argument(help="Who is to look after it; '' for nobody.", metavar="NAME")],
+    assignee: Annotated[str, typer.Option("--to", metavar="NAME", help="Who is to look after them; '' for nobody.")],
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
 ) -> None:
-    """Name who is to look after a change."""
-    from instep.backends.calls import assign_change
+    """Name who is to look after changes."""
+    from instep.backends.calls import assign_changes
 
     with open_backend() as backend:
-        done = assign_change(backend, id, assignee)
-    emit(asdict(done), lambda out: out.write(f"{done.id} is assigned to {done.assignee or 'nobody'}"))
+        done = assign_changes(backend, _chosen(backend, ids, match, kind, table, connection), assignee)
+    text = "\n".join(f"{one.id} is assigned to {one.assignee or 'nobody'}" for one in done)
+    emit({"changes": [asdict(one) for one in done]}, lambda out: out.write(text))
 
 
 def _mapped(data: dict[str, Any]) -> str:
