@@ -213,6 +213,7 @@ CASES = [
     Case("test_source", {"name": "db"}, "source.test", "name"),
     Case("test_destination", {"name": "lake"}, "destination.test", "name"),
     Case("discover_source", {"name": "db", "matching": ["main.*"]}, "source.discover", "name"),
+    Case("create_demo", {}, "demo.create", "the demo"),
     Case("revoke_key", {"key": a_key}, "key.revoke", "key", {"name": "other"}),
     Case("switch_selection", {"connection": "eu", "verb": "off", "objects": ["main.orders"]}, "connection.selection",
          "eu", {"verb": "off", "objects": ["main.orders"], "matching": [], "turned": ["main.orders"]},

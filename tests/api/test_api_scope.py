@@ -139,7 +139,8 @@ def test_what_is_theirs_is_not_there_in_any_path(world: World, route: str) -> No
     def ask(name: str) -> Any:
         at = path.replace(part, name).replace("{version}", "1")
         params = world.api.taken(
-            route, {"of": "a.b", "table": "a.b", "path": "a.b", "kind": "x", "before": "0", "after": "1"}
+            route,
+            {"of": "a.b", "table": "a.b", "path": "a.b", "kind": "x", "before": "0", "after": "1", "pattern": "*"},
         )
         found = world.ask(method, at, body, "admin", params=params)
         assert found.status_code in (403, 404), found.text

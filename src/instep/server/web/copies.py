@@ -425,6 +425,7 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "test_source": _command("source", "test", "{name}"),
     "test_destination": _command("destination", "test", "{name}"),
     "discover_source": _command("source", "discover", "{name}", matching="--match"),
+    "create_demo": _command("init", "--demo"),
     "create_rollout": _rollout,
     "advance_rollout": _command("rollout", "advance", "{rollout}", every="--all"),
     "resume_rollout": _command("rollout", "resume", "{rollout}", every="--all", accept="--accept"),
