@@ -236,12 +236,14 @@ def test_a_snooze_ends_when_policy_decides_otherwise(changed: Shop) -> None:
 def test_people_comment_on_a_change_and_name_who_looks_after_it(changed: Shop) -> None:
     id = changed.changes()[ADDED]
     assert changed.ok("changes", "comment", id[:5], "wait for Monday").out.strip() == f"commented on {id}"
-    assert changed.json("changes", "assign", id, "ann")["assignee"] == "ann"
+    assert changed.json("changes", "assign", id[:5], "--to", "ann")["changes"][0]["assignee"] == "ann"
     [comment] = changed.json("changes", "show", id)["comments"]
     assert comment["text"] == "wait for Monday"
     assert "wait for Monday" in changed.ok("changes", "show", id).out
     assert [one["id"] for one in changed.json("changes", "list", "--assignee", "ann")["changes"]] == [id]
-    assert "nobody" in changed.ok("changes", "assign", id, "").out
+    assert "nobody" in changed.ok("changes", "assign", id, "--to", "").out
+    changed.ok("changes", "assign", "--kind", "column", "--to", "bob")
+    assert {one["id"] for one in changed.json("changes", "list", "--assignee", "bob")["changes"]} >= {id}
     assert changed.run("changes", "comment", id, " ").code == 1
 
 

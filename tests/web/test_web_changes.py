@@ -131,6 +131,29 @@ def test_selected_changes_are_snoozed(page: Site) -> None:
     assert tabs(page.get("/changes"))["snoozed"] == "1"
 
 
+def test_changes_are_assigned_by_filter_after_a_preview(page: Site) -> None:
+    fill(page.store, 40, 8)
+    text = preview(page, "operator", answer="assigned", search="table_", to="ann <b>")
+    assert "40 changes to ann &lt;b&gt;?" in text
+    ids = ids_in(text)
+    assert len(ids) == 40
+    assert not any(one.assignee for one in page.store.reviews.find()), "nothing has happened"
+    done = page.post("/changes/answers", "operator", answer="assigned", ids=" ".join(ids), to="ann", button="do")
+    assert done.status_code == 303
+    assert {one.assignee for one in page.store.reviews.find() if one.id in ids} == {"ann"}
+    assert {one.assignee for one in page.store.reviews.find("eu")} == {""}, "they do not match"
+    freed = preview(page, "operator", answer="assigned", assignee="ann", kind="column.added", to="")
+    now = page.store.reviews.find()
+    assert set(ids_in(freed)) == {one.id for one in now if (one.assignee, one.kind) == ("ann", "column.added")}
+    assert page.post("/changes/answers", "viewer", answer="assigned", ids=ids[0], to="ann").status_code == 403
+
+
+def test_all_that_match_are_those_of_the_assignee(page: Site) -> None:
+    [one, _] = page.store.reviews.find("eu")
+    page.store.reviews.assign(one.id, "ann")
+    assert ids_in(preview(page, answer="rejected", assignee="ann")) == [one.id]
+
+
 def test_suspected_renames_are_left_open_by_an_approval_of_many(page: Site) -> None:
     fill(page.store, 3, 1, rule="rename proposal")
     text = preview(page)
@@ -183,6 +206,25 @@ def test_a_thousand_changes_take_five_clicks(page: Site, browser: Any, theme: st
         shown.click("button:has-text('Approve 1,000 changes')")
         shown.wait_for_selector("text=1,000 changes are approved")
     assert len(page.store.reviews.find(statuses=("approved",))) == 1_000
+
+
+@needs_browser
+@pytest.mark.server
+def test_many_changes_are_assigned_in_a_browser(page: Site, browser: Any) -> None:
+    fill(page.store, 300, 20)
+    with served(page.app) as base, tab(browser, base, page.token("operator")) as opened:
+        shown = opened.open("/changes")
+        assert not opened.violations()
+        shown.fill("#search", "table_")
+        shown.wait_for_selector("text=all 300 matching")
+        shown.check("input[name=scope][value=all]")
+        shown.fill("#to", "ann")
+        shown.click("button:has-text('Assign…')")
+        shown.wait_for_selector("h1:has-text('Assign 300 changes to ann?')")
+        assert not opened.violations()
+        shown.click("button:has-text('Assign 300 changes')")
+        shown.wait_for_selector("text=300 changes are assigned to ann")
+    assert sum(one.assignee == "ann" for one in page.store.reviews.find()) == 300
 
 
 @needs_browser

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from web_world import Site, needs_browser, served, tab
 
-from instep.control import pauses
+from instep.control import pauses, schedules
 from instep.store.work.jobs import WAITED_FOR
 
 
@@ -44,7 +45,8 @@ def test_how_a_connection_stands(shop: Site) -> None:
     assert 'aria-label="Rows written of eu in the last 2 runs"' in text
     assert "main.item" in text
     assert "1 values and rows" in text
-    assert "nothing is scheduled" in text
+    assert re.search(r"<dt>Next runs</dt><dd>detect <time [^>]*>in \d+ min</time>", text), "before a worker has begun"
+    assert "No worker is running" in text
     assert 'aria-label="Bytes written of main.item in the last 2 runs"' in shop.get("/connections/eu?table=main.item")
     [row] = rows(shop.get("/connections/eu?search=PLACE"))
     assert "main.place" in row
@@ -189,3 +191,24 @@ def test_a_connection_is_found_and_paused_in_a_browser(shop: Site, browser: obje
             opened.open(path)
             assert not opened.violations(), path
     assert [one.reason for one in shop.store.pauses.active("eu")] == ["a move"]
+
+
+def test_the_next_runs_are_those_of_the_settings(shop: Site) -> None:
+    schedule = {"sync": "0 3 * * *", "timezone": "Europe/Berlin", "detect": "every 2h"}
+    shop.app.objects.put("connection", "us", {"source": "db", "destination": "lake", "schedule": schedule}, who="ann")
+    shop.app.refresh()
+    before = shop.get("/connections/us")
+    assert "(0 3 * * *, Europe/Berlin)" in before
+    assert "(every 2 hours, Europe/Berlin)" in before
+    schedules.reconcile(shop.store, shop.app.project, datetime.now(UTC))
+    shop.store.workers.register(1)
+    after = shop.get("/connections/us")
+    assert times(after) == times(before), "the worker fires when the page has said it"
+    assert "No worker is running" not in after
+    assert "none planned" not in shop.get("/connections/us/detector")
+
+
+def times(text: str) -> list[str]:
+    """Return the next runs that a connection's page shows."""
+    [part] = re.findall(r"<dt>Next runs</dt><dd>(.*?)</dd>", text)
+    return re.findall(r'datetime="([^"]+)"', part)

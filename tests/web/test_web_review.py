@@ -81,9 +81,26 @@ def test_a_suspected_rename_shows_its_evidence_and_is_mapped(shop: Site) -> None
     assert "main.customer.note" in page
     assert all(line in text_of(page) for line in renamed.evidence["evidence"])
     assert "declare_rename" in page
+    assert "Values side by side" in page
     removed = change(shop.app, "phone", "column.removed")
     page = shop.get(f"/changes/{removed.id}", "approver")
+    assert "Values side by side" not in page
     assert '<option value="main.customer.score">' in page, "a person may know better"
+
+
+def test_values_of_a_suspected_rename_stand_side_by_side(shop: Site) -> None:
+    sql(shop.app.project.root, "update customer set remark = '<b>c</b>' where id = 2")
+    renamed = change(shop.app, "remark", "column.renamed")
+    page = ask(shop, f"/changes/{renamed.id}/samples", "operator")
+    assert "&lt;b&gt;c&lt;/b&gt;" in page
+    assert "2 b <b>c</b> ≠ differs 1 a a = same" in text_of(page).replace("&lt;", "<").replace("&gt;", ">")
+    seen = shop.get(f"/changes/{renamed.id}", "viewer")
+    assert "&lt;b&gt;c" not in seen
+    assert "shown to the role operator" in seen
+    [job] = shop.store.jobs.find(kind="sample_rename")
+    assert "&lt;b&gt;c" not in shop.get(f"/jobs/{job.id}", "viewer")
+    assert "&lt;b&gt;c" in shop.get(f"/jobs/{job.id}", "operator")
+    assert shop.post(f"/changes/{renamed.id}/samples", "viewer").status_code == 403
 
 
 def test_an_answer_to_a_change_that_was_answered_meanwhile_is_refused(shop: Site) -> None:
@@ -187,7 +204,7 @@ def test_python_talks_about_a_change_as_well(shop: Site) -> None:
         assert {it.column for it in project.changes(search="re:main.customer.s.*")} == {"score"}
 
 
-@pytest.mark.parametrize("path", ["plan", "impact"])
+@pytest.mark.parametrize("path", ["plan", "impact", "samples"])
 def test_a_viewer_may_not_queue_work(shop: Site, path: str) -> None:
     one = change(shop.app, "score", "column.added")
     assert shop.post(f"/changes/{one.id}/{path}", "viewer").status_code == 403
@@ -238,3 +255,19 @@ def test_a_change_is_reviewed_planned_and_applied(shop: Site, browser: Any, them
         shown.wait_for_selector("text=schema version")
         assert not opened.violations()
     assert shop.store.reviews.get(new.id).status == "applied"
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_values_are_looked_at_in_a_browser(shop: Site, browser: Any, theme: str) -> None:
+    renamed = change(shop.app, "remark", "column.renamed")
+    with served(shop.app) as base, tab(browser, base, shop.token("operator"), theme=theme) as opened:
+        shown = opened.open(f"/changes/{renamed.id}")
+        shown.click("button:has-text('Show values side by side')")
+        shown.wait_for_selector("text=A worker reads some rows")
+        worker = threading.Thread(target=work, args=(shop.app,))
+        worker.start()
+        shown.wait_for_selector("table.samples >> text== same")
+        worker.join()
+        assert not opened.violations()

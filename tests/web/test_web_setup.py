@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from govern_world import check_pages, do_job, send, server_site
+from govern_world import check_pages, do_job, job_of, send, server_site
 from web_world import Site, needs_browser, served, tab
 
 from instep.operations.values import ObjectKind
@@ -40,6 +40,23 @@ def test_where_nothing_is_yet_the_demo_is_offered(shop: Site) -> None:
     assert "instep init --demo" in at_home.get("/setup").text
     assert "instep init --demo" not in shop.get("/setup"), "on another machine"
     assert "instep init --demo" not in shop.get("/setup", "operator")
+
+
+def test_one_button_makes_the_demo_and_leads_to_its_first_plan(shop: Site) -> None:
+    assert "Make the demo" in shop.get("/setup")
+    assert "Make the demo" not in shop.get("/setup", "operator")
+    assert shop.post("/setup/demo", "operator").status_code == 403
+    planned = shop.post("/setup/demo").headers["location"]
+    assert planned.startswith("/setup/connections/demo?plan=")
+    assert do_job(shop).kind == "make_demo"
+    assert do_job(shop).kind == "plan"
+    text = shop.get(planned)
+    assert "What the first sync does" in text
+    assert "main.sale" in text
+    assert job_of(shop, "demo", "sync").result["applied"]
+    assert "main.sale" in shop.get("/connections/demo")
+    assert "Make the demo" not in shop.get("/setup")
+    assert shop.post("/setup/demo").status_code == 409
 
 
 def test_the_whole_way_to_the_first_plan(shop: Site) -> None:
@@ -210,6 +227,22 @@ def test_a_connection_is_set_up_in_a_browser(shop: Site, browser: Any) -> None:
         assert not opened.violations()
     found = shop.app.objects.get("connection", "own").spec
     assert (found["exclude"], found["policy"]) == ({"tables": ["main.person"]}, "approve")
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_demo_is_made_in_a_browser(shop: Site, browser: Any, scripts: bool) -> None:
+    with served(shop.app) as base, tab(browser, base, shop.token("admin"), scripts=scripts) as opened:
+        shown = opened.open("/setup")
+        shown.click("button:has-text('Make the demo')")
+        shown.wait_for_selector("h1:has-text('First plan of demo')")
+        do_job(shop)
+        do_job(shop)
+        if not scripts:
+            shown = opened.open("/setup/connections/demo?plan=" + shop.store.jobs.find(kind="plan")[0].id)
+        shown.wait_for_selector("pre:has-text('main.sale')")
+        assert not scripts or not opened.violations()
 
 
 @needs_browser

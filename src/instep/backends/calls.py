@@ -13,7 +13,7 @@ from instep.errors import Blocked, Conflict, InstepError
 from instep.operations.decide.impact import ImpactRequest
 from instep.operations.everyday.detect import Detected, DetectRequest
 from instep.operations.immediate.changes import AssignChangeRequest, CommentChangeRequest
-from instep.operations.immediate.decisions import AnswerChangesRequest, SnoozeChangeRequest
+from instep.operations.immediate.decisions import AnswerChangesRequest, AssignChangesRequest, SnoozeChangeRequest
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
 from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
@@ -156,6 +156,14 @@ def answer_changes(backend: Backend, found: Sequence[Review], answer: Answer, *,
     ids = tuple(review.id for review in found)
     parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
     requests = [AnswerChangesRequest(answer=answer, hash=hashed, ids=part) for part in parts]
+    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
+
+
+def assign_changes(backend: Backend, found: Sequence[Review], assignee: str) -> list[Review]:
+    """Name who is to look after these changes, "" for nobody; return them as they are then."""
+    ids = tuple(review.id for review in found)
+    parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
+    requests = [AssignChangesRequest(assignee=assignee, ids=part) for part in parts]
     return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
 
 

@@ -62,7 +62,6 @@ class DetectorStatus:
     frequency: int
     internal_disabled: bool = False
     reason: str = ""
-    next_due: datetime | None = None
     job: Job | None = None
     last: Job | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -231,7 +230,6 @@ def detector_status(store: Store, project: Project, connection: str) -> Detector
     on = enabled(project, connection)
     running, queued = store.jobs.running(connection, "detect"), store.jobs.queued(connection, "detect")
     last = store.jobs.find(connection=connection, kind="detect", status=("done", "failed", "dead"), limit=1)
-    next_due = next((s.next_due for s in store.schedules.all(connection) if s.kind == "detect"), None)
     return DetectorStatus(
         connection,
         _state(on=on, disabled=bool(state.disabled), running=running is not None, queued=queued is not None),
@@ -239,7 +237,6 @@ def detector_status(store: Store, project: Project, connection: str) -> Detector
         options.frequency if options else DEFAULT_FREQUENCY,
         bool(state.disabled),
         state.disabled,
-        next_due if on and not state.disabled else None,
         running or queued,
         last[0] if last else None,
         options.source_options() if options else {},

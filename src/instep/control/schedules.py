@@ -142,6 +142,17 @@ def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str
     return wrong
 
 
+def upcoming(store: Store, project: Project, connection: str, now: datetime) -> tuple[Scheduled, ...]:
+    """Return the schedules that a connection's settings ask for with their next times; a worker that has not taken
+    the settings over yet will fire at the same ones. For settings that cannot be read: those on record."""
+    known = {one.kind: one for one in store.schedules.all(connection)}
+    try:
+        found = [_timed(one, now) for one in schedules_of(project.of(connection), connection)]
+    except InstepError:
+        return tuple(known.values())
+    return tuple(known[one.kind] if _same(one, known.get(one.kind)) else one for one in found)
+
+
 def _timed(one: Scheduled, now: datetime) -> Scheduled:
     """Detections of one source come at the same time, so that one look serves them all."""
     name = one.source if one.kind == "detect" else one.connection

@@ -34,6 +34,8 @@ class JobPolicy:
     """The command that asks anew, where a job counts for its requester alone and nobody else may retry it."""
     shared: bool = False
     """True if one job serves everybody who has asked for the same."""
+    shows_values: bool = False
+    """True if its result has values of rows, which only keys that may ask for it are given."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from instep.backends import calls
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.decide.preview_change import PreviewChangeRequest
+from instep.operations.decide.sample_rename import RenameSample, SampleRenameRequest
 from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
 from instep.operations.everyday.tables import TablesRequest, TablesResult, TableSummary
@@ -185,6 +186,15 @@ class Connection:
         """
         (whole,) = chosen((change,))
         found: ChangePreview = self._backend.operations.run(self.name, PreviewChangeRequest(change=whole))
+        return found
+
+    def sample_rename(self, change: Review | str) -> RenameSample:
+        """Return sampled values of both columns of a suspected rename, by key where the table has one.
+
+        Values of hashed columns, and of columns that look personal, are not in it: `note` says so.
+        """
+        (whole,) = chosen((change,))
+        found: RenameSample = self._backend.operations.run(self.name, SampleRenameRequest(change=whole))
         return found
 
     def declare_rename(self, old: str, new: str) -> int:

@@ -24,7 +24,18 @@ from instep.server.routes.jobs import STARTED, ask, check_allow, check_owner, ch
 from instep.server.writes import Writes
 
 _OF_THEIR_OWN = frozenset(
-    ("sync", "detect", "refresh", "reload", "backfill", "delete_connection", "test_connection", "rollout", "discover")
+    (
+        "sync",
+        "detect",
+        "refresh",
+        "reload",
+        "backfill",
+        "delete_connection",
+        "test_connection",
+        "rollout",
+        "discover",
+        "make_demo",
+    )
 )
 
 Check = Callable[[ServerContext, Caller, str, Any], None]

@@ -192,6 +192,17 @@ def discover(app: App, job: Job) -> Mapping[str, Any]:
     return {"tables": tables, "matching": len(fitting), "all": len(found.catalog.tables), "denied": denied}
 
 
+def make_demo(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: folder. A till that an earlier demo has left there is replaced."""
+    from instep.project.demo.databases import FILE, create_till
+
+    folder = app.project.root / str(job.options["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).unlink(missing_ok=True)
+    create_till(folder)
+    return {"file": f"{job.options['folder']}/{FILE}"}
+
+
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations

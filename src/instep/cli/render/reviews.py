@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.operations.decide.sample_rename import RenameSample
 
 
 def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
@@ -100,3 +101,23 @@ def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
         out.write(f"  {'':<11} {part}")
     for line in more:
         out.write(f"  {line}")
+
+
+def show_sample(out: Screen, found: RenameSample) -> None:
+    """Show sampled values of both columns of a suspected rename as a table."""
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    out.write(f"{found.old} → {found.new}", "bold")
+    if found.note:
+        out.write(f"  {found.note}")
+        return
+    out.write(f"  {found.same:,} of {found.compared:,} sampled rows that have a value have the same one")
+    columns = (*found.key, found.old.rpartition(".")[2], found.new.rpartition(".")[2], "same")
+    grid = Grid(*columns, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    nothing = "NULL" if found.key else ""
+    for one in found.pairs:
+        values = (nothing if value is None else value for value in (one.old, one.new))
+        grid.add_row(*map(cell, (*one.key, *values)), cell("=" if one.same else "≠", "" if one.same else "yellow"))
+    out.print(grid)

@@ -17,6 +17,7 @@ from instep.errors import Conflict, InstepError, NotFound
 from instep.model import Review
 from instep.operations.immediate.decisions import (
     AnswerChangesRequest,
+    AssignChangesRequest,
     ChangesRequest,
     SnoozeChangeRequest,
     SnoozeChangesRequest,
@@ -186,17 +187,33 @@ class SnoozingMany(_ForMany):
         return {"duration": request.duration, "until": request.until, "changes": ids}
 
 
+class AssigningMany(_ForMany):
+    """Name who is to look after many changes."""
+
+    def execute(
+        self, context: WriteContext, request: AssignChangesRequest, prepared: Sequence[Review] | None
+    ) -> ChangeAnswers:
+        """Assign all of them, whatever their state."""
+        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
+        return _answers(found, context.store.reviews.assign_many([one.id for one in found], request.assignee), over)
+
+    def detail(self, request: AssignChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
+        """Return who it is, and the ids of the changes."""
+        return {"assignee": request.assignee, "changes": [one.id for one in result.items if one.ok]}
+
+
 def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:
     """Return those that are meant: ids must be known, filters find what the asker may see. Raises InstepError if there
     are none, or more than one request may answer."""
     found = _named(context, request.ids)
     filters = reviews.ChangeFilter((), request.connection, request.patterns, request.kinds, request.tables)
-    if filters.filters or request.view or request.search or request.tag:
+    if filters.filters or request.view or request.search or request.tag or request.assigned_to:
         search = ChangeSearch(
             connections_of(context, request.connection, request.tag),
             () if request.view else ("open",),
             view=request.view,
             text=request.search,
+            assignee=request.assigned_to,
         )
         found |= {one.id: one for one in context.store.changes.page(search, limit=None) if filters.fits(one)}
     if not found:

@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from instep.control import queue
 from instep.control.immediate.context import WriteContext
 from instep.control.queries.objects import managed
 from instep.control.queue import key_of
-from instep.operations.immediate.set_up import DiscoverSourceRequest, TestDestinationRequest, TestSourceRequest
+from instep.errors import Blocked
+from instep.operations.immediate.set_up import (
+    CreateDemoRequest,
+    DiscoverSourceRequest,
+    TestDestinationRequest,
+    TestSourceRequest,
+)
 from instep.operations.spec import ImmediateRequest, ImmediateWork
 from instep.operations.values import ObjectKind
 from instep.schema.selection.selection import patterns
@@ -73,3 +80,46 @@ class SourceDiscovery(_Queueing):
         """Put the look into the queue; SchemaError for a pattern that is none."""
         patterns(request.matching)
         return self.enqueue(context, "source", "discover", request, matching=list(request.matching))
+
+
+DEMO = "demo"
+"""The name of the demo's connection, and the beginning of those of its source and destination."""
+
+
+@dataclass(frozen=True)
+class CreatedDemo:
+    """The demo's connection, and the jobs that make its source and its first plan."""
+
+    connection: str
+    """Its name."""
+    job: str
+    """The job that makes the source."""
+    plan: str
+    """The job that makes the first plan."""
+
+
+class DemoCreation(ImmediateWork):
+    """Create the demo's connection."""
+
+    def execute(self, context: WriteContext, request: CreateDemoRequest, prepared: None) -> CreatedDemo:
+        """Create it; Conflict if one of its names is in use, Blocked where an API may name no file."""
+        shelves = context.project.model.shelves
+        if not shelves:
+            raise Blocked("there is no folder for the demo's files", hint="name one below `shelves` in instep.yml")
+        folder, source, destination = f"{shelves[0].rstrip('/')}/instep-{DEMO}", f"{DEMO}_till", f"{DEMO}_lake"
+        parts: tuple[tuple[ObjectKind, str, dict[str, Any]], ...] = (
+            ("source", source, {"type": "sqlite", "path": f"{folder}/till.db"}),
+            ("destination", destination, {"type": "iceberg", "warehouse": f"{folder}/lake"}),
+            ("connection", DEMO, {"source": source, "destination": destination, "policy": "approve"}),
+        )
+        for kind, name, spec in parts:
+            context.resources.put(kind, name, spec, who=context.who, expected=0, dry_run=context.rehearsed)
+        made, _ = context.store.jobs.enqueue(
+            DEMO, "make_demo", options={"folder": folder}, priority=WAITED_FOR, why="asked for", who=context.who
+        )
+        plan = queue.ask(context.store, DEMO, "plan", context.who, {}).job
+        return CreatedDemo(DEMO, made.id, plan.id)
+
+    def detail(self, request: CreateDemoRequest, result: CreatedDemo) -> Mapping[str, Any]:
+        """Return the jobs."""
+        return {"job": result.job, "plan": result.plan}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from instep.control import pauses
 from instep.control.detector import State, detector_status
 from instep.control.pauses import ActivePause
 from instep.control.queries.context import QueryContext
-from instep.control.resources.api_keys import links_of_groups
+from instep.control.resources.api_keys import links_of_groups, may
 from instep.control.resources.resources import Managed
+from instep.control.schedules import upcoming
 from instep.errors import InstepError, NotFound, ProjectError
 from instep.model import Job, JobSummary, Run, Scheduled, Worker
 from instep.operations.queries.work import (
@@ -24,6 +25,7 @@ from instep.operations.queries.work import (
     ListConnections,
     ListQueue,
 )
+from instep.operations.registry import policy_of, spec_of
 from instep.operations.spec import QueryWork
 from instep.operations.values import JobStatus
 from instep.store.catalogs.backfills import Backfill
@@ -93,7 +95,7 @@ class ConnectionLookup(QueryWork):
         if found is None:
             raise NotFound.of("connection", name)
         [one] = summaries(context, [found])
-        schedules = tuple(context.store.schedules.all(name))
+        schedules = upcoming(context.store, context.project, name, datetime.now(UTC))
         return ConnectionDetails(**vars(one), pauses=pauses.active(context.store, name), schedules=schedules)
 
 
@@ -242,9 +244,18 @@ class JobDetails(QueryWork):
     def find(self, context: QueryContext, query: GetQueuedJob) -> Job:
         """Return the job with what it has answered."""
         try:
-            return context.store.jobs.get(query.job, context.scope)
+            found = context.store.jobs.get(query.job, context.scope)
         except InstepError:
             raise NotFound.of("job", query.job) from None
+        return found if context.key is None else as_shown_to(context.key.role, found)
+
+
+def as_shown_to(role: str, job: Job) -> Job:
+    """Return the job as this role may read it: without its result if that has values of rows which the role may not
+    ask for."""
+    if not policy_of(job.kind).shows_values or may(role, spec_of(job.kind).role):
+        return job
+    return replace(job, result={})
 
 
 @dataclass(frozen=True)
@@ -296,7 +307,12 @@ class DetectorLookup(QueryWork):
 
     def find(self, context: QueryContext, query: GetDetector) -> DetectorDetails:
         """Return its state, its last detections and its options."""
-        found = detector_status(context.store, context.project, context.connection(query.connection))
+        name = context.connection(query.connection)
+        found = detector_status(context.store, context.project, name)
+        next_due = None
+        if found.enabled and not found.internal_disabled:
+            planned = upcoming(context.store, context.project, name, datetime.now(UTC))
+            next_due = next((one.next_due for one in planned if one.kind == "detect"), None)
         return DetectorDetails(
             found.connection,
             found.state,
@@ -304,7 +320,7 @@ class DetectorLookup(QueryWork):
             found.frequency,
             found.internal_disabled,
             found.reason,
-            found.next_due,
+            next_due,
             DetectionSummary.of(found.job) if found.job else None,
             DetectionSummary.of(found.last) if found.last else None,
             dict(found.options),

@@ -69,6 +69,17 @@ class ChangesRequest(ImmediateRequest):
     """Only changes that this text or regular expression finds, as in the list of changes."""
     tag: NameText = ""
     """Only changes of connections with this tag."""
+    assigned_to: NameText = ""
+    """Only changes that this person is to look after."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignChangesRequest(ChangesRequest):
+    """Name who is to look after many changes: by id, or all that match the filters. With `dry_run` the response is a
+    preview."""
+
+    assignee: Annotated[str, Length(0, 80), LeadsTo("name")] = ""
+    """The person, such as the name of an API key; "" for nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +195,16 @@ SPECS = (
         result="instep.control.immediate.decisions:ChangeAnswers",
         work="instep.control.immediate.decisions:SnoozingMany",
         audit="changes.snoozed",
+        target="connection",
+    ),
+    ImmediateSpec(
+        "assign_changes",
+        role="operator",
+        route="POST /changes/assignments",
+        request=AssignChangesRequest,
+        result="instep.control.immediate.decisions:ChangeAnswers",
+        work="instep.control.immediate.decisions:AssigningMany",
+        audit="changes.assigned",
         target="connection",
     ),
     ImmediateSpec(

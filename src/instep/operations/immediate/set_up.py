@@ -36,6 +36,12 @@ class DiscoverSourceRequest(ImmediateRequest):
     """Patterns of `schema.table`: globs, or regular expressions after `re:`; none: all."""
 
 
+@dataclass(frozen=True)
+class CreateDemoRequest(ImmediateRequest):
+    """Create a connection to try instep on: an SQLite file of a till, which a worker makes, into Iceberg tables in a
+    folder, and its first plan. Conflict if there is one."""
+
+
 def _spec(name: str, route: str, request: type[ImmediateRequest], work: str, audit: str) -> ImmediateSpec:
     return ImmediateSpec(
         name,
@@ -63,5 +69,17 @@ SPECS = (
     ),
     _spec(
         "discover_source", "POST /sources/{name}/discover", DiscoverSourceRequest, "SourceDiscovery", "source.discover"
+    ),
+    ImmediateSpec(
+        "create_demo",
+        role="admin",
+        route="POST /demo",
+        request=CreateDemoRequest,
+        result="instep.control.immediate.set_up:CreatedDemo",
+        work="instep.control.immediate.set_up:DemoCreation",
+        audit="demo.create",
+        target="the demo",
+        status=202,
+        whole=True,
     ),
 )

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from instep.control import queue
 from instep.control.backfills import accepted_table
+from instep.control.queries.work import as_shown_to
 from instep.control.resources.api_keys import may
 from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
@@ -117,7 +118,7 @@ def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
     found = _job(the, who, job)
     if found is None:
         raise ApiProblem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
-    return JobDone(**{**vars(found), "fresh": False})
+    return JobDone(**{**vars(as_shown_to(who.key.role, found)), "fresh": False})
 
 
 def _job(the: ServerContext, who: Caller, job: str) -> Job | None:

@@ -176,6 +176,7 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
     "apply": _call(f"{_CONNECTION}.plan().apply({{}})", allow="allow"),
     "impact": _call(f"{_CONNECTION}.impact({{}})", change="change", dialect="dialect"),
     "preview_change": _call(f"{_CONNECTION}.preview_change({{change}})"),
+    "sample_rename": _call(f"{_CONNECTION}.sample_rename({{change}})"),
     "declare_rename": _call(f"{_CONNECTION}.declare_rename({{old}}, {{new}})"),
     "tables": lambda values: _call(f"{_TABLE}.columns()" if values.get("table") else f"{_CONNECTION}.tables()")(values),
     "verify": _call(f"{_CONNECTION}.verify({{}})", tables="tables"),
@@ -254,6 +255,13 @@ def _answers(values: Values) -> list[str]:
         hash="--hash",
     )
     return command({**values, "hash": values.get("hash") and values.get("answer") == "approved"})
+
+
+def _assigned(values: Values) -> list[str]:
+    command = _command(
+        "changes", "assign", "{ids}", "{patterns}", connection="--connection", kinds="--kind", tables="--table"
+    )
+    return [f"{command(values)[0]} --to {shlex.quote(str(values.get('assignee') or ''))}"]
 
 
 def _set_key(values: Values) -> list[str]:
@@ -362,11 +370,11 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
         until="--until",
     ),
     "comment_change": _command("changes", "comment", "{change}", "{text}"),
-    "assign_change": lambda values: [
-        shlex.join(("instep", "changes", "assign", str(values["change"]), str(values.get("assignee") or "")))
-    ],
+    "assign_change": lambda values: _assigned({"ids": [values["change"]], "assignee": values.get("assignee")}),
+    "assign_changes": lambda values: _assigned(values),
     "switch_selection": _command("selection", "{verb}", "{objects}", matching="--match", connection="--connection"),
     "preview_change": _command("preview", "{change}"),
+    "sample_rename": _command("changes", "sample", "{change}"),
     "declare_rename": _command("changes", "map", "{old}", "{new}", connection="--connection"),
     "sync": _command("sync", "{connection}", tables="--table", full="--full", drop_retained="--drop-retained"),
     "detect": _command("detect", "{connection}"),
@@ -417,6 +425,7 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "test_source": _command("source", "test", "{name}"),
     "test_destination": _command("destination", "test", "{name}"),
     "discover_source": _command("source", "discover", "{name}", matching="--match"),
+    "create_demo": _command("init", "--demo"),
     "create_rollout": _rollout,
     "advance_rollout": _command("rollout", "advance", "{rollout}", every="--all"),
     "resume_rollout": _command("rollout", "resume", "{rollout}", every="--all", accept="--accept"),

@@ -24,7 +24,9 @@ from instep.server.problems import ApiProblem
 from instep.server.requests import texts_of
 
 Control = Literal["text", "secret", "number", "flag", "choice", "lines", "document", "moment", "long"]
-HIDDEN_OPERATIONS = frozenset({"refresh", "reload", "rollout", "test_connection", "delete_connection", "discover"})
+HIDDEN_OPERATIONS = frozenset(
+    {"refresh", "reload", "rollout", "test_connection", "delete_connection", "discover", "make_demo"}
+)
 """Operations without a route of their own, or with one whose request is not a record."""
 
 

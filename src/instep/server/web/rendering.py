@@ -29,6 +29,7 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+_UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 THEMES = ("auto", "light", "dark")
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 NAVIGATION: tuple[tuple[str, str, Role], ...] = (
@@ -92,7 +93,14 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        moment=moment, count=count, size=size, pretty=pretty, change_sign=change_sign, duration=duration, path=quoted
+        moment=moment,
+        count=count,
+        size=size,
+        pretty=pretty,
+        change_sign=change_sign,
+        duration=duration,
+        path=quoted,
+        schedule=schedule,
     )
     made.globals.update(
         static_url=static_url,
@@ -180,6 +188,16 @@ def duration(begun: Any, ended: Any) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def schedule(spec: str) -> str:
+    """Return a schedule as people say it: `every 3600` as "every hour", a cron line as it is."""
+    word, _, number = spec.partition(" ")
+    if word != "every" or not number.isdecimal():
+        return spec
+    seconds = int(number)
+    length, unit = next((one, name) for one, name in _UNITS if seconds % one == 0)
+    return f"every {unit}" if seconds == length else f"every {seconds // length} {unit}s"
 
 
 def pretty(value: Any) -> str:

@@ -156,6 +156,11 @@ class Reviews:
             [done] = self._set(transaction, [self._one(transaction, review_id)], {"assignee": assignee})
             return done
 
+    def assign_many(self, ids: Sequence[str], assignee: str) -> list[Review]:
+        """Name who is to look after the changes with these whole ids; InstepError for an unknown one."""
+        with self._db.write() as transaction:
+            return self._set(transaction, _all_of(transaction, ids), {"assignee": assignee.strip()})
+
     def reopen(self, ids: Iterable[str]) -> None:
         """Approvals that do not count any more; who gave them stays recorded."""
         with self._db.write() as transaction:

@@ -16,11 +16,12 @@ from instep.errors import InstepError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.promotion import fitting
 from instep.schema.catalog.types import DataType, String
-from instep.schema.changes.describe import ColumnRemoved, TableAdded, TableRemoved, key
+from instep.schema.changes.describe import ColumnRemoved, ColumnRenamed, TableAdded, TableRemoved, key
 from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.schema.policy.similarity import SAMPLE, Candidate, Sample
+from instep.schema.selection.pii import by_name, is_secret
 from instep.schema.selection.selection import Selection, hashed
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.casts.cast import cast
@@ -92,32 +93,69 @@ def _columns(
     context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]
 ) -> list[Sample]:
     """Return one sample for each pair of one table."""
+    work = _reader(context, sides, snapshot, ref)
+    if isinstance(work, Sample):
+        return [work] * len(pairs)
+    wanted = [work.column(str(c.removed.before.name), str(c.added.after.name)) for c in pairs]
+    if not work.keys:
+        return [work.by_values(w) for w in wanted]
+    return work.by_key(wanted)
+
+
+def values_of_rename(
+    context: SyncContext, sides: CatalogSides, snapshot: Snapshot, rename: ColumnRenamed
+) -> RenameValues | str:
+    """Return the sampled values of both columns of a rename, or why there are none to show: also for columns that are
+    hashed or look personal. `rename.table` is the table's name at the source."""
+    work = _reader(context, sides, snapshot, rename.table)
+    if isinstance(work, Sample):
+        return work.note
+    one = work.column(rename.before.name, rename.after.name)
+    if why := work.withheld(one.old.name) or work.withheld(one.name):
+        return why
+    found = work.matching([one]) if work.keys else work.heaps(one)
+    if isinstance(found, Sample):
+        return found.note
+    old, new = found.columns[0]
+    if why := work.withheld(one.name, (*old, *new)):
+        return why
+    names = tuple(c.old.name for c in work.keys)
+    hidden = [bool(work.withheld(name)) for name in names]
+    keys = [["not shown" if hide else v for hide, v in zip(hidden, row, strict=True)] for row in found.keys]
+    return RenameValues(names, keys, old, new)
+
+
+@dataclass(frozen=True)
+class RenameValues:
+    """The values of two columns, row by row where there is a key (`key` names its columns), else as two heaps."""
+
+    key: tuple[str, ...]
+    keys: Sequence[Sequence[Any]]
+    old: Sequence[Any]
+    new: Sequence[Any]
+
+
+def _reader(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref) -> _EvidenceReader | Sample:
+    """Return what reads both sides of a table, by its name at the source; a note where they cannot be compared."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
-        return [NO_ROWS] * len(pairs)
+        return NO_ROWS
     there = destination_ref(table, context.naming)
     state = context.destination.schema.state(there)
     if state is None or not state.rows:
-        return [NO_ROWS] * len(pairs)
+        return NO_ROWS
     names = set(context.destination.write.target(there).schema.names)
     if gone := [c.name for c in table.live if (c.alias or c.name) not in names]:
-        return [Sample(note=f"column {gone[0]} is not at the destination")] * len(pairs)
+        return Sample(note=f"column {gone[0]} is not at the destination")
+    now = {before.name: after.name for before, after in pair_columns(table, source).same}
     work = _EvidenceReader(context, sides.selection, snapshot, table, raw, there)
-    by_name = {after.name: before for before, after in pair_columns(table, source).same}
-    keys = {before.name: after for after, before in by_name.items()}
-    wanted = [_Column(table.by_name[c.removed.before.name], raw.by_name[_new(c)], _new(c)) for c in pairs]
-    if not table.key or any(name not in keys for name in table.key):
-        return [work.by_values(w) for w in wanted]
+    if not table.key or any(name not in now for name in table.key):
+        return work
     if state.rows > LARGEST:
-        return [Sample(note=f"its {state.rows:,} rows are too many to look keys up in")] * len(pairs)
-    key_columns = [_Column(table.by_name[name], raw.by_name[keys[name]], keys[name]) for name in table.key]
-    cursor = table.cursor and keys.get(table.cursor)
-    stamps = [_Column(table.by_name[table.cursor], raw.by_name[cursor], cursor)] if table.cursor and cursor else []
-    return work.by_key(key_columns, wanted, stamps)
-
-
-def _new(candidate: Candidate) -> str:
-    return str(candidate.added.after.name)
+        return Sample(note=f"its {state.rows:,} rows are too many to look keys up in")
+    stamps = [table.cursor] if table.cursor and now.get(table.cursor) else []
+    columns = [[work.column(name, now[name]) for name in names] for names in (table.key, stamps)]
+    return replace(work, keys=columns[0], stamps=columns[1])
 
 
 @dataclass(frozen=True)
@@ -134,23 +172,66 @@ class _Column:
 
 
 @dataclass(frozen=True)
+class _Matching:
+    """Rows of both sides: their keys, and the old and the new values of each column."""
+
+    keys: Sequence[Sequence[Any]]
+    columns: Sequence[tuple[list[Any], list[Any]]]
+
+
+@dataclass(frozen=True)
 class _EvidenceReader:
+    """Reads the same columns at the destination and at the source."""
+
     context: SyncContext
     selection: Selection
     snapshot: Snapshot
     table: Table
     raw: Table
     there: Ref
+    keys: Sequence[_Column] = ()
+    """The key's columns; none where rows cannot be compared by key."""
+    stamps: Sequence[_Column] = ()
+    """The cursor, if the table has one."""
 
-    def by_key(self, keys: Sequence[_Column], wanted: Sequence[_Column], stamps: Sequence[_Column]) -> list[Sample]:
-        """Rows whose cursor has moved since they were loaded were changed meanwhile: they are left out."""
+    def column(self, old: str, new: str) -> _Column:
+        """Return an accepted column and the source's that may be it, by their names."""
+        return _Column(self.table.by_name[old], self.raw.by_name[new], new)
+
+    def withheld(self, name: str, sampled: Sequence[Any] = ()) -> str:
+        """Return why values of a column are shown to nobody: it is hashed, or looks personal; "" if they may be.
+        Secrets are not shown even where nothing is protected."""
+        protect, path = self.context.protect, f"{self.table.path}.{name}"
+        if hashed(self.selection, self.table.ref, name) or hashed(self.context.selection, self.raw.ref, name):
+            return f"column {name} is hashed: its values are not shown"
+        if any(pattern.matches(path) for pattern in protect.allow):
+            return ""
+        texts = [str(value) for value in sampled if value is not None]
+        if protect.mode != "off":
+            why = protect.name(path, name) or protect.looks(texts)
+        else:
+            why = "its name looks like a secret" if by_name(name) == "secret" else ""
+            why = why or ("its values look like secrets" if any(map(is_secret, texts)) else "")
+        return f"values of column {name} are not shown: {why}" if why else ""
+
+    def by_key(self, wanted: Sequence[_Column]) -> list[Sample]:
+        """Return what rows of the same key say about each column."""
+        found = self.matching(wanted)
+        if isinstance(found, Sample):
+            return [found] * len(wanted)
+        return [_compared(o, n, hide=self.is_hashed(c)) for c, (o, n) in zip(wanted, found.columns, strict=True)]
+
+    def matching(self, wanted: Sequence[_Column]) -> _Matching | Sample:
+        """Return the rows that both sides have, by key. Rows whose cursor has moved since they were loaded were changed
+        meanwhile: they are left out."""
+        keys, stamps = self.keys, self.stamps
         every = [*keys, *stamps, *wanted]
         rows = self.source_rows(every, spread=True)
         names = [c.place for c in keys]
         unique = _first_of_each(rows[: len(keys)])
         key_values = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
         if not len(key_values):
-            return [Sample(note="no rows at the source to compare with")] * len(wanted)
+            return Sample(note="no rows at the source to compare with")
         met = current(self.context.destination.write.lookup_rows(self.there, key_values), self.context.naming.prefix)
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
@@ -160,18 +241,24 @@ class _EvidenceReader:
         matching = [
             i
             for i, dead in enumerate(gone)
-            if not dead and all(_same(o[i], n[i]) for o, n in self.stamped(stamps, old, new))
+            if not dead and all(is_same(o[i], n[i]) for o, n in self.stamped(stamps, old, new))
         ]
-        first = len(stamps)
-        return [
-            _compared([o[i] for i in matching], [n[i] for i in matching], hide=self.is_hashed(c))
-            for c, o, n in zip(wanted, old[first:], new[first:], strict=True)
+        first, places = len(stamps), numbers.to_pylist()
+        key_rows = list(zip(*(values.to_pylist() for values in key_values.columns), strict=True))
+        columns = [
+            ([o[i] for i in matching], [n[i] for i in matching]) for o, n in zip(old[first:], new[first:], strict=True)
         ]
+        return _Matching([key_rows[places[i]] for i in matching], columns)
 
     def stamped(self, stamps: Sequence[_Column], old: list[Any], new: list[Any]) -> list[tuple[Any, Any]]:
         return list(zip(old[: len(stamps)], new[: len(stamps)], strict=True))
 
     def by_values(self, one: _Column) -> Sample:
+        """Return what two heaps of values say about a column."""
+        old, new = self.heaps(one).columns[0]
+        return _heaps(old, new, hide=self.is_hashed(one))
+
+    def heaps(self, one: _Column) -> _Matching:
         """Return two heaps of values: those of the first rows on each side."""
         new = self.source_rows([one], spread=False)[0].to_pylist()
         old: list[Any] = []
@@ -180,7 +267,7 @@ class _EvidenceReader:
                 old += batch.column(0).to_pylist()
                 if len(old) >= max(len(new), SAMPLE):
                     break
-        return _heaps(old[: max(len(new), SAMPLE)], new, hide=self.is_hashed(one))
+        return _Matching([], [(old[: max(len(new), SAMPLE)], new)])
 
     def is_hashed(self, one: _Column) -> bool:
         return hashed(self.selection, self.table.ref, one.old.name)
@@ -233,14 +320,15 @@ def _first_of_each(keys: Sequence[pa.Array]) -> pa.Array:
     return pa.array(seen.values(), pa.int64())
 
 
-def _same(old: Any, new: Any) -> bool:
+def is_same(old: Any, new: Any) -> bool:
+    """Return True if two values are equal, or are written alike."""
     return bool(old == new) or (old is not None and new is not None and repr(old) == repr(new))
 
 
 def _compared(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
     """Row by row."""
     both = [(o, n) for o, n in zip(old, new, strict=True) if o is not None or n is not None]
-    same = sum(_same(o, n) for o, n in both)
+    same = sum(is_same(o, n) for o, n in both)
     return _described(Sample("key", len(old), len(both), same), old, new, hide=hide)
 
 
@@ -304,7 +392,7 @@ def _fits(old: Column, new: Column) -> bool:
 
 
 def _equal_rows(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> int:
-    return sum(all(_same(a, b) for a, b in zip(o, n, strict=True)) for o, n in _rows(old, new))
+    return sum(all(is_same(a, b) for a, b in zip(o, n, strict=True)) for o, n in _rows(old, new))
 
 
 def _rows(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> Iterator[tuple[Iterable[Any], Iterable[Any]]]:

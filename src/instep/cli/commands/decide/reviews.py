@@ -12,14 +12,16 @@ import typer
 from instep.cli.arguments import ChangeIds, ChangeKind, ChangeMatch, ChangeTable, OfConnection, OnlyConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import confirm, console, emit, options
-from instep.cli.render.reviews import by_connection, show_changes
+from instep.cli.render.reviews import by_connection, show_changes, show_sample
 from instep.errors import Blocked
 from instep.operations.decide.declare_rename import DeclareRenameRequest
+from instep.operations.decide.sample_rename import SampleRenameRequest
 
 if TYPE_CHECKING:
     from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.operations.decide.sample_rename import RenameSample
     from instep.operations.immediate.decisions import AnswerPreview
     from instep.operations.values import Answer
 
@@ -32,6 +34,7 @@ def add_answers(changes: typer.Typer) -> None:
         "map",
         epilog=examples("instep changes map c-7f3a2b", "instep changes map public.order.note public.order.remark"),
     )(map_columns)
+    changes.command(epilog=examples("instep changes sample c-7f3a2b"))(sample)
     changes.command(epilog=examples("instep changes reject c-7f3a2b"))(reject)
     changes.command(epilog=examples("instep changes ignore c-7f3a2b", "instep changes ignore --kind column.added"))(
         ignore
@@ -42,7 +45,9 @@ def add_answers(changes: typer.Typer) -> None:
         )
     )(snooze)
     changes.command(epilog=examples("instep changes comment c-7f3a2b 'the shop team renames it on Monday'"))(comment)
-    changes.command(epilog=examples("instep changes assign c-7f3a2b ann", "instep changes assign c-7f3a2b ''"))(assign)
+    changes.command(
+        epilog=examples("instep changes assign c-7f3a2b --to ann", "instep changes assign --kind key --to ann")
+    )(assign)
 
 
 def approve(
@@ -139,6 +144,19 @@ def map_columns(
     emit(data, lambda out: out.write(_mapped(data)))
 
 
+def sample(id: Annotated[str, typer.Argument(help="The id of a suspected rename of a column.")]) -> None:
+    """Show sampled values of both columns of a suspected rename side by side.
+
+    By key where the table has one. Values of hashed columns, and of columns that look personal, are not shown.
+    """
+    from instep.backends.calls import find_change
+
+    with open_backend() as backend:
+        change = find_change(backend, id)
+        found: RenameSample = backend.operations.run(change.connection, SampleRenameRequest(change=change.id))
+    emit(asdict(found), lambda out: show_sample(out, found))
+
+
 def comment(
     id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
     text: Annotated[str, typer.Argument(help="The comment.")],
@@ -152,15 +170,20 @@ def comment(
 
 
 def assign(
-    id: Annotated[str, typer.Argument(help="A change's id from `changes list`.")],
-    assignee: Annotated[str, typer.Argument(help="Who is to look after it; '' for nobody.", metavar="NAME")],
+    assignee: Annotated[str, typer.Option("--to", metavar="NAME", help="Who is to look after them; '' for nobody.")],
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
 ) -> None:
-    """Name who is to look after a change."""
-    from instep.backends.calls import assign_change
+    """Name who is to look after changes."""
+    from instep.backends.calls import assign_changes
 
     with open_backend() as backend:
-        done = assign_change(backend, id, assignee)
-    emit(asdict(done), lambda out: out.write(f"{done.id} is assigned to {done.assignee or 'nobody'}"))
+        done = assign_changes(backend, _chosen(backend, ids, match, kind, table, connection), assignee)
+    text = "\n".join(f"{one.id} is assigned to {one.assignee or 'nobody'}" for one in done)
+    emit({"changes": [asdict(one) for one in done]}, lambda out: out.write(text))
 
 
 def _mapped(data: dict[str, Any]) -> str:

@@ -28,7 +28,14 @@ TABS = (
 )
 ANSWERABLE = ("review", "blocked", "snoozed", "pending", "rejected", "ignored")
 """Views of changes that a person may still answer."""
-ANSWERS = {"approved": "Approve", "rejected": "Reject", "ignored": "Ignore", "snoozed": "Snooze"}
+ANSWERS = {
+    "approved": "Approve",
+    "rejected": "Reject",
+    "ignored": "Ignore",
+    "snoozed": "Snooze",
+    "assigned": "Assign",
+}
+_PATHS = {"snoozed": "/changes/snoozes", "assigned": "/changes/assignments"}
 _FILTER = ("search", "connection", "kind", "tag", "assignee")
 SHOWN = 50
 """Changes that a preview lists."""
@@ -123,11 +130,11 @@ async def answer(visit: Visit) -> Response:
     duration = visit.sent("duration", "1d").strip()
     body: dict[str, Any] = _all_that_match(visit) if every else {"ids": ids}
     confirmed = visit.sent("button") == "do"
-    path = "/changes/snoozes" if wanted == "snoozed" else "/changes/answers"
-    body |= {"duration": duration} if wanted == "snoozed" else {"answer": wanted}
+    to, path = visit.sent("to").strip(), _PATHS.get(wanted, "/changes/answers")
+    body |= {"snoozed": {"duration": duration}, "assigned": {"assignee": to}}.get(wanted, {"answer": wanted})
     done = (await visit.api.send("POST", path, body, parameters={} if confirmed else {"dry_run": True})).document
     if confirmed:
-        return visit.go(back, _done_text(wanted, done))
+        return visit.go(back, _done_text(wanted, done, to))
     items = done["items"]
     able = [one["change"] for one in items if one["ok"]]
     renames = [one for one in able if wanted == "approved" and one["rule"] == PROPOSAL]
@@ -137,6 +144,7 @@ async def answer(visit: Visit) -> Response:
         answer=wanted,
         word=ANSWERS[wanted],
         duration=duration,
+        to=to,
         back=back,
         every=every,
         fine=fine,
@@ -153,12 +161,14 @@ async def answer(visit: Visit) -> Response:
 def _all_that_match(visit: Visit) -> dict[str, Any]:
     """Return the filter of the inbox as the API takes it."""
     body: dict[str, Any] = {"view": visit.sent("tab", "review")}
-    body |= {name: visit.sent(name) for name in ("search", "tag", "connection") if visit.sent(name)}
+    names = {"search": "search", "tag": "tag", "connection": "connection", "assignee": "assigned_to"}
+    body |= {field: visit.sent(name) for name, field in names.items() if visit.sent(name)}
     return {**body, "kinds": [visit.sent("kind")]} if visit.sent("kind") else body
 
 
-def _done_text(wanted: str, done: dict[str, Any]) -> str:
+def _done_text(wanted: str, done: dict[str, Any], to: str) -> str:
     what = "1 change is" if done["answered"] == 1 else f"{done['answered']:,} changes are"
     then = ": the next plan, apply or sync carries that out" if wanted == "approved" else ""
     refused = f" {done['refused']:,} could not be answered." if done["refused"] else ""
-    return f"{what} {wanted}{then}.{refused}"
+    whom = f" to {to or 'nobody'}" if wanted == "assigned" else ""
+    return f"{what} {wanted}{whom}{then}.{refused}"

@@ -70,7 +70,8 @@ async def connection(visit: Visit) -> Response:
     report = await visit.api.get(f"{base}/status")
     table = visit.query("table")
     loads = (await visit.api.get(f"{base}/loads", table=table, limit=CHART_RUNS))["items"]
-    queued = (await visit.api.get("/queue", connection=name, status=["queued", "running"], limit=50))["items"]
+    queue = await visit.api.get("/queue", connection=name, status=["queued", "running"], limit=50)
+    queued = queue["items"]
     shown, more = _tables(report["tables"], visit.query("search").strip(), visit.query("from"))
     details = found.document
     return await visit.render(
@@ -85,6 +86,7 @@ async def connection(visit: Visit) -> Response:
         loads=loads,
         charts=charts_of(loads, table or name),
         queued=queued,
+        workers=queue["workers"],
         tables=shown,
         next_table=more,
         search=visit.query("search").strip(),

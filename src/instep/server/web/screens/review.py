@@ -48,10 +48,13 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
     jobs = await latest_jobs(visit, change["connection"])
     plan = await _job(visit, visit.query("plan") or jobs.get("plan", ""))
     comparison = await _comparison(visit, connection, change)
-    values: dict[str, Any] = {"impact": None, "comments": [], "estimate": None, "backfills": []}
+    values: dict[str, Any] = {"impact": None, "comments": [], "estimate": None, "backfills": [], "sample": None}
     if tab in ("impact", "lineage"):
         values["impact"] = found_impact = await _job(visit, visit.query("impact") or jobs.get("impact", ""))
         values["judged"] = was_judged(change, (found_impact or {}).get("result") or {})
+    proposal = _pair(change)
+    if tab == "table" and proposal and change["column"]:
+        values |= await _samples(visit, change)
     if tab == "conversation":
         values["comments"] = (await visit.api.get(f"{page}/comments", limit=200))["items"]
     if tab == "backfill":
@@ -72,7 +75,7 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
         states=await _states(visit, connection, change, jobs),
         tree=await _tree(visit, connection),
         comparison=comparison,
-        proposal=_pair(change),
+        proposal=proposal,
         plan=plan,
         stale=await _stale(visit, connection, change, plan),
         drops=(plan or {}).get("result", {}).get("drops", []),
@@ -89,6 +92,13 @@ async def ask_plan(visit: Visit) -> Response:
     return await _ask(visit, "plan", "plans", {"sample": 1000}, visit.sent("tab", "ddl"))
 
 
+@pages.form("/changes/{change}/samples")
+async def ask_samples(visit: Visit) -> Response:
+    """Queue a look at values of both columns of a suspected rename."""
+    change = {"change": visit.path["change"]}
+    return await _ask(visit, "sample_rename", "changes/sample-rename", change, "table")
+
+
 @pages.form("/changes/{change}/impact")
 async def ask_impact(visit: Visit) -> Response:
     """Queue a look at the models that read the connection's tables."""
@@ -99,7 +109,8 @@ async def _ask(visit: Visit, kind: str, path: str, body: Mapping[str, Any], tab:
     change = await visit.api.get(f"/changes/{quoted(visit.path['change'])}")
     job = (await visit.api.send("POST", f"/connections/{quoted(change['connection'])}/{path}", body)).document
     place = query(f"/changes/{quoted(change['id'])}", tab=tab, **{kind: job["id"]})
-    return visit.go(place, f"The {kind} of {change['connection']} is queued. {job.get('note') or ''}".strip())
+    what = kind.replace("_", " ")
+    return visit.go(place, f"The {what} of {change['connection']} is queued. {job.get('note') or ''}".strip())
 
 
 @pages.form("/changes/{change}/apply")
@@ -153,6 +164,13 @@ async def _job(visit: Visit, id: str) -> dict[str, Any] | None:
     except ApiProblem:
         return None
     return found
+
+
+async def _samples(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the newest job that has sampled the columns of a suspected rename; None if there is none."""
+    found = (await visit.api.get("/queue", connection=change["connection"], limit=100))["items"]
+    own = (one for one in found if one["kind"] == "sample_rename" and one["options"].get("change") == change["id"])
+    return {"sample": await _job(visit, next((one["id"] for one in own), ""))}
 
 
 async def _beside(visit: Visit, change: Mapping[str, Any]) -> dict[str, Any]:

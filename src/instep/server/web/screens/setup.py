@@ -55,6 +55,14 @@ async def begin(visit: Visit) -> Response:
     )
 
 
+@pages.form("/setup/demo", "admin")
+async def create_demo(visit: Visit) -> Response:
+    """Create the demo's connection, and go to its first plan."""
+    made = (await visit.api.send("POST", "/demo")).document
+    note = "A till with 5,000 sales is made, and its first plan. Nothing is written before you press Sync now."
+    return visit.go(query(f"/setup/connections/{quoted(made['connection'])}", plan=made["plan"]), note)
+
+
 def _choices(plural: str) -> list[tuple[str, str, str]]:
     """Return the types of new objects: name, address and what each is."""
     kind = _KINDS[plural]
