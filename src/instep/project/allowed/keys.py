@@ -150,7 +150,7 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
                              address=True),
     },
     airbyte.AirbyteServer: {
-        **_each(INSTEP_YML, "package command manifest python environments environment"),
+        **_each(INSTEP_YML, "package command manifest custom_code metadata python environments environment"),
         "configuration": KeyReach(
             "what the connector is given; what looks like a secret is sealed", address=True),
         "sandbox": SETTING, "flatten": NAMES, "limits": PARTS,

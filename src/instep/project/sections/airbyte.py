@@ -49,14 +49,17 @@ CommandLine = Annotated[tuple[Text, ...], BeforeValidator(listed, json_schema_in
 class AirbyteServer(Section):
     """Exactly one of `package` (a Python package with its version, `airbyte-source-faker==7.2.1`, which gets an
     environment of its own), `command` (a program and its arguments; relative paths begin at the project's folder) and
-    `manifest` (the file of a low-code connector). `configuration`: what the connector's own specification asks for.
+    `manifest` (the file of a low-code connector; `custom_code`: it may run Python code of its own). `metadata`: a file
+    with the `breakingChanges` of its versions. `configuration`: what the connector's own specification asks for.
     `python`: the interpreter of its environment. `environment`: variables that it may read. `flatten`: tables whose
     nested objects become columns. `limits`: `silence` is how long it may send nothing at all."""
 
-    files: ClassVar[tuple[str, ...]] = ("manifest",)
+    files: ClassVar[tuple[str, ...]] = ("manifest", "metadata")
     package: Pinned = ""
     command: CommandLine = ()
     manifest: Text = ""
+    custom_code: bool = False
+    metadata: Text = ""
     configuration: Configuration = Field(default_factory=dict)
     python: Text = ""
     environments: Text = ""

@@ -1,7 +1,7 @@
 """What an Airbyte connector wants to be configured with: its JSON Schema, which values are secret, what is wrong.
 
-The schemas are those of connectors: drafts up to 7, `oneOf` with a constant that tells the branch, and keys of Airbyte's
-own such as `airbyte_secret`.
+The schemas are those of connectors: drafts up to 7, `oneOf` with a constant that tells the branch, and keys of
+Airbyte's own such as `airbyte_secret`.
 """
 
 from __future__ import annotations
