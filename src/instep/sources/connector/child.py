@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +72,7 @@ class Child:
         self._spent, self._since = 0.0, 0.0
         self.ended: ChildEnd | None = None
 
-    def start(
-        self, command: str, state: Mapping[str, Any] | None = None, scope: StreamScope = EVERYTHING
-    ) -> None:
+    def start(self, command: str, state: Mapping[str, Any] | None = None, scope: StreamScope = EVERYTHING) -> None:
         """`command` is update, schema, form or test. Configuration and state go down a pipe."""
         self.hidden.note_state(state or {})
         self._folder = Temporary("connector", self._host.scratch)
@@ -110,7 +108,9 @@ class Child:
         run = [*launch.command, str(frames), str(back), *launch.arguments]
         limits = {"RLIMIT_DATA": most.memory_bytes, "RLIMIT_FSIZE": most.file_bytes}
         return {
-            "command": [*self._sandbox(launch), *run] if self._dialect.sandbox else run,
+            "command": [*sandboxed(self._dialect.name, self._scratch, launch.shown), *run]
+            if self._dialect.sandbox
+            else run,
             "folder": launch.folder,
             "environment": launch.environment,
             "descriptors": [frames, back],
@@ -118,21 +118,6 @@ class Child:
             "limits": {"RLIMIT_CORE": 0, **{name: most for name, most in limits.items() if most}},
             "memory": most.memory_bytes,
         }
-
-    def _sandbox(self, launch: Launch) -> list[str]:
-        """A bubblewrap that shows the system, the environment and the connector, and lets it write to its scratch
-        folder only. The network is there, since that is what connectors are for."""
-        program = shutil.which("bwrap")
-        if program is None:
-            raise SetupError(
-                f"connector {self._dialect.name}: `sandbox` is on, and there is no bwrap here",
-                hint="install bubblewrap, or switch `sandbox` off",
-            )
-        shown = [*_SHOWN, *launch.shown]
-        binds = [word for path in shown if Path(path).exists() for word in ("--ro-bind", path, path)]
-        writes = ["--bind", self._scratch, self._scratch]
-        apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
-        return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
 
     def _tell_guard(self, plan: Mapping[str, Any]) -> None:
         assert self._guard.stdin is not None
@@ -259,6 +244,21 @@ class Child:
         reader = threading.Thread(target=read, name=f"connector-{origin}", daemon=True)
         reader.start()
         return reader
+
+
+def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
+    """Return the beginning of a command line: a bubblewrap that shows the system and what is `shown`, and lets the
+    connector write to its scratch folder only. The network is there, since that is what connectors are for."""
+    program = shutil.which("bwrap")
+    if program is None:
+        raise SetupError(
+            f"connector {name}: `sandbox` is on, and there is no bwrap here",
+            hint="install bubblewrap, or switch `sandbox` off",
+        )
+    binds = [word for path in (*_SHOWN, *shown) if Path(path).exists() for word in ("--ro-bind", path, path)]
+    writes = ["--bind", scratch, scratch]
+    apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
+    return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
 
 
 def answer(dialect: Dialect, command: str, log: Callable[[LogLine], None]) -> Any:
