@@ -67,13 +67,13 @@ def source(
         case "connector":
             from instep.project.sections.connector import segments_folder, uploads_folder
             from instep.sources.connector.config import ConnectorConfig
-            from instep.sources.connector.source import ConnectorSource
+            from instep.sources.connector.source import SdkSource
 
             program = ConnectorConfig.of(section, name=connection or name)
             of = connection or f"source-{name}"
             place, uploads = segments_folder(project.root, of), uploads_folder(project.root, of)
             salt = project.salt(connection) if connection else b""
-            return ConnectorSource(program, str(place), store().connectors.of(connection), salt, str(uploads), on)
+            return SdkSource(program, str(place), store().connectors.of(connection), salt, str(uploads), on)
 
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:

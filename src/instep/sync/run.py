@@ -33,7 +33,7 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
-from instep.sync.loading.connector_stream import Streaming, sent_again
+from instep.sync.loading.connector_stream import Streaming
 from instep.sync.loading.engine import Engine, OnSpark
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.load_tables import Loading
@@ -83,7 +83,7 @@ def sync(
         anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)
         if streams:
-            follow = Streaming(context, run, scope, outcome, progress, anew or sent_again(context, scope, outcome))
+            follow = Streaming(context, run, scope, outcome, progress, anew)
         work = _Sync(context, run, scope, progress, engine, outcome, follow)
         try:
             if not scope.columns or streams:

@@ -272,7 +272,7 @@ def answer(dialect: Dialect, command: str, log: Callable[[LogLine], None]) -> An
                     raise dialect.failed(frame.head, child.hidden)
                 if frame.kind == "log":
                     log(line_of(frame, child.hidden))
-                elif (reply := dialect.reply(frame.head)) is not None:
+                elif (reply := dialect.reply(frame.head, child.hidden)) is not None:
                     child.send(reply)
         return frame.head["said"]
     finally:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from instep.crash import crashpoint
-from instep.sources.connector.child import not_done
-from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
-from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.cluster.runner import RemoteSegments
+from instep.sources.connector.dialect import Dialect
 from instep.sources.connector.sealed import key_of, new_half, seal, unseal
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import (
@@ -32,7 +31,7 @@ from instep.sources.connector.segment import (
 )
 from instep.sources.connector.snapshot import counts_of
 from instep.sources.connector.spool import Segments
-from instep.sources.stream import TableCounts
+from instep.sources.stream import StreamScope, TableCounts
 from instep.store.catalogs.connector_states import PendingOperations
 
 if TYPE_CHECKING:
@@ -71,18 +70,19 @@ class ConnectorRun:
 
     def __init__(
         self,
-        config: ConnectorConfig,
+        dialect: Dialect,
         folder: str,
         memory: Memory,
         salt: bytes,
         *,
         anew: bool,
+        scope: StreamScope,
         on_counts: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
-        on: Cluster | None = None,
+        remote: Callable[..., RemoteSegments] | None = None,
     ) -> None:
-        """`on`: the machines that its child runs on; without them it runs beside us."""
-        self.config, self.memory, self.salt = config, memory, salt
+        """`remote` makes its segments where the child runs on other machines; without it, it runs beside us."""
+        self.memory, self.salt = memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
         self.seen = self.before = SeenTables.from_dict(memory.shape())
@@ -92,14 +92,22 @@ class ConnectorRun:
         self._fresh: list[tuple[Ref, str, int, str]] = []
         self._ended = False
         self._tidy()
-        for line in not_done(config):
+        for line in dialect.notices():
             log(line)
-        state = {} if anew else memory.state().state
-        self.from_start = not state
-        given = (config, str(self.place), state, on_counts, log)
-        gather = config.limits.ahead > 1
-        segments = Segments(*given, gather=gather) if on is None else RemoteSegments(*given, on)
-        self._segments = _Ahead(segments, config.limits.ahead)
+        state = memory.state().state
+        self._dialect, self._scope = dialect, scope
+        self._state = dialect.restarted(state) if anew else state
+        place, ahead = str(self.place), dialect.limits.ahead
+        if remote is None:
+            segments: Segments | RemoteSegments = Segments(
+                dialect, place, self._state, on_counts, log, gather=ahead > 1, scope=scope
+            )
+        else:
+            segments = remote(place, self._state, on_counts, log)
+        self._segments = _Ahead(segments, ahead)
+
+    def starts(self, ref: Ref) -> bool:
+        return ".".join(filter(None, ref)) in self._scope.again or self._dialect.starts(self._state, ref)
 
     def _tidy(self) -> None:
         """What runs that died have left: a connection has one run at a time."""
