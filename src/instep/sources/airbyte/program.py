@@ -121,8 +121,8 @@ def _commanded(config: AirbyteConfig) -> Program:
     path = str(Path(config.folder) / first) if "/" in first else first
     if (found := shutil.which(path)) is None:
         raise ProjectError(
-            f"source {config.name}: there is no program {first} here that can be run",
-            hint=f"correct sources.{config.name}.command in instep.yml, or install the program",
+            f"connector {config.name}: there is no program {first} here that can be run",
+            hint="correct `command` of its source in instep.yml, or install the program",
         )
     base = Path(config.folder)
     words = (found, *(str(base / one) if (base / one).is_file() else one for one in more))
@@ -141,8 +141,8 @@ def _with_manifest(config: AirbyteConfig, log: Callable[[LogLine], None]) -> Pro
     if (custom or own) and not config.custom_code:
         what = f"Python code of its own ({', '.join(custom[:5])})" if custom else f"Python code ({components.name})"
         raise ProjectError(
-            f"source {config.name}: the manifest {file.name} needs {what}, which is not allowed",
-            hint=f"read that code, then set sources.{config.name}.custom_code: true in instep.yml",
+            f"connector {config.name}: the manifest {file.name} needs {what}, which is not allowed",
+            hint="read that code, then set `custom_code: true` at the source in instep.yml",
         )
     folder = environment(config, Pin.parse(CDK), log)
     argv = (str(folder / "bin" / "python"), str(folder / "bin" / MANIFEST_PROGRAM))
@@ -155,17 +155,19 @@ def _with_manifest(config: AirbyteConfig, log: Callable[[LogLine], None]) -> Pro
 
 def read_manifest(file: Path, name: str) -> tuple[bytes, Mapping[str, Any]]:
     """Return the text and the content of a low-code manifest; ProjectError if it is none."""
-    hint = f"correct sources.{name}.manifest in instep.yml"
+    hint = "correct `manifest` of its source in instep.yml"
     try:
         text = file.read_bytes()[: MAX_MANIFEST + 1]
         found = yaml.safe_load(text) if len(text) <= MAX_MANIFEST else None
     except OSError as error:
-        raise ProjectError(f"source {name}: {file} cannot be read: {error.strerror}", hint=hint) from None
+        raise ProjectError(f"connector {name}: {file} cannot be read: {error.strerror}", hint=hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = f" (line {mark.line + 1})" if (mark := getattr(error, "problem_mark", None)) else ""
-        raise ProjectError(f"source {name}: {file} is not YAML{line}", hint=hint) from None
+        raise ProjectError(f"connector {name}: {file} is not YAML{line}", hint=hint) from None
     if not isinstance(found, dict) or "streams" not in found or "check" not in found:
-        raise ProjectError(f"source {name}: {file} is no low-code manifest: it has no `streams` and `check`", hint=hint)
+        raise ProjectError(
+            f"connector {name}: {file} is no low-code manifest: it has no `streams` and `check`", hint=hint
+        )
     return text, found
 
 
@@ -204,7 +206,7 @@ def environment(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None])
 
 
 def _make(folder: Path, base: str, pin: Pin, name: str) -> None:
-    owner, hint = f"source {name}: package {pin}", _hint(name, base)
+    owner, hint = f"connector {name}: package {pin}", _hint(base)
     try:
         install(folder, base, [str(pin)], owner, hint)
     except SetupError as error:
@@ -216,16 +218,16 @@ def _make(folder: Path, base: str, pin: Pin, name: str) -> None:
         raise _refused(name, pin)
 
 
-def _hint(name: str, base: str) -> str:
+def _hint(base: str) -> str:
     return (
         f"check the version, and that pip reaches its index; {Path(base).name} may be too new or too old for it: "
-        f"sources.{name}.python names another interpreter"
+        "`python` of the source names another interpreter"
     )
 
 
 def _refused(name: str, pin: Pin) -> ProjectError:
     return ProjectError(
-        f"source {name}: {pin} requires a package that instep never installs because of its licence "
+        f"connector {name}: {pin} requires a package that instep never installs because of its licence "
         "(fivetran-connector-sdk 3 or later, fivetran-connector-sdk-core)",
         hint="choose another version of the connector, or run it as a `command:` of your own",
     )
@@ -241,8 +243,8 @@ def _script(folder: Path, pin: Pin, name: str) -> Path:
         return scripts / others[0]
     there = f"it has {', '.join(others)}" if others else "it has no program that is called source-..."
     raise ProjectError(
-        f"source {name}: the package {pin} brings no program {pin.script}; {there}",
-        hint=f"name a connector in sources.{name}.package; database connectors of Airbyte are not Python packages",
+        f"connector {name}: the package {pin} brings no program {pin.script}; {there}",
+        hint="name a connector in `package` of its source; database connectors of Airbyte are not Python packages",
     )
 
 

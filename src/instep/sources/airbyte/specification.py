@@ -93,8 +93,8 @@ def check_configuration(name: str, spec: Specification, configuration: Mapping[s
     lines = "\n".join(f"  {line}" for line in [*found[:MOST_PROBLEMS], *more])
     see = f"; the connector's documentation: {spec.documentation}" if spec.documentation else ""
     raise ProjectError(
-        f"source {name}: its configuration does not fit the connector:\n{lines}",
-        hint=f"correct sources.{name}.configuration in instep.yml{see}",
+        f"connector {name}: its configuration does not fit:\n{lines}",
+        hint=f"correct `configuration` of its source in instep.yml{see}",
     )
 
 
