@@ -24,7 +24,8 @@ from instep.store.tables import all
 from instep.store.tables.all import metadata
 
 GOES = {
-    "accepted", "backfills", "comments", "connector_held", "connector_states", "copies", "cursors", "destination_names",
+    "accepted", "backfills", "comments", "connector_held", "connector_states", "connector_versions", "copies", "cursors",
+    "destination_names",
     "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names", "pauses", "plans",
     "reviews", "runs", "schedules", "schemas", "setups", "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip
