@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,40 @@ def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Pro
     tree = yaml_tree.parse(text_of(file) if file.is_file() else "{}")
     tree.data = {} if tree.data is None and not tree.problems else tree.data
     return _project(file, tree, variables, digest)
+
+
+def change_value(project: Project, path: Place, value: str) -> None:
+    """Put another text at one place of the project file; all else in it stays as it is, comments included.
+
+    Raises ProjectError if that place is a reference or shares its text with another one, or the file cannot be written.
+    """
+    file, place = project.file, dotted(path)
+    text_of(file)  # its errors are told in our words
+    text = file.read_bytes().decode("utf-8-sig")
+    if isinstance(_at(yaml_tree.parse(text).data, path), yaml_tree.Reference):
+        raise ProjectError(f"{project.where(path)} is a reference", hint=f"set what it leads to: {value}")
+    if (made := yaml_tree.with_scalar(text, path, value)) is None:
+        raise ProjectError(
+            f"{project.where(path)} cannot be changed here: it has no text of its own, on one line",
+            hint=f"write it yourself: {place}: {value}",
+        )
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        new.write_bytes(made.encode())
+        shutil.copymode(file, new)
+        new.replace(file)
+    except OSError as error:
+        raise ProjectError(
+            f"{file} cannot be written: {error.strerror}", hint=f"write it yourself: {place}: {value}"
+        ) from None
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _at(data: Any, path: Place) -> Any:
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
 
 
 def text_of(file: Path, missing: str = "make a project with `instep init`") -> str:

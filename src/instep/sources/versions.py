@@ -42,7 +42,8 @@ class BreakingChange:
 
     def is_about(self, streams: Collection[str]) -> bool:
         """Return whether it is about any of these streams, or about all that there are."""
-        return not self.streams or not streams or any(one in streams for one in self.streams)
+        names = {one.casefold() for one in streams}
+        return not self.streams or not names or any(one.casefold() in names for one in self.streams)
 
     @property
     def summary(self) -> str:
@@ -56,9 +57,8 @@ class BreakingChange:
 class Versioned(Protocol):
     """A source whose code has versions."""
 
-    @property
-    def version(self) -> str:
-        """The version in use, "" if it has no number."""
+    def connector_version(self) -> str:
+        """Return the version in use, "" if it has no number."""
         ...
 
     def breaking_changes(self) -> Sequence[BreakingChange]:

@@ -30,6 +30,7 @@ from instep.sync.detection.detect import DetectionResult, current_discovery, det
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.detection.version_deadline import check_version
 from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
@@ -72,6 +73,7 @@ def sync(
     begun = time.monotonic()
     check_unmoved(context)
     _check_log(context)
+    notes = check_version(context)
     reconsider(context)
     engine, progress = engine or on_spark(context), progress or Silent()
     with claimed(context, scope.kind) as run, context.tables_born():
@@ -79,6 +81,8 @@ def sync(
         if not context.store.cursors.proven(context.name):  # else there may be nothing to read
             engine.begin()
         context, outcome = replace(context, run=run, engine=lambda: engine, progress=progress), RunOutcome()
+        for text in notes:
+            outcome.note(text)
         streams = isinstance(context.source, Streams)
         anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)
