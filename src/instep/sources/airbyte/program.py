@@ -22,6 +22,7 @@ import yaml
 from instep.errors import ProjectError, SetupError
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.connector.environment import READY, REFUSED, cache_folder, install, locked
+from instep.sources.connector.environment import newest as newest_version
 from instep.sources.connector.segment import LogLine
 
 CDK = "airbyte-cdk==7.39.1"
@@ -192,7 +193,7 @@ def environment(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None])
 
     Of several processes one makes it; one that was interrupted is made again.
     """
-    base = config.python or getattr(sys, "_base_executable", sys.executable)
+    base = _interpreter(config)
     parts = [_VERSION, pin.name, pin.extras, pin.version, os.path.realpath(shutil.which(base) or base), sys.version]
     digest = hashlib.sha256(json.dumps([*parts, REFUSED]).encode()).hexdigest()[:16]
     folder = (Path(config.environments) if config.environments else cache_folder() / "airbyte") / digest
@@ -203,6 +204,29 @@ def environment(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None])
             _make(folder, base, pin, config.name)
             (folder / READY).touch()
     return folder
+
+
+def newest(config: AirbyteConfig, pin: Pin) -> Pin:
+    """Return the newest version of a package that pip finds. Raises SetupError if it finds none."""
+    base = _interpreter(config)
+    found = newest_version(f"{pin.package}{pin.extras}", base, f"connector {config.name}: {pin.package}", _hint(base))
+    return pin.at(found)
+
+
+def metadata_text(config: AirbyteConfig, pin: Pin, log: Callable[[LogLine], None]) -> str:
+    """Return the metadata.yaml that a package brings, "" if it brings none."""
+    folder = environment(config, pin, log)
+    pattern = f"{re.sub(r'[-_.]+', '_', pin.name)}-*.dist-info/RECORD"
+    for record in folder.glob(f"lib/python3*/site-packages/{pattern}"):
+        for line in record.read_text(encoding="utf-8").splitlines():
+            file = record.parent.parent / line.partition(",")[0]
+            if file.name == "metadata.yaml" and file.is_file():
+                return file.read_text(encoding="utf-8", errors="replace")[:MAX_MANIFEST]
+    return ""
+
+
+def _interpreter(config: AirbyteConfig) -> str:
+    return config.python or str(getattr(sys, "_base_executable", sys.executable))
 
 
 def _make(folder: Path, base: str, pin: Pin, name: str) -> None:

@@ -31,6 +31,7 @@ from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
 from instep.sources.connector.environment import cache_folder
 from instep.sources.connector.segment import LogLine
+from instep.store.engine.database import write_private
 from instep.temporary import temporary
 
 LogCallback = Callable[[LogLine], None]
@@ -421,12 +422,6 @@ def _no_answer(config: AirbyteConfig, command: str, ended: _ProcessEnd, *, answe
 
 
 _SPEAKS = "is it a connector that speaks Airbyte's protocol?"
-
-
-def write_private(file: Path, text: str) -> None:
-    """Write a file that nobody but this user may read."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        out.write(text)
 
 
 def _cache_file(found: Program) -> Path:

@@ -6,7 +6,7 @@ A run knows none of it: it has a child that sends frames. The kind that is writt
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +56,8 @@ class Dialect(Protocol):
     """One connector, of some kind. `end` is what a whole run comes to, for messages."""
 
     end: str
+    lists_all: bool
+    """Whether a table that it does not declare any more is gone, whatever was sent of it."""
 
     @property
     def name(self) -> str: ...
@@ -94,6 +96,10 @@ class Dialect(Protocol):
         """Yield what people have to know at the beginning of a run."""
         ...
 
+    def look_again(self) -> Sequence[Mapping[str, Any]] | None:
+        """Return what it declares once a run is over, None for the same as before."""
+        ...
+
     def is_lenient(self, table: str) -> bool:
         """Return whether invalid values of the table (`name` or `schema.name`) are kept as texts."""
         ...
@@ -116,6 +122,7 @@ class SdkDialect:
     """A connector that is written for the Connector SDK."""
 
     end = "update() returned"
+    lists_all = False
 
     def __init__(self, config: ConnectorConfig) -> None:
         self.config = config
@@ -193,6 +200,9 @@ class SdkDialect:
         if installs_drivers(self.config):
             text = f"{INSTALLATION} is not run: what it installs has to be on each machine that runs the connector"
             yield LogLine("warning", text, "instep")
+
+    def look_again(self) -> Sequence[Mapping[str, Any]] | None:
+        return None
 
     def is_lenient(self, table: str) -> bool:
         return self.config.is_lenient(table)

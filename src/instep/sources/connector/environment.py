@@ -223,12 +223,20 @@ def install(folder: Path, base: str, lines: Sequence[str], owner: str, hint: str
         _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], owner, hint, place)
 
 
+def newest(package: str, base: str, owner: str, hint: str) -> str:
+    """Return the newest version of a package that pip's index has for an interpreter; nothing is installed."""
+    pip = [sys.executable, "-I", "-m", "pip", "--python", base] if _has_pip() else [base, "-I", "-m", "pip"]
+    options = ["-q", "--no-input", "--disable-pip-version-check", "--dry-run", "--ignore-installed", "--no-deps"]
+    report = json.loads(_run([*pip, "install", *options, "--report", "-", package], owner, hint))
+    return str(report["install"][0]["metadata"]["version"])
+
+
 def _has_pip() -> bool:
     """Return whether our interpreter has a pip where `-I` looks for it, which passes over the packages of a user."""
     return subprocess.run([sys.executable, "-I", "-c", "import pip"], capture_output=True, check=False).returncode == 0
 
 
-def _run(command: Sequence[str], owner: str, hint: str, place: Path | None = None) -> None:
+def _run(command: Sequence[str], owner: str, hint: str, place: Path | None = None) -> str:
     """In `place`, whose modules must not stand before those of Python: `command` has `-I`. Packages that are built are
     code of others, so it sees of our variables what connectors see, and what pip is configured by."""
     env = {key: value for key, value in os.environ.items() if key in PASSED or _PIP_READS.fullmatch(key)}
@@ -241,6 +249,7 @@ def _run(command: Sequence[str], owner: str, hint: str, place: Path | None = Non
     if done.returncode:
         output = clean("\n".join((done.stderr or done.stdout).strip().splitlines()[-12:]))
         raise SetupError(f"{owner}: its virtual environment cannot be made:\n{output}", hint=hint)
+    return done.stdout
 
 
 _HINT = "correct requirements.txt of the connector, or make its packages reachable for pip"

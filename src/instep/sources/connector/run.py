@@ -26,6 +26,7 @@ from instep.sources.connector.segment import (
     OperationCounts,
     Segment,
     SegmentTable,
+    declared_table,
     read_manifest,
     write_manifest,
 )
@@ -90,7 +91,7 @@ class ConnectorRun:
         self.number = 0
         self.pending: list[PendingOperations] = memory.pending()
         self._fresh: list[tuple[Ref, str, int, str]] = []
-        self._ended = False
+        self._ended = self._looked = False
         self._tidy()
         for line in dialect.notices():
             log(line)
@@ -122,16 +123,26 @@ class ConnectorRun:
     def next(self) -> bool:
         if self._ended:
             self.group, self.number = (), self.number + 1
-            return False
+            return self._looked_again()
         self.group = self._segments.take()
         self._ended = not self.group or self.group[-1].ends
         self.before = self.seen
         for segment in self.group:
-            self.seen = self.seen.after(segment.tables)
+            self.seen = self.seen.after(segment.tables, every=self._dialect.lists_all)
         if self.seen != self.before:
             self.memory.keep_shape(self.seen.to_dict())
         self.number = self.group[-1].number if self.group else self.number + 1
-        return bool(self.group)
+        return bool(self.group) or self._looked_again()
+
+    def _looked_again(self) -> bool:
+        """Return whether the connector declares something else now, which one more group without rows brings."""
+        looked, self._looked = self._looked, True
+        if looked or (documents := self._dialect.look_again()) is None:
+            return False
+        self.before = self.seen
+        self.seen = self.seen.after(map(declared_table, documents), every=self._dialect.lists_all)
+        self.memory.keep_shape(self.seen.to_dict())
+        return True
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.errors import InstepError
 from instep.model import Check
-from instep.schema.catalog.types import Unknown, parse
 from instep.sources.base import WholeCatalog
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.dialect import Dialect, SdkDialect
 from instep.sources.connector.seen import SeenTables
-from instep.sources.connector.segment import LogLine, OperationCounts, SegmentColumn, SegmentTable, stored_name
+from instep.sources.connector.segment import LogLine, OperationCounts, SegmentTable, declared_table
 from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.uploads import tidy
 from instep.sources.stream import Granularity, StreamScope
@@ -34,25 +33,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("instep.connector")
 
 
-def declared(dialect: Dialect) -> tuple[SegmentTable, ...]:
-    """Return the tables as a segment without rows would have them; raises ReadError with the connector's own error."""
-    from instep.sources.connector.child import answer
-
-    return tuple(map(_table, answer(dialect, "schema", _log)))
-
-
 def _log(line: LogLine) -> None:
     LOG.info("%s: %s", line.origin, line.message)
-
-
-def _table(document: Mapping[str, Any]) -> SegmentTable:
-    key = tuple(map(stored_name, document["key"]))
-    types = {stored_name(name): parse(kind) for name, kind in document["columns"].items()}
-    names = dict.fromkeys((*key, *types))
-    columns = tuple(
-        SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names
-    )
-    return SegmentTable(document["schema"], document["table"], bool(document["declared"]), key, columns)
 
 
 class Memory(Protocol):
@@ -94,12 +76,18 @@ class ConnectorSource(WholeCatalog):
 
     @cached_property
     def declared(self) -> tuple[SegmentTable, ...]:
-        """What `schema()` says, asked once."""
+        """What the connector declares, asked once; raises ReadError with its own error."""
+        return tuple(map(declared_table, self.documents()))
 
-        return declared(self.dialect)
+    def documents(self) -> Sequence[Mapping[str, Any]]:
+        """Return the tables as the connector declares them now."""
+        from instep.sources.connector.child import answer
+
+        found: Sequence[Mapping[str, Any]] = answer(self.dialect, "schema", _log)
+        return found
 
     def test(self) -> list[Check]:
-        """Its environment is made and its `schema()` called."""
+        """Its environment is made, and it is asked for its tables."""
         try:
             found = self.declared
         except InstepError as error:
@@ -114,7 +102,7 @@ class ConnectorSource(WholeCatalog):
             run = self._run
             yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before)
         else:
-            seen = SeenTables.from_dict(self.memory.shape()).after(self.declared)
+            seen = SeenTables.from_dict(self.memory.shape()).after(self.declared, every=self.dialect.lists_all)
             yield ConnectorSnapshot(seen, {})
 
     def waits(self, ref: tuple[str, str]) -> bool:
