@@ -142,10 +142,10 @@ def _columns(schema: Any, *, flatten: bool) -> tuple[dict[str, DataType], dict[s
             raise ReadError(f"a stream has a property that cannot be a column: {name!r}", hint=_REPORT)
         inner = list(_inner(one, (name,), schema)) if flatten and is_object(one) else []
         if inner and not any("_".join(path) in properties(schema) for path, _ in inner):
-            for path, kind in inner:
-                columns["_".join(path)], paths["_".join(path)] = kind, path
-        elif (kind := column_type(one, schema)) is not None:
-            columns[name] = kind
+            columns |= {"_".join(path): kind for path, kind in inner}
+            paths |= {"_".join(path): path for path, _ in inner}
+        elif (own := column_type(one, schema)) is not None:
+            columns[name] = own
     return columns, paths
 
 

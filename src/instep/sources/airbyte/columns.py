@@ -35,7 +35,8 @@ from instep.schema.catalog.types import (
     TimestampTz,
 )
 
-Piece = pa.Buffer | bytes
+Piece = Any
+"""Bytes, or a buffer of Arrow."""
 _NONE = type(None)
 _EPOCH, _DAY_ONE = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)

@@ -55,7 +55,7 @@ class ConnectorProgress:
 
     def forget(self, refs: Iterable[Ref]) -> None:
         """Let streams begin again; what they share with others stays."""
-        for ref in refs:
+        for ref in list(refs):
             self.streams.pop(ref, None)
 
     def take_stream(self, ref: Ref, state: Any) -> None:

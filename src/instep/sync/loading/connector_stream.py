@@ -143,8 +143,8 @@ class Streaming:
         lets everything be sent again."""
         again = frozenset(map(_path, tables_again(self.context)))
         if self.granularity == "table" and self.scope.tables:
-            again &= self.scope.tables
-        if again and not self.alone and not self.anew:
+            again, self.anew = self.scope.tables if self.anew else again & self.scope.tables, False
+        if again and not self.scope.tables and not self.anew:
             what = "the connector sends everything again" if self.granularity == "run" else "it is sent from the start"
             self.outcome.note(f"{', '.join(sorted(again))} waits for all of its rows, so {what}")
         if self.granularity == "run":
