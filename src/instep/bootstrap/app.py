@@ -196,6 +196,11 @@ class App:
         chosen = self._only("source", name, self.project.model.sources)
         return kinds.source(chosen, self.project, lambda: self.store, lambda: self._session(None, chosen))
 
+    def source_in(self, project: Project, connection: str) -> Source:
+        """Return a connection's source as another form of the project has it."""
+        name, start = project.source_of(connection), partial(self._start, connection)
+        return kinds.source(name, project, lambda: self.store, start, connection)
+
     def destination(self, name: str | None = None) -> Destination:
         """Return the destination of that name, or the only one."""
         return kinds.destination(self._only("destination", name, self.project.model.destinations), self.project)

@@ -16,7 +16,7 @@ from instep.project.sections.models import ProjectFile
 from instep.project.sections.policies import CHOOSERS, is_word
 from instep.project.text import tree as yaml_tree
 from instep.project.text.problems import Problem, dotted, near, problems_of, raise_all
-from instep.project.text.references import Environment, digest_of
+from instep.project.text.references import Environment, Reference, digest_of
 from instep.project.text.tree import Path as Place
 from instep.project.text.tree import Tree
 
@@ -77,30 +77,34 @@ def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Pro
     return _project(file, tree, variables, digest)
 
 
-def change_value(project: Project, path: Place, value: str) -> None:
-    """Put another text at one place of the project file; all else in it stays as it is, comments included.
+def changed_text(project: Project, path: Place, value: str) -> str:
+    """Return the text of the project file with another value at one place; all else is as it was, comments included.
 
-    Raises ProjectError if that place is a reference or shares its text with another one, or the file cannot be written.
+    Raises ProjectError if that place is a reference, or shares its text with another one.
     """
     file, place = project.file, dotted(path)
     text_of(file)  # its errors are told in our words
     text = file.read_bytes().decode("utf-8-sig")
-    if isinstance(_at(yaml_tree.parse(text).data, path), yaml_tree.Reference):
+    if isinstance(_at(yaml_tree.parse(text).data, path), Reference):
         raise ProjectError(f"{project.where(path)} is a reference", hint=f"set what it leads to: {value}")
     if (made := yaml_tree.with_scalar(text, path, value)) is None:
         raise ProjectError(
             f"{project.where(path)} cannot be changed here: it has no text of its own, on one line",
             hint=f"write it yourself: {place}: {value}",
         )
+    return made
+
+
+def replace_text(project: Project, text: str) -> None:
+    """Replace the project file at once; ProjectError if it cannot be written."""
+    file = project.file
     new = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:
-        new.write_bytes(made.encode())
+        new.write_bytes(text.encode())
         shutil.copymode(file, new)
         new.replace(file)
     except OSError as error:
-        raise ProjectError(
-            f"{file} cannot be written: {error.strerror}", hint=f"write it yourself: {place}: {value}"
-        ) from None
+        raise ProjectError(f"{file} cannot be written: {error.strerror}", hint="check the folder's owner") from None
     finally:
         new.unlink(missing_ok=True)
 

@@ -54,7 +54,7 @@ class BreakingChange:
 
 
 @runtime_checkable
-class Versioned(Protocol):
+class VersionedSource(Protocol):
     """A source whose code has versions."""
 
     def connector_version(self) -> str:
@@ -118,14 +118,14 @@ def parse_breaking_changes(text: str, name: str = "the metadata") -> tuple[Break
     changes = releases.get("breakingChanges", {}) if isinstance(releases, dict) else None
     if not isinstance(changes, dict):
         raise ProjectError(f"{name} has no breaking changes by version", hint=_HINT)
-    made = [_change(str(version), entry, name) for version, entry in changes.items()]
+    made: list[BreakingChange] = [_change(str(version), entry, name) for version, entry in changes.items()]
     return tuple(sorted(made, key=lambda c: version_order(c.version)))
 
 
 def _change(version: str, entry: Any, name: str) -> BreakingChange:
     if not isinstance(entry, dict) or not _NUMBERS.match(version):
         raise ProjectError(f"{name}: {version!r} is no version with a breaking change", hint=_HINT)
-    action = entry.get("deadlineAction") or "disable"
+    action: DeadlineAction = entry.get("deadlineAction") or "disable"
     if action not in ("disable", "auto_upgrade"):
         raise ProjectError(f"{name}: version {version}: deadlineAction is disable or auto_upgrade", hint=_HINT)
     return BreakingChange(
@@ -152,8 +152,9 @@ def _deadline(version: str, value: Any, name: str) -> date | None:
 def _streams(version: str, scopes: Any, name: str) -> list[str]:
     found: list[str] = []
     for scope in scopes if isinstance(scopes, list | tuple) else [None]:
-        impacted = scope.get("impactedScopes") if isinstance(scope, Mapping) else None
-        if not isinstance(impacted, list) or scope.get("scopeType") != "stream":
+        known = scope if isinstance(scope, Mapping) else {}
+        impacted = known.get("impactedScopes")
+        if not isinstance(impacted, list) or known.get("scopeType") != "stream":
             raise ProjectError(
                 f"{name}: version {version}: scopedImpact is no list of streams",
                 hint="write scopedImpact: [{scopeType: stream, impactedScopes: [users]}]",

@@ -63,7 +63,7 @@ _REPHRASED = ("description", "title", "$comment", "examples", "default", "order"
 
 
 @dataclass(frozen=True)
-class ConnectionStatus:
+class CheckAnswer:
     """The answer to `check`."""
 
     succeeded: bool
@@ -103,14 +103,14 @@ def spec(config: AirbyteConfig, log: LogCallback) -> Specification:
     return Specification.of_message(answer)
 
 
-def check(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> ConnectionStatus:
+def check(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> CheckAnswer:
     """Return whether the connector reaches its source with this configuration.
 
     Raises ProjectError for a configuration that does not fit the specification, ReadError for a connector that fails.
     """
     answer = _configured(config, "check", log, save)
     message = Hidden(secrets_of(config, spec(config, log))).clean(str(answer.get("message") or ""))
-    return ConnectionStatus(answer.get("status") == "SUCCEEDED", message)
+    return CheckAnswer(answer.get("status") == "SUCCEEDED", message)
 
 
 def discover(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> DiscoveredStreams:
@@ -329,7 +329,7 @@ class _Process:
             self.stop()
         reply = self._guard.stdout.readline()
         self._guard.wait()
-        found = json.loads(reply) if reply else {"code": None, "cause": "guard"}
+        found: dict[str, Any] = json.loads(reply) if reply else {"code": None, "cause": "guard"}
         return _ProcessEnd(None if self._stopped else found["code"], found["cause"])
 
     def stop(self) -> None:

@@ -27,14 +27,15 @@ from instep.schema.selection.selection import patterns
 from instep.sources.airbyte import requests
 from instep.sources.airbyte.catalog import StreamTable, stream_tables
 from instep.sources.airbyte.config import AirbyteConfig
-from instep.sources.airbyte.program import Program, program
+from instep.sources.airbyte.program import Pin, Program, program
 from instep.sources.airbyte.specification import Specification
 from instep.sources.airbyte.state import KEPT, ConnectorProgress, restarted
 from instep.sources.connector.config import Hidden
 from instep.sources.connector.dialect import Host, Launch, passed_environment
-from instep.sources.connector.segment import LogLine
+from instep.sources.connector.segment import LogLine, declared_table
 from instep.sources.connector.source import ConnectorSource, Memory
 from instep.sources.stream import Granularity, StreamScope
+from instep.sources.versions import BreakingChange, read_breaking_changes
 from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
 Ref = tuple[str, str]
@@ -134,6 +135,11 @@ class AirbyteDialect:
     def discovered(self) -> tuple[StreamTable, ...]:
         """Return the tables that the connector offers now."""
         self._streams = requests.discover(self.config, self._log, self._memory.save_configuration)
+        return self._tables()
+
+    def take(self, streams: requests.DiscoveredStreams) -> tuple[StreamTable, ...]:
+        """Return the tables that these streams are."""
+        self._streams = streams
         return self._tables()
 
     def _tables(self) -> tuple[StreamTable, ...]:
@@ -275,6 +281,30 @@ class AirbyteSource(ConnectorSource):
         self._configured = ConfiguredMemory(memory, config.configuration)
         self._airbyte = AirbyteDialect(config, self._configured, settings)
         super().__init__(self._airbyte, folder, self._configured, salt, uploads)
+
+    @property
+    def config(self) -> AirbyteConfig:
+        """What the connector is given now: its rotated tokens included."""
+        return self._airbyte.config
+
+    def save_configuration(self, configuration: Mapping[str, Any]) -> None:
+        """Save the configuration that the connector wants to have from now on."""
+        self._configured.save_configuration(configuration)
+
+    def know(self, streams: requests.DiscoveredStreams) -> None:
+        """Take these streams for what the connector offers, instead of asking it."""
+        tables = self._airbyte.take(streams)
+        self.__dict__["declared"] = tuple(declared_table(table.document()) for table in tables)
+
+    def connector_version(self) -> str:
+        """Return the version of its package, "" for a command or a manifest."""
+        package = self._airbyte.config.package
+        return Pin.parse(package).version if package else ""
+
+    def breaking_changes(self) -> Sequence[BreakingChange]:
+        """Return what the file says that `metadata` names."""
+        file = self._airbyte.config.metadata
+        return read_breaking_changes(Path(file)) if file else ()
 
     def documents(self) -> Sequence[Mapping[str, Any]]:
         return [table.document() for table in self._airbyte.discovered()]

@@ -123,9 +123,9 @@ def _of_branches(error: ValidationError) -> Iterator[str]:
     branches: dict[int, list[ValidationError]] = {}
     for one in error.context:
         branches.setdefault(int(one.schema_path[0]), []).append(one)
-    meant = [found for found in branches.values() if not any(e.validator in ("const", "enum") for e in found)]
-    if len(meant) == 1:
-        for one in meant[0]:
+    chosen = [found for found in branches.values() if not any(e.validator in ("const", "enum") for e in found)]
+    if len(chosen) == 1:
+        for one in chosen[0]:
             yield from _lines(one)
         return
     options = error.validator_value
@@ -230,7 +230,7 @@ def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0) ->
     schema = _resolved(schema, root)
     for key in ("oneOf", "anyOf", "allOf"):
         for one in schema.get(key, ()):
-            if isinstance(value, Mapping) and isinstance(one, Mapping) and _is_meant(one, value):
+            if isinstance(value, Mapping) and isinstance(one, Mapping) and _has_constants(one, value):
                 value = _fitted(one, value, root, depth + 1)
     properties = schema.get("properties")
     if isinstance(value, Mapping):
@@ -241,7 +241,7 @@ def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0) ->
     return _number_or_truth(value, schema.get("type")) if isinstance(value, str) else value
 
 
-def _is_meant(branch: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+def _has_constants(branch: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     return all(value.get(name) == constant for name, constant in _constants(branch).items())
 
 

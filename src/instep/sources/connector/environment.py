@@ -220,7 +220,12 @@ def install(folder: Path, base: str, lines: Sequence[str], owner: str, hint: str
         python = str(folder / "bin" / "python")
         pip = [sys.executable, "-I", "-m", "pip", "--python", python] if ours else [python, "-I", "-m", "pip"]
         files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
-        _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], owner, hint, place)
+        _run(
+            [*pip, "install", "--progress-bar", "off", "--no-input", "--disable-pip-version-check", *files],
+            owner,
+            hint,
+            place,
+        )
 
 
 def newest(package: str, base: str, owner: str, hint: str) -> str:
@@ -247,11 +252,14 @@ def _run(command: Sequence[str], owner: str, hint: str, place: Path | None = Non
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{owner}: its virtual environment cannot be made: {error}", hint=hint) from error
     if done.returncode:
-        output = clean("\n".join((done.stderr or done.stdout).strip().splitlines()[-12:]))
+        _, caused, conflict = done.stdout.partition(_CONFLICT)
+        lines = [*(done.stderr or done.stdout).strip().splitlines()[-12:], *f"{caused}{conflict}".splitlines()[:12]]
+        output = clean("\n".join(lines))
         raise SetupError(f"{owner}: its virtual environment cannot be made:\n{output}", hint=hint)
     return done.stdout
 
 
+_CONFLICT = "The conflict is caused by:"
 _HINT = "correct requirements.txt of the connector, or make its packages reachable for pip"
 
 

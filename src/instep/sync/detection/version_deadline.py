@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instep.errors import Blocked
 from instep.events import Paused, Resumed
-from instep.sources.versions import BreakingChange, Versioned, crossed, due
+from instep.sources.versions import BreakingChange, VersionedSource, crossed, due
 from instep.sync.context import SyncContext
 
 REASON = "connector version"
@@ -17,7 +17,7 @@ def check_version(context: SyncContext) -> tuple[str, ...]:
     A pause for that reason ends once the reason is gone. Return what people should know: breaking changes that are
     announced, and those whose maker would upgrade by himself.
     """
-    if not isinstance(context.source, Versioned) or not (version := context.source.connector_version()):
+    if not isinstance(context.source, VersionedSource) or not (version := context.source.connector_version()):
         return ()
     changes, streams = context.source.breaking_changes(), _streams(context)
     passed = due(changes, version, streams, context.store.looks.now().date())
