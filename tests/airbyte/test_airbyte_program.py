@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheels import connector_wheel, wheel
 
+from airbyte_wheels import connector_wheel, wheel
 from instep.errors import InstepError, ProjectError, SetupError
 from instep.project.allowed.keys import refusals
 from instep.project.sections.file_settings import Shelves

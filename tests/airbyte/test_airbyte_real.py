@@ -43,7 +43,7 @@ def rows(opened: Any, sql: str) -> list[dict[str, Any]]:
     [
         (
             "package: airbyte-source-hardcoded-records==0.0.48, configuration: {count: 250}",
-            {"products": 250, "customers": 250, "dummy_fields": 250},
+            {"products": None, "customers": None, "dummy_fields": None},
         ),
         (
             "package: airbyte-source-faker==7.2.1, configuration: {count: 120, seed: 7}",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheels import TEXT, stream
 
+from airbyte_wheels import TEXT, stream
 from instep.errors import InstepError, ProjectError, ReadError
 from instep.project.sections.connector import ConnectorLimits
 from instep.sources.airbyte import requests

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wheels import INTEGER, TEXT, connector_wheel, stream, wheel
 
 import instep
+from airbyte_wheels import INTEGER, TEXT, connector_wheel, stream, wheel
 from command_runs import run
 from instep.errors import Blocked, InstepError, ProjectError
 from instep.operations.set_up.upgrade_source import UpgradeSourceRequest

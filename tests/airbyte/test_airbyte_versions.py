@@ -6,8 +6,8 @@ from datetime import date
 from typing import Any
 
 import pytest
-from wheels import INTEGER, TEXT, stream
 
+from airbyte_wheels import INTEGER, TEXT, stream
 from instep.errors import ProjectError
 from instep.sources.airbyte.requests import DiscoveredStreams
 from instep.sources.airbyte.specification import Specification

@@ -179,14 +179,15 @@ class Connection:
         whole, _ = calls.find_owner(self._backend, what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
-    def upgrade_source(self, to: str = "", *, rollback: bool = False) -> Document:
+    def upgrade_source(self, to: str = "", *, rollback: bool = False, metadata: str = "") -> Document:
         """Give the connector of the source another version; return what that changes.
 
         `to`: the version, the newest one if it is not given. `rollback`: go back to the version before the last
-        upgrade, with the states of that moment. All connections of the source use it from now on. Raises Blocked if
+        upgrade, with the states of that moment. `metadata`: the text of a metadata.yaml, whose `breakingChanges` are
+        among what is returned. All connections of the source use it from now on. Raises Blocked if
         the configuration does not fit the version; `preview` of an `UpgradeSourceRequest` only shows what it changes.
         """
-        made = self.preview(UpgradeSourceRequest(to=to, rollback=rollback))
+        made = self.preview(UpgradeSourceRequest(to=to, rollback=rollback, metadata=metadata))
         return Document({**made.document, **self.run(made)})
 
     def preview_change(self, change: Review | str) -> ChangePreview:

@@ -22,7 +22,7 @@ class UpgradeSourceRequest(Request):
     """The version; none: the newest one of the package index."""
     rollback: bool = False
     """Go back to the version before the last upgrade, with the states of that moment."""
-    metadata: Annotated[str, Length(0, 200_000), LeadsTo("setting")] = ""
+    metadata: Annotated[str, Length(0, 50_000), LeadsTo("setting")] = ""
     """The metadata of the connector as text, in YAML or JSON: `releases.breakingChanges` of it counts, beside what the
     source's own file and the package have."""
     preview: bool = False

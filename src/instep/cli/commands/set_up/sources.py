@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.arguments import DryRun, examples
+from instep.cli.arguments import DryRun, OfConnection, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import log, log_checks
 from instep.cli.context import confirm_change, emit, fail, open_app
@@ -94,6 +94,7 @@ def discover(
 )
 def upgrade(
     name: Source = None,
+    connection: OfConnection = None,
     to: Annotated[str, typer.Option("--to", metavar="VERSION", help="The version; the default is the newest.")] = "",
     metadata: Annotated[
         Path | None, typer.Option("--metadata", metavar="FILE", help="A metadata.yaml with `breakingChanges`.")
@@ -114,7 +115,7 @@ def upgrade(
     text = text_of(metadata, "name a file that is there") if metadata else ""
     with open_backend() as backend:
         request = UpgradeSourceRequest(to=to, rollback=rollback, metadata=text)
-        made = backend.operations.prepare(_reader(backend, name), request)
+        made = backend.operations.prepare(connection or _reader(backend, name), request)
         data = {**made.document, "applied": False}
         if dry_run:
             emit(data, lambda out: out.print("\n".join(made.lines), markup=False))
