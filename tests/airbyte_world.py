@@ -49,7 +49,8 @@ elif command == "discover":
 else:
     place = os.path.dirname(arguments[arguments.index("--config") + 1])
     seen = {"catalog": given("--catalog"), "state": given("--state"), "configuration": given("--config")}
-    seen["modes"] = [os.stat(place).st_mode & 0o777, *(os.stat(os.path.join(place, n)).st_mode & 0o777 for n in os.listdir(place))]
+    paths = [place, *(os.path.join(place, name) for name in os.listdir(place))]
+    seen["modes"] = [os.stat(path).st_mode & 0o777 for path in paths]
     seen["argv"], seen["environment"] = sys.argv, dict(os.environ)
     json.dump(seen, open(os.path.join(here, "seen.json"), "w"))
     open(os.path.join(here, "played"), "w")
@@ -66,6 +67,9 @@ else:
         elif line[0] == "sleep":
             sys.stdout.flush()
             time.sleep(line[1])
+        elif line[0] == "kill":
+            sys.stdout.flush()
+            os.kill(os.getpid(), 9)
         elif line[0] == "wait":
             sys.stdout.flush()
             while not os.path.exists(line[1]):

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from pydantic_core import from_json
 
 from instep.sources.airbyte.state import ConnectorProgress
 from instep.sources.airbyte.stream_rows import META, MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows
-from instep.sources.airbyte.wire import Broken, Frames, Lines, SpilledFrames, private_folder, write_private
+from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
 
 Ref = tuple[str, str]
 _SOON = 1.0
@@ -39,10 +40,27 @@ _LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "WARNING": "wa
 _QUIET = {"DEBUG", "TRACE"}
 
 
+@dataclass(frozen=True)
+class _SharedState:
+    """A state of all streams: `content` is what they share."""
+
+    legacy: bool
+    content: Any
+    streams: Mapping[Ref, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kind: str, state: Mapping[str, Any]) -> _SharedState:
+        if kind == "LEGACY":
+            return cls(True, state.get("data"))
+        some = state["global"].get("stream_states") or ()
+        streams = {_ref(one["stream_descriptor"]): one.get("stream_state") for one in some}
+        return cls(False, state["global"].get("shared_state"), streams)
+
+
 class Reading:
     """One `read` of the connector. `broken` is why nothing more of it is taken."""
 
-    def __init__(self, frames: Frames, request: Mapping[str, Any], folder: Path) -> None:
+    def __init__(self, frames: FrameWriter, request: Mapping[str, Any], folder: Path) -> None:
         self._frames, self._request = frames, request
         self._operations = 0
         self._progress = ConnectorProgress(request["state"])
@@ -55,6 +73,7 @@ class Reading:
             self._progress.generations[plan.ref] = one_generation(request, plan.ref)
         self._checkpoints, self._pending, self._rows, self._bytes = 0, 0.0, 0, 0
         self._since_global = 0
+        self._shared_state: _SharedState | None = None
         self._counted: Counter[Ref] = Counter()
         self._spoke, self._received = time.monotonic(), 0
         self._errors: list[Mapping[str, Any]] = []
@@ -155,16 +174,7 @@ class Reading:
             came, self._since_global = self._since_global, 0
             if count is not None and int(count) != came:
                 raise Broken(f"its state is about {int(count):,} records, and {came:,} came")
-            if any(stream.fault for stream in self._streams.values()):
-                return
-            if kind == "GLOBAL":
-                states = {
-                    _ref(one["stream_descriptor"]): one.get("stream_state") for one in state["global"]["stream_states"]
-                }
-                self._progress.take_global(state["global"].get("shared_state"), states)
-                self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
-            else:
-                self._progress.take_legacy(state.get("data"))
+            self._shared_state = _SharedState.of(kind, state)
         self._pending = self._pending or time.monotonic()
         self._look_at_the_clock(idle=False)
 
@@ -180,8 +190,22 @@ class Reading:
             stream.fail(f"its state is about {int(count):,} records, and {came:,} came")
         if stream.fault or stream.plan.overwrite or stream.closed:
             return False
-        self._progress.take_stream(ref, one.get("stream_state"))
+        stream.offer(one.get("stream_state"))
         return True
+
+    def _accept_states(self) -> None:
+        """Take the states whose records are handed on; one that streams share counts if all of them went well."""
+        for ref, stream in self._streams.items():
+            if (state := stream.accepted_state()) is not None:
+                self._progress.take_stream(ref, state[0])
+        shared, self._shared_state = self._shared_state, None
+        if shared is None or any(stream.fault for stream in self._streams.values()):
+            return
+        if shared.legacy:
+            self._progress.take_legacy(shared.content)
+            return
+        self._progress.take_global(shared.content, shared.streams)
+        self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
 
     def _take_trace(self, trace: dict[str, Any]) -> None:
         match trace["type"]:
@@ -211,6 +235,7 @@ class Reading:
         """Its rows are all there are; one that is read as a whole begins again in the next run."""
         stream.finish()
         if not stream.plan.resumes and self._progress.type != "LEGACY" and not stream.fault:
+            stream.accepted_state()
             self._progress.forget([stream.plan.ref])
         self._pending = self._pending or time.monotonic()
 
@@ -227,6 +252,7 @@ class Reading:
         for stream in self._streams.values():
             if not stream.plan.overwrite:
                 stream.flush()
+        self._accept_states()
         self._checkpoints += 1
         self._pending, self._rows, self._bytes = 0.0, 0, 0
         self._frames.send({"frame": "checkpoint", "state": json.dumps(self._progress.document())})
@@ -326,7 +352,7 @@ def _ended(process: subprocess.Popen[bytes], *, broken: bool) -> int | None:
         return None
 
 
-def _performed(frames: Frames, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _performed(frames: FrameWriter, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     frames.send({"frame": "schema", "tables": request["tables"]})
     frames.read("lenient")
     reading = Reading(frames, request, folder)
@@ -343,7 +369,7 @@ def _performed(frames: Frames, request: Mapping[str, Any], folder: Path) -> dict
 def main(out: int, back: int) -> None:
     for descriptor in (out, back):
         os.set_inheritable(descriptor, False)  # the connector has no part in this
-    frames = Frames(out, back)
+    frames = FrameWriter(out, back)
     request = frames.read("read")
     folder = private_folder(os.environ["TMPDIR"])
     try:

@@ -22,7 +22,8 @@ _RESERVED = frozenset({"__op", "__seq", "__given"})
 @dataclass(frozen=True)
 class StreamTable:
     """A stream and how it is read. `columns` are by name; those in `paths` are inside of objects that are taken apart,
-    and `key_values` tells where parts of the key are that lie in objects. `overwrite`: its rows are all that there is, once it is complete. `deletes`: records may be deletes."""
+    and `key_values` tells where parts of the key are that lie in objects. `overwrite`: its rows are all that there is,
+    once it is complete. `deletes`: records may be deletes."""
 
     stream: Mapping[str, Any]
     sync_mode: SyncMode

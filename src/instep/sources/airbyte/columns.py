@@ -12,7 +12,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -45,33 +45,30 @@ _WIDE = 1 << 63
 _ARROW = {"q": pa.int64(), "d": pa.float64(), "s": pa.string(), "j": pa.string(), "n": pa.string(), "m": pa.string()}
 
 
-class Unfit(Exception):
+class UnfitValue(Exception):
     """A value does not fit the declared type of its column."""
 
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """`kinds` and `pieces` are those of a frame; `unfit` values of it are texts, `others` have another class than their
-    type says and fit all the same."""
+    """`kinds` and `pieces` are those of a frame; `unfit` values of it are texts."""
 
     kinds: tuple[str, ...]
     pieces: tuple[Piece, ...]
     placed: bool
     nulls: int
     unfit: int = 0
-    others: int = 0
 
 
 @dataclass(frozen=True)
 class Packing:
     """How a declared type is sent: the kind of its part, what makes an Arrow array of values of the classes `plain`,
-    and what makes one of any other value; it raises Unfit."""
+    and what makes one of any other value; it raises UnfitValue."""
 
     kind: str
     plain: frozenset[type]
     array: Callable[[Sequence[Any]], pa.Array]
     value: Callable[[Any], Any]
-    own: frozenset[type] = field(default=frozenset())
 
     def pack(self, values: Sequence[Any]) -> PackedColumn | None:
         """Return the column; None if it has no value."""
@@ -89,15 +86,13 @@ class Packing:
         good: list[Any] = []
         bad: list[str] = []
         places = np.zeros(len(values), np.uint8)
-        others = 0
         for at, value in enumerate(values):
             if value is None:
                 continue
             try:
                 good.append(self.value(value))
                 places[at] = 1
-                others += type(value) not in (self.own or self.plain)
-            except (Unfit, ValueError, OverflowError):
+            except (UnfitValue, ValueError, OverflowError):
                 bad.append(json_text(value) if not isinstance(value, str) else value)
                 places[at] = 2
         parts = [(self.kind, good), ("m", bad)]
@@ -108,7 +103,7 @@ class Packing:
         pieces = [piece for kind, some in parts for piece in _pieces(kind, _plain_array(kind, some))]
         kinds = tuple(kind for kind, _ in parts)
         nulls = int((places == 0).sum())
-        return PackedColumn(kinds, (*pieces, places.tobytes()), True, nulls, len(bad), others)
+        return PackedColumn(kinds, (*pieces, places.tobytes()), True, nulls, len(bad))
 
 
 def inferred(values: Sequence[Any]) -> PackedColumn | None:
@@ -136,7 +131,7 @@ def packing(kind: DataType) -> Packing:
         case Boolean():
             return Packing("b", frozenset({bool}), lambda v: pa.array(v, pa.bool_()), _truth)
         case Decimal():
-            return Packing("s", frozenset(), _texts, _digits, frozenset({int, str}))
+            return Packing("s", frozenset(), _texts, _digits)
         case Date():
             return Packing("q", frozenset({str}), _days, _day)
         case Timestamp():
@@ -144,9 +139,9 @@ def packing(kind: DataType) -> Packing:
         case TimestampTz():
             return Packing("q", frozenset({str}), lambda v: _texts(v).cast(pa.timestamp("us", "UTC")), _instant)
         case Binary():
-            return Packing("x", frozenset(), _texts, _bytes_of, frozenset({str}))
+            return Packing("x", frozenset(), _texts, _bytes_of)
         case Json():
-            return Packing("j", frozenset(), _texts, _document, frozenset({dict, list, str, int, float, bool}))
+            return Packing("j", frozenset(), _texts, _document)
         case String():
             return Packing("s", frozenset({str}), _texts, _text)
     raise TypeError(f"no stream has values of the type {kind}")
@@ -216,40 +211,40 @@ def _whole(value: Any) -> int:
     if (type(value) is float and value.is_integer()) or (type(value) is str and re.fullmatch(r"[+-]?\d{1,19}", value)):
         value = int(value)
     if type(value) is not int or not -_WIDE <= value < _WIDE:
-        raise Unfit
+        raise UnfitValue
     return value
 
 
 def _number(value: Any) -> float:
     if type(value) is int and int(float(value)) != value:
-        raise Unfit
+        raise UnfitValue
     if type(value) not in (int, float, str):
-        raise Unfit
+        raise UnfitValue
     found = float(value)
     if type(value) is str and not math.isfinite(found):
-        raise Unfit
+        raise UnfitValue
     return found
 
 
 def _truth(value: Any) -> bool:
     if type(value) is bool or value in (0, 1):
         return bool(value)
-    raise Unfit
+    raise UnfitValue
 
 
 def _digits(value: Any) -> str:
     text = str(value) if type(value) is int else value
     if type(text) is str and re.fullmatch(r"[+-]?\d+", text) and len(text.lstrip("+-").lstrip("0")) <= 38:
         return text.removeprefix("+")
-    raise Unfit
+    raise UnfitValue
 
 
 def _day(value: Any) -> int:
     if type(value) is not str:
-        raise Unfit
+        raise UnfitValue
     found = datetime.fromisoformat(value) if len(value) > 10 else datetime.combine(date.fromisoformat(value), _MIDNIGHT)
     if found.timetz().replace(tzinfo=None) != _MIDNIGHT:
-        raise Unfit
+        raise UnfitValue
     return (found.date() - _DAY_ONE).days
 
 
@@ -258,14 +253,14 @@ _MIDNIGHT = datetime.min.time()
 
 def _moment(value: Any) -> datetime:
     if type(value) is not str or ((found := _PRECISE.search(value)) and found[2].strip("0")):
-        raise Unfit
+        raise UnfitValue
     return datetime.fromisoformat(_PRECISE.sub(r".\1", value.strip()))
 
 
 def _local(value: Any) -> int:
     found = _moment(value)
     if found.tzinfo is not None:
-        raise Unfit
+        raise UnfitValue
     return (found.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
@@ -277,17 +272,17 @@ def _instant(value: Any) -> int:
 
 def _bytes_of(value: Any) -> bytes:
     if type(value) is not str:
-        raise Unfit
+        raise UnfitValue
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error:
-        raise Unfit from None
+        raise UnfitValue from None
 
 
 def _document(value: Any) -> str:
     text = json_text(value)
     if ("NaN" in text or "Infinity" in text) and not _is_json(value):
-        raise Unfit
+        raise UnfitValue
     return text
 
 

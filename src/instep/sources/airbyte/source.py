@@ -29,7 +29,7 @@ from instep.sources.airbyte.catalog import StreamTable, stream_tables
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Pin, Program, program
 from instep.sources.airbyte.specification import Specification
-from instep.sources.airbyte.state import KEPT, ConnectorProgress, restarted
+from instep.sources.airbyte.state import BESIDE_ROWS, ConnectorProgress, restarted
 from instep.sources.connector.config import Hidden
 from instep.sources.connector.dialect import Host, Launch, passed_environment
 from instep.sources.connector.segment import LogLine, declared_table
@@ -86,7 +86,7 @@ class ConfiguredMemory:
         with self._lock:
             if state is not None:
                 known = self._memory.state().state
-                state = {**state, **{name: known[name] for name in KEPT if name in known}}
+                state = {**state, **{name: known[name] for name in BESIDE_ROWS if name in known}}
             self._memory.done(state, pending, released, run, fence)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 Ref = tuple[str, str]
 StateType = Literal["", "STREAM", "GLOBAL", "LEGACY"]
-KEPT = ("configuration", "configuration_of")
+BESIDE_ROWS = ("configuration", "configuration_of")
 """The parts that are not about rows: a run from the start leaves them."""
 
 
@@ -81,8 +81,8 @@ class ConnectorProgress:
 
 def restarted(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is left of a state where everything begins again: generations go on counting."""
-    kept = {name: document[name] for name in (*KEPT, "generations") if name in document}
-    return {"airbyte": 1, **kept} if kept else {}
+    left = {name: document[name] for name in (*BESIDE_ROWS, "generations") if name in document}
+    return {"airbyte": 1, **left} if left else {}
 
 
 def _descriptor(ref: Ref) -> dict[str, str]:

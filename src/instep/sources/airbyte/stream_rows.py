@@ -12,7 +12,7 @@ import numpy as np
 from instep.schema.catalog.types import parse
 from instep.sources.airbyte.catalog import DELETED_AT
 from instep.sources.airbyte.columns import PackedColumn, Packing, Piece, inferred, packing
-from instep.sources.airbyte.wire import Frames, SpilledFrames, encoded
+from instep.sources.airbyte.wire import FrameWriter, SpilledFrames, encoded
 
 UPSERT, DELETE = 0, 2
 MOST_ROWS, MOST_BYTES = 10_000, 8 << 20
@@ -42,20 +42,21 @@ class StreamPlan:
 
 
 class StreamRows:
-    """`fault` is why no more of the stream is taken. `status` is what the connector last said of it."""
+    """`fault` is why no more of the stream is taken, `good` how many of its records were handed on before. `status` is
+    what the connector last said of it."""
 
-    def __init__(self, plan: StreamPlan, frames: Frames, spill: SpilledFrames | None, place: Callable[[int], int]):
+    def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
         """`place` gives so many numbers in the order of operations, and returns the first of them."""
         self.plan, self._frames, self._spill, self._place = plan, frames, spill, place
         self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
         self.rows: list[dict[str, Any]] = []
         self.bytes = 0
-        self.since_state, self.total = 0, 0
+        self.since_state, self.total, self.good = 0, 0, 0
+        self._offered: list[tuple[int, Any]] = []
         self.status, self.fault, self.closed = "", "", False
         self._named = False
         self._truncate = place(1) if plan.overwrite else 0
         self.unfit: Counter[str] = Counter()
-        self.others: Counter[str] = Counter()
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
 
@@ -72,26 +73,50 @@ class StreamRows:
         if self._spill is not None:
             self._spill.discard()
 
+    def offer(self, state: Any) -> None:
+        """Remember a state that counts once the records before it are handed on."""
+        self._offered.append((self.total, state))
+
+    def accepted_state(self) -> tuple[Any] | None:
+        """Return the last of the states that count by now, None if there is none; the others are forgotten."""
+        counting = [state for at, state in self._offered if at <= self.good]
+        self._offered = []
+        return (counting[-1],) if counting else None
+
     def flush(self) -> None:
-        """Hand on what has come."""
+        """Hand on what has come, up to a record that no table can take."""
         rows, self.rows, self.bytes = self.rows, [], 0
-        if not rows or self.fault:
+        if self.fault:
             return
+        if not rows:
+            self.good = self.total
+            return
+        before = self.total - len(rows)
         if self.plan.paths:
             rows = [self._flattened(row) for row in rows]
         for name, path in self.plan.key_values.items():
             rows = [{**row, name: _at(row, path)} for row in rows]
-        fault = ""
-        if self.plan.key and (at := self._keyless(rows)) is not None:
-            fault = f"a record has no value of {self._missing_key(rows[at])}, which is part of its primary key"
-            rows = rows[:at]
+        bad = self._first_bad(rows)
+        if bad is not None:
+            rows = rows[: bad[0]]
         if rows:
-            try:
-                self._send(rows)
-            except ValueError as error:
-                fault = str(error)
-        if fault:
-            self.fail(fault)
+            self._send(rows)
+        self.good = before + len(rows)
+        if bad is not None:
+            self.fail(bad[1])
+
+    def _first_bad(self, rows: list[dict[str, Any]]) -> tuple[int, str] | None:
+        """Return the place of the first record that no table can take, and why; None if there is none."""
+        found: list[tuple[int, str]] = []
+        for name in self.plan.key:
+            if None in (values := [row.get(name) for row in rows]):
+                why = f"a record has no value of {name}, which is part of its primary key"
+                found.append((values.index(None), why))
+        for name in set().union(*rows) - self._packings.keys():
+            if not name.strip() or "\0" in name or name in _RESERVED:
+                at = next(at for at, row in enumerate(rows) if name in row)
+                found.append((at, f"a record has a property that cannot be a column: {name!r:.100}"))
+        return min(found, default=None)
 
     def finish(self) -> None:
         """Let the rows count that waited for the end of a stream which replaces all rows."""
@@ -138,15 +163,11 @@ class StreamRows:
         return bytes(UPSERT if row.get(DELETED_AT) is None else DELETE for row in rows)
 
     def _columns(self, rows: list[dict[str, Any]]) -> list[tuple[str, list[Any]]]:
-        """Return the values by column, in the order of the declaration; names that nothing declares come last. Raises
-        ValueError for a name that no column can have."""
+        """Return the values by column, in the order of the declaration; names that nothing declares come last."""
         known = self._packings
         names = dict.fromkeys(known)
         seen = set().union(*rows)
         if more := seen - known.keys():
-            for name in sorted(more):
-                if not name.strip() or "\0" in name or name in _RESERVED:
-                    raise ValueError(f"a record has a property that cannot be a column: {name!r:.100}")
             self.unknown.update(dict.fromkeys(sorted(more)))
             names |= dict.fromkeys(sorted(more))
         for name in self.plan.required:
@@ -157,18 +178,6 @@ class StreamRows:
     def _note(self, name: str, packed: PackedColumn) -> None:
         if packed.unfit:
             self.unfit[name] += packed.unfit
-        if packed.others:
-            self.others[name] += packed.others
-
-    def _keyless(self, rows: list[dict[str, Any]]) -> int | None:
-        """Return the place of the first record without its whole key."""
-        for name in self.plan.key:
-            if None in [row.get(name) for row in rows]:
-                return next(at for at, row in enumerate(rows) if any(row.get(k) is None for k in self.plan.key))
-        return None
-
-    def _missing_key(self, row: dict[str, Any]) -> str:
-        return next(name for name in self.plan.key if row.get(name) is None)
 
     def _flattened(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the record with the columns that lie inside of objects; whatever else these hold comes along."""

@@ -10,7 +10,6 @@ import json
 import os
 import select
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,20 +27,18 @@ class Broken(Exception):
     """What a connector sends cannot be understood: nothing that follows may be trusted."""
 
 
-class Frames:
-    """Frames down one file descriptor; lines of JSON up another."""
+class FrameWriter:
+    """FrameWriter down one file descriptor; lines of JSON up another."""
 
     def __init__(self, out: int, back: int) -> None:
         self.descriptor = out
         self._back = os.fdopen(back, "rb")
-        self.sent = 0
 
     def send(self, head: Mapping[str, Any], body: Sequence[Piece] = ()) -> None:
         self.write(encoded(head, body))
 
     def write(self, data: bytes | memoryview) -> None:
         left = memoryview(data)
-        self.sent += len(left)
         while left:
             left = left[os.write(self.descriptor, left) :]
 
@@ -71,7 +68,7 @@ def encoded(head: Mapping[str, Any], body: Sequence[Piece] = ()) -> bytes:
 
 
 class SpilledFrames:
-    """Frames that wait on disk until it is known that they count, in files of at most `most` bytes."""
+    """FrameWriter that wait on disk until it is known that they count, in files of at most `most` bytes."""
 
     def __init__(self, folder: Path, stem: str, most: int) -> None:
         self._folder, self._stem, self._most = folder, stem, most
@@ -86,7 +83,7 @@ class SpilledFrames:
         with self._files[-1].open("ab", buffering=0) as file:
             file.write(frame)
 
-    def replay(self, frames: Frames) -> None:
+    def replay(self, frames: FrameWriter) -> None:
         """Send all that was added; nothing is left."""
         for path in self._files:
             with path.open("rb", buffering=0) as file:
@@ -146,8 +143,3 @@ def write_private(path: Path, document: Any) -> None:
         path.unlink()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(document, file)
-
-
-def say(text: str) -> None:
-    """Write a line that becomes one of the log."""
-    print(text, file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 from instep.errors import ReadError, SetupError
 from instep.sources.connector.config import MIB, Hidden
-from instep.sources.connector.dialect import LOCAL_HOST, Dialect, Host, Launch
+from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host, Launch
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
 from instep.sources.stream import EVERYTHING, StreamScope
@@ -64,7 +64,7 @@ class ChildEnd:
 class Child:
     """A process from its start to its end. Nothing of it is left after close()."""
 
-    def __init__(self, dialect: Dialect, log: Callable[[LogLine], None], host: Host = LOCAL_HOST) -> None:
+    def __init__(self, dialect: ConnectorDialect, log: Callable[[LogLine], None], host: Host = LOCAL_HOST) -> None:
         dialect.check()
         self.hidden = Hidden(dialect.secrets())
         self._dialect, self._log, self._host = dialect, log, host
@@ -261,7 +261,7 @@ def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
     return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
 
 
-def answer(dialect: Dialect, command: str, log: Callable[[LogLine], None]) -> Any:
+def answer(dialect: ConnectorDialect, command: str, log: Callable[[LogLine], None]) -> Any:
     """Return what the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
     child = Child(dialect, log)
     try:

@@ -52,7 +52,7 @@ class Launch:
     arguments: tuple[str, ...] = ()
 
 
-class Dialect(Protocol):
+class ConnectorDialect(Protocol):
     """One connector, of some kind. `end` is what a whole run comes to, for messages."""
 
     end: str

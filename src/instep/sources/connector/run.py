@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from instep.crash import crashpoint
 from instep.sources.connector.cluster.runner import RemoteSegments
-from instep.sources.connector.dialect import Dialect
+from instep.sources.connector.dialect import ConnectorDialect
 from instep.sources.connector.sealed import key_of, new_half, seal, unseal
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import (
@@ -71,7 +71,7 @@ class ConnectorRun:
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: ConnectorDialect,
         folder: str,
         memory: Memory,
         salt: bytes,

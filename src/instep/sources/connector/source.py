@@ -17,7 +17,7 @@ from instep.errors import InstepError
 from instep.model import Check
 from instep.sources.base import WholeCatalog
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.dialect import Dialect, SdkDialect
+from instep.sources.connector.dialect import ConnectorDialect, SdkDialect
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import LogLine, OperationCounts, SegmentTable, declared_table
 from instep.sources.connector.snapshot import ConnectorSnapshot
@@ -69,7 +69,9 @@ class ConnectorSource(WholeCatalog):
     look = "call schema()"
     """What a test of it does, for its answer."""
 
-    def __init__(self, dialect: Dialect, folder: str, memory: Memory, salt: bytes = b"", uploads: str = "") -> None:
+    def __init__(
+        self, dialect: ConnectorDialect, folder: str, memory: Memory, salt: bytes = b"", uploads: str = ""
+    ) -> None:
         self.dialect, self.folder, self.memory, self._salt = dialect, folder, memory, salt
         self.uploads = Path(uploads or folder) / ("" if uploads else "uploads")
         self._run: ConnectorRun | None = None

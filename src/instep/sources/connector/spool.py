@@ -17,7 +17,7 @@ from typing import Any
 from instep.errors import ReadError, StageError
 from instep.schema.catalog.types import parse
 from instep.sources.connector.child import Child, ChildEnd, line_of
-from instep.sources.connector.dialect import LOCAL_HOST, Dialect, Host
+from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,
@@ -132,7 +132,7 @@ class Segments:
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: ConnectorDialect,
         folder: str,
         state: Mapping[str, Any],
         on_counts: Callable[[OperationCounts], None],
@@ -355,8 +355,8 @@ class Segments:
         most = self._dialect.limits.checkpoints
         if most and self._same >= most:
             raise ReadError(
-                f"connector {self._dialect.name} makes no progress: its last {self._same:,} checkpoints saved the state "
-                "that was there before",
+                f"connector {self._dialect.name} makes no progress: its last {self._same:,} checkpoints saved the "
+                "state that was there before",
                 hint="advance the state in update(), or raise `limits.checkpoints` if every sync begins from the start",
             )
 
