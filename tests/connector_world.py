@@ -18,7 +18,7 @@ from instep.project.sections.tables import TableSettings
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.overrides import Switch
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.source import ConnectorSource
+from instep.sources.connector.source import SdkSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.context import SyncContext
@@ -120,7 +120,7 @@ class ConnectorWorld(World):
             name="shop",
             limits=ConnectorLimits(time=600),
         )
-        source = ConnectorSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
+        source = SdkSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
         reserved = self.destination.capabilities.reserved
         naming = Naming(namespace="shop", prefix=PREFIX, reserved=reserved)
         return SyncContext(

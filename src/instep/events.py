@@ -185,6 +185,17 @@ class KeyChosen(Event):
 
 
 @dataclass(frozen=True)
+class SourceUpgraded(Event):
+    """The connector of the source has another version from now on; a rollback leads to an older one."""
+
+    type: ClassVar[str] = "source.upgraded"
+    source: str
+    before: str
+    after: str
+    who: str
+
+
+@dataclass(frozen=True)
 class CursorChosen(Event):
     """A person chose the cursor of a table ("": none); `start` is where its first read begins."""
 

@@ -15,6 +15,7 @@ from instep.errors import InstepError
 from instep.project.sections.connector import ConnectorLimits
 from instep.sources.connector.child import ChildEnd
 from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.segment import LogLine, OperationCounts, Segment, SegmentTable, read_manifest
 from instep.sources.connector.spool import Segments
 
@@ -95,7 +96,9 @@ class World:
         sync = Sync()
         config = self.config(code, **settings)
         try:
-            segments = Segments(config, str(self.folder / "spool"), state or {}, sync.told.append, sync.logs.append)
+            segments = Segments(
+                SdkDialect(config), str(self.folder / "spool"), state or {}, sync.told.append, sync.logs.append
+            )
             try:
                 while (segment := segments.next()) is not None:
                     assert read_manifest(segment.folder) == segment

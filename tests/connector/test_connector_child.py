@@ -16,6 +16,7 @@ from sdk_world import World, written
 from instep.errors import ProjectError, ReadError, SetupError
 from instep.sources.connector import child
 from instep.sources.connector.config import MIB
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.spool import Segments
 from programs import program
 
@@ -119,7 +120,9 @@ def running(world: World) -> list[list[str]]:
 @pytest.mark.slow
 def test_time_does_not_run_while_the_connector_waits_for_us(world: World) -> None:
     code = "def update(configuration, state):\n    op.checkpoint({'n': 1})\n    op.upsert('t', {'n': 2})"
-    segments = Segments(world.config(code, time=15.0, silence=15.0), str(world.folder / "spool"), {}, print, print)
+    segments = Segments(
+        SdkDialect(world.config(code, time=15.0, silence=15.0)), str(world.folder / "spool"), {}, print, print
+    )
     with closing(segments):
         first = segments.next()
         assert first is not None
@@ -169,9 +172,10 @@ def test_whoever_started_it_is_killed(world: World) -> None:
     code = f"""
 import os, signal
 from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.spool import Segments
 config = ConnectorConfig.resolved(path={config.path!r}, environments={config.environments!r})
-segments = Segments(config, {str(world.folder / "spool")!r}, {{}}, print, print)
+segments = Segments(SdkDialect(config), {str(world.folder / "spool")!r}, {{}}, print, print)
 segments.acknowledge(segments.next())
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -15,6 +15,7 @@ from sdk_world import World, written
 from instep.errors import ReadError
 from instep.sources.connector import child
 from instep.sources.connector.child import answer
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.segment import LogLine
 
 FORM = """
@@ -42,7 +43,7 @@ connector = Connector(update=update, configuration_form=configuration_form)
 
 
 def test_the_form(world: World) -> None:
-    said = answer(world.config(FORM), "form", print)
+    said = answer(SdkDialect(world.config(FORM)), "form", print)
     assert [(f["name"], f["kind"], f["required"]) for f in said["fields"]] == [
         ("url", "text", True), ("key", "password", False), ("size", "dropdown", False), ("mode", "dropdown", False),
         ("kind", "dropdown", False), ("on", "toggle", False),
@@ -55,7 +56,7 @@ def test_the_form(world: World) -> None:
 @pytest.mark.parametrize(("configuration", "ok", "message"), [({"url": "x"}, True, ""), ({}, False, "no url")])
 def test_its_tests(world: World, configuration: dict[str, str], ok: bool, message: str) -> None:
     lines: list[LogLine] = []
-    said = answer(world.config(FORM, configuration=configuration), "test", lines.append)
+    said = answer(SdkDialect(world.config(FORM, configuration=configuration)), "test", lines.append)
     assert said == [
         {"label": "Reach it", "ok": ok, "message": message},
         {"label": "breaks", "ok": False, "message": "ValueError: broken"},
@@ -65,8 +66,8 @@ def test_its_tests(world: World, configuration: dict[str, str], ok: bool, messag
 
 def test_without_a_form(world: World) -> None:
     code = "def update(configuration, state):\n    pass"
-    assert answer(world.config(code), "form", print) == {"fields": [], "tests": []}
-    assert answer(world.config(code), "test", print) == []
+    assert answer(SdkDialect(world.config(code)), "form", print) == {"fields": [], "tests": []}
+    assert answer(SdkDialect(world.config(code)), "test", print) == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_without_a_form(world: World) -> None:
 def test_a_form_that_is_none(world: World, wrong: str, words: str) -> None:
     code = FORM.replace("    form = ConfigurationForm()\n", f"    {wrong}\n")
     with pytest.raises(ReadError, match=words):
-        answer(world.config(code), "form", print)
+        answer(SdkDialect(world.config(code)), "form", print)
 
 
 MAIN = """

@@ -8,6 +8,7 @@ import pytest
 from sdk_world import Sync, World
 
 from connector_world import CHECKPOINT, MakeConnector, upserts
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.spool import Segments
 
@@ -36,7 +37,7 @@ def segments(world: World, steps: Steps, *, gather: bool = True) -> Sync:
     sync = Sync()
     config = world.config(CODE, configuration={"schema": json.dumps(DECLARED), "steps": json.dumps(steps)})
     place = str(world.folder / f"spool-{gather}")
-    found = Segments(config, place, {}, sync.told.append, sync.logs.append, gather=gather)
+    found = Segments(SdkDialect(config), place, {}, sync.told.append, sync.logs.append, gather=gather)
     try:
         while (segment := found.next()) is not None:
             sync.segments.append(segment)

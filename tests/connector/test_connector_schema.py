@@ -11,6 +11,7 @@ from sdk_world import World, types
 
 from instep.errors import ReadError
 from instep.sources.connector.child import answer
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.sdk.fivetran_connector_sdk.declared import tables_of
 
 ALL = {
@@ -104,11 +105,11 @@ def test_the_schema_alone(world: World) -> None:
             raise AssertionError
     """
     config = world.config(code, configuration={"name": "given"})
-    assert answer(config, "schema", print) == [
+    assert answer(SdkDialect(config), "schema", print) == [
         {"schema": "", "table": "given", "key": ["id"], "columns": {"id": "int64"}, "declared": True}
     ]
     with pytest.raises(ReadError, match="KeyError"):
-        answer(world.config(code), "schema", print)
+        answer(SdkDialect(world.config(code)), "schema", print)
 
 
 def test_what_is_wrong_ends_the_sync_before_update(world: World) -> None:

@@ -136,7 +136,8 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
     """A new kind of event is to be thought of here."""
     silent = {
         "event", "change.approved", "change.rejected", "change.snoozed", "table.restored", "selection.changed",
-        "backfill.cancelled", "table.key_set", "table.cursor_set", "table.copy_purged", "old_name.kept",
+        "backfill.cancelled", "table.key_set", "table.cursor_set", "source.upgraded", "table.copy_purged",
+        "old_name.kept",
         "old_name.ended", "run.started", "table.loaded", "table.failed", "table.maintained", "connection.deleted",
         "rollout.applied", "rollout.taken_back", "act.done", "connection.tested", "sync.asked", "resync.asked",
         "connection.created", "connection.edited",

@@ -32,7 +32,7 @@ from instep.project.sections.sources import SqliteSourceSection
 from instep.project.sections.values import Section
 
 OPEN = {
-    "SshSection.key", "PostgresSourceSection.options", "ConnectorServer.configuration",
+    "SshSection.key", "PostgresSourceSection.options", "ConnectorServer.configuration", "AirbyteServer.configuration",
 }  # fmt: skip
 """Keys that lead somewhere by design, whatever their value is: the table says where."""
 
@@ -261,6 +261,7 @@ def test_entries_are_found_by_class() -> None:
 ADDRESSES = {
     "SshSection.host",
     "SshSection.port",
+    "AirbyteServer.configuration",
     "ConnectorServer.path",
     "ConnectorServer.configuration",
     "ConnectorServer.environment",

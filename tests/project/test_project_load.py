@@ -47,8 +47,8 @@ BAD: list[tuple[str, str, list[str]]] = [
      ["2: sources.a.database: is required", "2: sources.a.user: is required"]),
     ("no type", "sources:\n  a: {path: x}", ["2: sources.a: needs a type"]),
     ("unknown type", "sources:\n  a: {type: postgresql, path: x}",
-     ["2: sources.a: must be one of 'postgres', 'mysql', 'mariadb', 'sqlite', 'files', 'jdbc', 'connector', "
-      "did you mean 'postgres'?"]),
+     ["2: sources.a: must be one of 'postgres', 'mysql', 'mariadb', 'sqlite', 'files', 'jdbc', "
+      "'connector', 'airbyte', did you mean 'postgres'?"]),
     ("a list for a mapping", "sources: [a]", ["1: sources: must be a mapping of names to values"]),
     ("nothing for a mapping", "sources:\n  a:\n", ["2: sources.a: must be a mapping of names to values"]),
     ("text for a mapping", "hello", ["1: the file: must be a mapping of names to values"]),

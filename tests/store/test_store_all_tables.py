@@ -24,8 +24,9 @@ from instep.store.tables import all
 from instep.store.tables.all import metadata
 
 GOES = {
-    "accepted", "backfills", "comments", "connector_held", "connector_states", "copies", "cursors", "destination_names",
-    "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names", "pauses", "plans",
+    "accepted", "backfills", "comments", "connector_held", "connector_states", "connector_versions", "copies",
+    "cursors", "destination_names", "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names",
+    "pauses", "plans",
     "reviews", "runs", "schedules", "schemas", "setups", "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip
 """Tables whose rows go with their connection."""

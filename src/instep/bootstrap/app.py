@@ -196,6 +196,11 @@ class App:
         chosen = self._only("source", name, self.project.model.sources)
         return kinds.source(chosen, self.project, lambda: self.store, lambda: self._session(None, chosen))
 
+    def source_in(self, project: Project, connection: str) -> Source:
+        """Return a connection's source as another form of the project has it."""
+        name, start = project.source_of(connection), partial(self._start, connection)
+        return kinds.source(name, project, lambda: self.store, start, connection)
+
     def destination(self, name: str | None = None) -> Destination:
         """Return the destination of that name, or the only one."""
         return kinds.destination(self._only("destination", name, self.project.model.destinations), self.project)
@@ -395,7 +400,7 @@ class App:
         kind = self.project.model.sources[self.project.source_of(connection)].type
         if self.project.engine == "spark":
             check_spark()
-            on_driver = kind == "connector" and self.project.works_elsewhere
+            on_driver = kind in ("connector", "airbyte") and self.project.works_elsewhere
             engine = DriverReads if on_driver else OnSpark  # a connector's operations are in files of this machine
             return engine(lambda: self._start(connection), self._spark(None).where)
         if kind == "jdbc":
@@ -499,7 +504,7 @@ def table_settings(project: Project, connection: str, table: tuple[str, str], po
         "on_invalid_value": policy.modifiers.get("on_invalid_value"),
     }
     more = {name: value for name, value in common.items() if getattr(settings, name) is None}
-    if project.model.sources[project.source_of(connection)].type == "connector":
+    if project.model.sources[project.source_of(connection)].type in ("connector", "airbyte"):
         more["mode"] = "stream"
     return settings.model_copy(update=more) if more else settings
 

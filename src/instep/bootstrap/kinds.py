@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from instep.notify.channel import Channel
     from instep.project.project import Project
     from instep.project.sections.channels import Channel as ChannelSection
+    from instep.project.sections.sources import AirbyteSourceSection
     from instep.sources.base import Source
     from instep.sources.connector.cluster.runner import Cluster
     from instep.store.store import Store
@@ -65,13 +66,32 @@ def source(
         case "connector":
             from instep.project.sections.connector import segments_folder, uploads_folder
             from instep.sources.connector.config import ConnectorConfig
-            from instep.sources.connector.source import ConnectorSource
+            from instep.sources.connector.source import SdkSource
 
             program = ConnectorConfig.of(section, name=connection or name)
             of = connection or f"source-{name}"
             place, uploads = segments_folder(project.root, of), uploads_folder(project.root, of)
             salt = project.salt(connection) if connection else b""
-            return ConnectorSource(program, str(place), store().connectors.of(connection), salt, str(uploads), on)
+            return SdkSource(program, str(place), store().connectors.of(connection), salt, str(uploads), on)
+        case "airbyte":
+            return _airbyte(section, name, connection, project, store)
+
+
+def _airbyte(
+    section: AirbyteSourceSection, name: str, connection: str, project: Project, store: Callable[[], Store]
+) -> Source:
+    from instep.project.sections.connector import segments_folder
+    from instep.project.sections.tables import TableSettings
+    from instep.sources.airbyte.config import AirbyteConfig
+    from instep.sources.airbyte.source import AirbyteSource
+
+    def settings(ref: tuple[str, str]) -> TableSettings:
+        return project.table(connection, ref) if connection else TableSettings()
+
+    config = AirbyteConfig.of(section, name=connection or name, folder=str(project.root))
+    place = segments_folder(project.root, connection or f"source-{name}")
+    salt = project.salt(connection) if connection else b""
+    return AirbyteSource(config, str(place), store().connectors.of(connection), settings, salt)
 
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:

@@ -28,6 +28,7 @@ REMOTE = frozenset({
     "rollout rollback",
     "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
+    "source upgrade",
     "notify test", "notify log", "notify retry", "notify open",
     "keys list", "keys create", "keys rotate", "keys revoke", "keys password", "keys link", "remove",
 })  # fmt: skip

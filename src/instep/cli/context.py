@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from instep.cli.text import json_text
-from instep.errors import InstepError
+from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -113,6 +113,14 @@ def confirm(question: str) -> bool:
     if not (options.interactive and sys.stdin.isatty()):
         return False
     return typer.confirm(question, err=True)
+
+
+def confirm_change(lines: Sequence[str], question: str) -> None:
+    """Say what happens and ask, on a terminal; elsewhere the command itself is the answer. Blocked for a no."""
+    for line in lines:
+        console(stderr=True).write(f"  {line}")
+    if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):
+        raise Blocked("nothing was changed", hint="confirm, or pass --yes")
 
 
 def fail(code: int) -> typer.Exit:

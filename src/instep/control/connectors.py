@@ -14,6 +14,7 @@ def forget_operations(project: Project, store: Store, connection: str) -> None:
     """Forget the connector's state and the operations that wait, and removes the folder that these are in. Outside of
     a transaction: files do not come back. InstepError if the folder cannot be removed."""
     store.connectors.forget(connection)
+    store.connector_versions.forget(connection)
     folder = segments_folder(project.root, connection)
     if not folder.is_dir():
         return

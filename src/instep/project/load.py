@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from instep.project.sections.models import ProjectFile
 from instep.project.sections.policies import CHOOSERS, is_word
 from instep.project.text import tree as yaml_tree
 from instep.project.text.problems import Problem, dotted, near, problems_of, raise_all
-from instep.project.text.references import Environment, digest_of
+from instep.project.text.references import Environment, Reference, digest_of
 from instep.project.text.tree import Path as Place
 from instep.project.text.tree import Tree
 
@@ -73,6 +75,44 @@ def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Pro
     tree = yaml_tree.parse(text_of(file) if file.is_file() else "{}")
     tree.data = {} if tree.data is None and not tree.problems else tree.data
     return _project(file, tree, variables, digest)
+
+
+def changed_text(project: Project, path: Place, value: str) -> str:
+    """Return the text of the project file with another value at one place; all else is as it was, comments included.
+
+    Raises ProjectError if that place is a reference, or shares its text with another one.
+    """
+    file, place = project.file, dotted(path)
+    text_of(file)  # its errors are told in our words
+    text = file.read_bytes().decode("utf-8-sig")
+    if isinstance(_at(yaml_tree.parse(text).data, path), Reference):
+        raise ProjectError(f"{project.where(path)} is a reference", hint=f"set what it leads to: {value}")
+    if (made := yaml_tree.with_scalar(text, path, value)) is None:
+        raise ProjectError(
+            f"{project.where(path)} cannot be changed here: it has no text of its own, on one line",
+            hint=f"write it yourself: {place}: {value}",
+        )
+    return made
+
+
+def replace_text(project: Project, text: str) -> None:
+    """Replace the project file at once; ProjectError if it cannot be written."""
+    file = project.file
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        new.write_bytes(text.encode())
+        shutil.copymode(file, new)
+        new.replace(file)
+    except OSError as error:
+        raise ProjectError(f"{file} cannot be written: {error.strerror}", hint="check the folder's owner") from None
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _at(data: Any, path: Place) -> Any:
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
 
 
 def text_of(file: Path, missing: str = "make a project with `instep init`") -> str:

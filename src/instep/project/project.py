@@ -160,6 +160,12 @@ class Project:
         spark = self.model.spark.model_copy(update=where)
         return replace(self, model=self.model.model_copy(update={"spark": spark}))
 
+    def with_package(self, source: str, package: str) -> Project:
+        """Return the project as it is with another version of a source's connector."""
+        section = self.model.sources[source].model_copy(update={"package": package})
+        sources = {**self.model.sources, source: section}
+        return replace(self, model=self.model.model_copy(update={"sources": sources}))
+
     def spark(self) -> Spark:
         """Return the section of Spark's settings."""
         return self._opened(self.model.spark, ("spark",))

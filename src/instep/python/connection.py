@@ -30,6 +30,7 @@ from instep.operations.queries.history import (
 from instep.operations.queries.work import GetStatus
 from instep.operations.repair.maintain import MaintainRequest
 from instep.operations.repair.undo import UndoRequest
+from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.quarantine import Quarantine
@@ -156,8 +157,8 @@ class Connection:
     def preview(self, request: Request) -> Preview:
         """Return what an operation would do; nothing is written. `run` carries it out exactly so.
 
-        `request`: an `UndoRequest`, `RestoreRequest`, `RepairRequest`, `SetKeyRequest`, `SetCursorRequest` or
-        `DeclareRenameRequest`.
+        `request`: an `UndoRequest`, `RestoreRequest`, `RepairRequest`, `SetKeyRequest`, `SetCursorRequest`,
+        `DeclareRenameRequest` or `UpgradeSourceRequest`.
         Raises InstepError for what cannot be done.
         """
         return self._backend.operations.prepare(self.name, request)
@@ -178,6 +179,17 @@ class Connection:
         """
         whole, _ = calls.find_owner(self._backend, what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
+
+    def upgrade_source(self, to: str = "", *, rollback: bool = False, metadata: str = "") -> Document:
+        """Give the connector of the source another version; return what that changes.
+
+        `to`: the version, the newest one if it is not given. `rollback`: go back to the version before the last
+        upgrade, with the states of that moment. `metadata`: the text of a metadata.yaml, whose `breakingChanges` are
+        among what is returned. All connections of the source use it from now on. Raises Blocked if
+        the configuration does not fit the version; `preview` of an `UpgradeSourceRequest` only shows what it changes.
+        """
+        made = self.preview(UpgradeSourceRequest(to=to, rollback=rollback, metadata=metadata))
+        return Document({**made.document, **self.run(made)})
 
     def preview_change(self, change: Review | str) -> ChangePreview:
         """Try a waiting change on a copy of the destination's tables (Iceberg); return how rows and models differ.

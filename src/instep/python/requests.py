@@ -6,6 +6,7 @@ from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.operations.repair.undo import UndoRequest
+from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
 
 __all__ = [
     "DeclareRenameRequest",
@@ -14,4 +15,5 @@ __all__ = [
     "SetCursorRequest",
     "SetKeyRequest",
     "UndoRequest",
+    "UpgradeSourceRequest",
 ]

@@ -9,15 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from instep.schema.planning.projection import TableRead
 from instep.stage.spec import Chunk
 
 Ref = tuple[str, str]
+Granularity = Literal["run", "restart", "table"]
+"""`run`: all tables are sent together, from one state. `restart`: they are, and any of them can be sent from its first
+row on beside the others. `table`: each can be read by itself."""
 
 GIVEN = "__given"
 """A column of changed rows: the JSON list of the source columns that were given."""
+
+
+def _every(ref: Ref) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class StreamScope:
+    """Which tables a run is about, where the source reads each by itself. `only`: no others (paths; None: all).
+    `again`: these are sent from their first row on. `selected` answers whether a table is read at all."""
+
+    only: frozenset[str] | None = None
+    again: frozenset[str] = frozenset()
+    selected: Callable[[Ref], bool] = _every
+
+    def takes(self, ref: Ref) -> bool:
+        return self.selected(ref) and (self.only is None or ".".join(filter(None, ref)) in self.only)
+
+
+EVERYTHING = StreamScope()
 
 
 @dataclass(frozen=True)
@@ -83,9 +106,8 @@ class Stream(Protocol):
         """The tables that the group itself has operations on: what was held before is left out."""
         ...
 
-    @property
-    def from_start(self) -> bool:
-        """True if the stream began without a state."""
+    def starts(self, ref: Ref) -> bool:
+        """Return whether it sends the table from its first row on."""
         ...
 
     @property
@@ -121,11 +143,15 @@ class Stream(Protocol):
 class Streams(Protocol):
     """A source that is a stream; outside of a run its snapshots show no rows."""
 
+    def granularity(self) -> Granularity:
+        """Return what can be read by itself, as far as the last saved state lets it."""
+        ...
+
     def stream(
-        self, *, anew: bool, on_counts: Callable[[Any], None], log: Callable[[Any], None]
+        self, *, anew: bool, scope: StreamScope, on_counts: Callable[[Any], None], log: Callable[[Any], None]
     ) -> AbstractContextManager[Stream]:
-        """Return a run from the last saved state on, or from the start (`anew`). `on_counts` hears its operations so
-        far, `log` what it says."""
+        """Return a run from the last saved state on, or from the start (`anew`). `scope` counts as far as the source
+        can read tables by themselves. `on_counts` hears its operations so far, `log` what it says."""
         ...
 
     def waits(self, ref: Ref) -> bool:

@@ -18,6 +18,7 @@ from instep.store.catalogs.clones import Copies
 from instep.store.catalogs.comments import Comments
 from instep.store.catalogs.connections import Connections, DestinationNames
 from instep.store.catalogs.connector_states import ConnectorStates
+from instep.store.catalogs.connector_versions import ConnectorVersions
 from instep.store.catalogs.discoveries import Discoveries, SourceFiles
 from instep.store.catalogs.loaded import Cursors, LoadedColumns
 from instep.store.catalogs.plans import Plans, Steps
@@ -130,6 +131,7 @@ class Store:
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
         self.connectors = ConnectorStates(self._db, opening)
+        self.connector_versions = ConnectorVersions(self._db, opening)
         self.objects = StoredResources(self._db)
         self.secrets = Secrets(self._db, opening)
         self.jobs = Jobs(self._db, self.events, lease)

@@ -30,10 +30,11 @@ from instep.sync.detection.detect import DetectionResult, current_discovery, det
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.detection.refused import refusals
 from instep.sync.detection.table_renames import TableRenames
+from instep.sync.detection.version_deadline import check_version
 from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
-from instep.sync.loading.connector_stream import Streaming, sent_again
+from instep.sync.loading.connector_stream import Streaming
 from instep.sync.loading.engine import Engine, OnSpark
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.load_tables import Loading
@@ -72,6 +73,7 @@ def sync(
     begun = time.monotonic()
     check_unmoved(context)
     _check_log(context)
+    notes = check_version(context)
     reconsider(context)
     engine, progress = engine or on_spark(context), progress or Silent()
     with claimed(context, scope.kind) as run, context.tables_born():
@@ -79,11 +81,13 @@ def sync(
         if not context.store.cursors.proven(context.name):  # else there may be nothing to read
             engine.begin()
         context, outcome = replace(context, run=run, engine=lambda: engine, progress=progress), RunOutcome()
+        for text in notes:
+            outcome.note(text)
         streams = isinstance(context.source, Streams)
         anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)
         if streams:
-            follow = Streaming(context, run, scope, outcome, progress, anew or sent_again(context, scope, outcome))
+            follow = Streaming(context, run, scope, outcome, progress, anew)
         work = _Sync(context, run, scope, progress, engine, outcome, follow)
         try:
             if not scope.columns or streams:

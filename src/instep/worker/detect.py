@@ -26,6 +26,9 @@ class DetectChanges(DirectWork):
 
     def run(self, context: SyncContext, request: DetectRequest) -> Detected:
         """Detect changes of one connection; its reviews are on record afterwards."""
+        from instep.sync.detection.version_deadline import pause_if_due
+
+        pause_if_due(context)
         return self._at_project(context) if self.job is None else self._by_worker(context, self.job)
 
     def document(self, result: Detected) -> Mapping[str, Any]:

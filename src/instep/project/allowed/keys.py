@@ -36,6 +36,7 @@ from instep.project.allowed.values import (
     warehouse,
 )
 from instep.project.sections import (
+    airbyte,
     channels,
     connector,
     databases,
@@ -147,6 +148,12 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
         "limits": PARTS,
         "environment": KeyReach("variables of the connector's process that choose no code", connector_environment,
                              address=True),
+    },
+    airbyte.AirbyteServer: {
+        **_each(INSTEP_YML, "package command manifest custom_code metadata python environments environment"),
+        "configuration": KeyReach(
+            "what the connector is given; what looks like a secret is sealed", address=True),
+        "sandbox": SETTING, "flatten": NAMES, "limits": PARTS,
     },
     connector.ConnectorLimits: _each(SETTING, "time silence memory file checkpoints ahead"),
     models.DestinationSection: {

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from instep.project.sections.airbyte import AirbyteServer
 from instep.project.sections.connector import ConnectorServer
 from instep.project.sections.databases import (
     MySqlSourceSection,
@@ -54,12 +55,17 @@ class ConnectorSourceSection(SourceSection, ConnectorServer):
     type: Literal["connector"]
 
 
+class AirbyteSourceSection(SourceSection, AirbyteServer):
+    type: Literal["airbyte"]
+
+
 Source = Annotated[
     PostgresSourceSection
     | MySqlSourceSection
     | SqliteSourceSection
     | FilesSourceSection
     | JdbcSourceSection
-    | ConnectorSourceSection,
+    | ConnectorSourceSection
+    | AirbyteSourceSection,
     Field(discriminator="type"),
 ]

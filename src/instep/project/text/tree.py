@@ -149,6 +149,33 @@ def _plain(text: str) -> Any:
     return text
 
 
+def with_scalar(text: str, path: Path, value: str) -> str | None:
+    """Return the document with another text at `path`, and nothing else changed; None where that cannot be done: the
+    place has no text of its own, or shares it with another by an anchor."""
+    node = _compose(text)
+    for part in path:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        node = next((v for k, v in pairs if isinstance(k, yaml.ScalarNode) and k.value == part), None)
+    if not isinstance(node, yaml.ScalarNode) or node.start_mark.line != node.end_mark.line:
+        return None
+    begin, end = _offset(text, node.start_mark), _offset(text, node.end_mark)
+    written = yaml.dump(value, Dumper=_Dumper, width=100_000, allow_unicode=True).removesuffix("...\n").strip()
+    made = f"{text[:begin]}{written}{text[end:]}"
+    before, after = parse(text), parse(made)
+    return made if not after.problems and after.data == _put(before.data, path, value) else None
+
+
+def _offset(text: str, mark: yaml.Mark) -> int:
+    """Return the place of a mark; parsers count characters or bytes, but lines and columns alike."""
+    lines = text.splitlines(keepends=True)
+    return sum(map(len, lines[: mark.line])) + mark.column
+
+
+def _put(data: Any, path: Path, value: str) -> Any:
+    first, *rest = path
+    return {**data, first: _put(data[first], tuple(rest), value) if rest else value}
+
+
 class _Dumper(yaml.SafeDumper):
     """Puts quotes around text that `parse` would take for something else without them: to it `1e3` is a number."""
 

@@ -189,6 +189,7 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
     "set_cursor": lambda values: _call(_TABLE + ".set_cursor({column}, {})", start="start")(
         {**values, "column": values.get("column") or None}
     ),
+    "upgrade_source": _call(f"{_CONNECTION}.upgrade_source({{}})", to="to", rollback="rollback", metadata="metadata"),
     "set_key": _call(f"{_TABLE}.set_key({{key}}, {{}})", way="way", allow="allow"),
     "replay_quarantine": lambda values: _of_each_table(
         _call(f"{_CONNECTION}.quarantine.replay({{}})", table="table", column="column", preview="preview"), values
@@ -290,6 +291,21 @@ def _set_cursor(values: Values) -> list[str]:
         start="--from",
         preview="--dry-run",
     )(given)
+
+
+def _upgraded(values: Values) -> list[str]:
+    """Return the command; metadata is a file there."""
+    file = "metadata.yaml" if values.get("metadata") else ""
+    command = _command(
+        "source",
+        "upgrade",
+        connection="--connection",
+        to="--to",
+        rollback="--rollback",
+        metadata="--metadata",
+        preview="--dry-run",
+    )
+    return [*([f"# {file} has the metadata"] if file else []), *command({**values, "metadata": file})]
 
 
 def _detector_options(values: Values) -> list[str]:
@@ -404,6 +420,7 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     ),
     "set_cursor": _set_cursor,
     "set_key": _set_key,
+    "upgrade_source": _upgraded,
     "replay_quarantine": _replayed,
     "discard_quarantine": _command("quarantine", "discard", "{tables}", "{ids}", connection="--connection"),
     "erase": _command("quarantine", "discard", "{table}", "--key", "COLUMN=VALUE", connection="--connection"),

@@ -13,18 +13,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from instep.errors import ProjectError, ReadError, SetupError
-from instep.project.sections.values import as_text
-from instep.sources.connector.config import MIB, ConnectorConfig, Hidden
-from instep.sources.connector.environment import INSTALLATION, PASSED, installs_drivers, interpreter
+from instep.errors import ReadError, SetupError
+from instep.sources.connector.config import MIB, Hidden
+from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host, Launch
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
+from instep.sources.stream import EVERYTHING, StreamScope
 from instep.temporary import Temporary
 
 _PIPE_BYTES = 1 << 20
@@ -34,7 +34,6 @@ _LINE = 10_000  # characters of a log line
 _LONGEST = 1 << 20  # characters of a line of an output that are read
 _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
 _LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
-_NO_MODULE = "name its package in requirements.txt of the connector: an environment has what is there, and `requests`"
 _SHOWN = (
     "/usr",
     "/bin",
@@ -49,21 +48,6 @@ _SHOWN = (
     "/etc/passwd",
     "/etc/localtime",
 )
-
-_TRACEBACK = "its traceback is in the log of the run"
-_UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that installs?"
-
-
-@dataclass(frozen=True)
-class Host:
-    """Environment of a child process. `program` is the folder of the guard and of `sdk/`, which have to be files;
-    folders of its own are made in `scratch`, "" for where the system has such."""
-
-    program: Path = Path(__file__).parent
-    scratch: str = ""
-
-
-LOCAL_HOST = Host()
 
 
 @dataclass(frozen=True)
@@ -80,20 +64,24 @@ class ChildEnd:
 class Child:
     """A process from its start to its end. Nothing of it is left after close()."""
 
-    def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None], host: Host = LOCAL_HOST) -> None:
-        check(config)
-        self.hidden = Hidden(config)
-        self._config, self._log, self._host = config, log, host
+    def __init__(self, dialect: ConnectorDialect, log: Callable[[LogLine], None], host: Host = LOCAL_HOST) -> None:
+        dialect.check()
+        self.hidden = Hidden(dialect.secrets())
+        self._dialect, self._log, self._host = dialect, log, host
         self._own: list[int] = []
         self._spent, self._since = 0.0, 0.0
         self.ended: ChildEnd | None = None
 
-    def start(self, command: str, state: Mapping[str, Any] | None = None) -> None:
+    def start(self, command: str, state: Mapping[str, Any] | None = None, scope: StreamScope = EVERYTHING) -> None:
         """`command` is update, schema, form or test. Configuration and state go down a pipe."""
         self.hidden.note_state(state or {})
-        python = interpreter(self._config)
         self._folder = Temporary("connector", self._host.scratch)
         self._scratch = self._folder.path
+        try:
+            launch = self._dialect.launch(self._scratch, self._host, self._log)
+        except BaseException:
+            self._folder.close()
+            raise
         pipes = [os.pipe() for _ in range(4)]
         (frames, frames_end), (back_end, back), (output, output_end), (errors, errors_end) = pipes
         self._own = [frames, back]
@@ -112,58 +100,24 @@ class Child:
             os.close(descriptor)
         self.frames = Frames(frames)
         self._readers = [self._capture(output, "stdout", "info"), self._capture(errors, "stderr", "warning")]
-        self._tell_guard(self._plan(python, frames_end, back_end, [output_end, errors_end]))
-        self.send(
-            {"command": command, "configuration": as_text(self._config.configuration), "state": dict(state or {})}
-        )
+        self._tell_guard(self._plan(launch, frames_end, back_end, [output_end, errors_end]))
+        self.send(self._dialect.request(command, state or {}, scope))
 
-    def _plan(self, python: Path, frames: int, back: int, outputs: list[int]) -> dict[str, Any]:
-        config, folder = self._config, os.path.realpath(self._config.path)
-        run = [str(python), "-B", "-u", str(self._sdk / "perform.py"), str(frames), str(back), folder]
-        limits = {"RLIMIT_DATA": config.limits.memory_bytes, "RLIMIT_FSIZE": config.limits.file_bytes}
+    def _plan(self, launch: Launch, frames: int, back: int, outputs: list[int]) -> dict[str, Any]:
+        most = self._dialect.limits
+        run = [*launch.command, str(frames), str(back), *launch.arguments]
+        limits = {"RLIMIT_DATA": most.memory_bytes, "RLIMIT_FSIZE": most.file_bytes}
         return {
-            "command": [*self._sandbox(folder, python), *run] if config.sandbox else run,
-            "folder": folder,
-            "environment": self._environment(),
+            "command": [*sandboxed(self._dialect.name, self._scratch, launch.shown), *run]
+            if self._dialect.sandbox
+            else run,
+            "folder": launch.folder,
+            "environment": launch.environment,
             "descriptors": [frames, back],
             "outputs": outputs,
             "limits": {"RLIMIT_CORE": 0, **{name: most for name, most in limits.items() if most}},
-            "memory": config.limits.memory_bytes,
+            "memory": most.memory_bytes,
         }
-
-    def _environment(self) -> dict[str, str]:
-        """Nothing of ours, which holds secrets, but where to find programs, certificates and proxies."""
-        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
-        environment = {
-            "HOME": self._scratch,
-            "TMPDIR": self._scratch,
-            "PYTHONPATH": str(self._sdk),
-            "PYTHONUTF8": "1",
-            "MALLOC_ARENA_MAX": "2",  # address space of threads counts as memory
-            "FIVETRAN_CONNECTION_ID": self._config.name,
-            "FIVETRAN_DEPLOYMENT_MODEL": "hybrid_cloud",
-        }
-        return {**passed, **environment, **self._config.environment}
-
-    def _sandbox(self, folder: str, python: Path) -> list[str]:
-        """A bubblewrap that shows the system, the environment and the connector, and lets it write to its scratch
-        folder only. The network is there, since that is what connectors are for."""
-        program = shutil.which("bwrap")
-        if program is None:
-            raise SetupError(
-                f"connector {self._config.name}: `sandbox` is on, and there is no bwrap here",
-                hint="install bubblewrap, or switch `sandbox` off",
-            )
-        base = str(Path(os.path.realpath(python)).parent.parent)
-        shown = [*_SHOWN, base, str(python.parent.parent), str(self._sdk), folder]
-        binds = [word for path in shown if Path(path).exists() for word in ("--ro-bind", path, path)]
-        writes = ["--bind", self._scratch, self._scratch]
-        apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
-        return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
-
-    @property
-    def _sdk(self) -> Path:
-        return self._host.program / "sdk"
 
     def _tell_guard(self, plan: Mapping[str, Any]) -> None:
         assert self._guard.stdin is not None
@@ -189,7 +143,7 @@ class Child:
     def read(self) -> Frame:
         """Return the next frame, while it is `awaited`. Raises ReadError if none comes: the process ended, hangs or
         takes too long."""
-        limits = self._config.limits
+        limits = self._dialect.limits
         left = limits.time - self._taken() if limits.time else None
         if left is not None and left <= 0:
             raise self._too_long()
@@ -207,7 +161,7 @@ class Child:
         return self._spent + time.monotonic() - self._since
 
     def _too_long(self) -> ReadError:
-        limits, name, taken = self._config.limits, self._config.name, self._taken()
+        limits, name, taken = self._dialect.limits, self._dialect.name, self._taken()
         self.close()
         if limits.time and taken >= limits.time:
             return ReadError(
@@ -221,7 +175,7 @@ class Child:
 
     def _gone(self) -> ReadError:
         ended = self.wait(_END_TIMEOUT)
-        name, limits = self._config.name, self._config.limits
+        name, limits = self._dialect.name, self._dialect.limits
         if ended.cause == "memory":
             return ReadError(
                 f"connector {name} used more than {limits.memory_bytes // MIB:,} MiB of memory and was stopped",
@@ -234,7 +188,7 @@ class Child:
         else:
             how = f"ended by itself with exit code {ended.code}"
         return ReadError(
-            f"connector {name} {how} before update() returned", hint="its log lines are in the run; run it again"
+            f"connector {name} {how} before {self._dialect.end}", hint="its log lines are in the run; run it again"
         )
 
     def wait(self, timeout: float | None = None) -> ChildEnd:
@@ -292,23 +246,34 @@ class Child:
         return reader
 
 
-def check(config: ConnectorConfig) -> None:
-    """Raise ProjectError if the folder has no connector.py."""
-    if not (Path(config.path) / "connector.py").is_file():
-        raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
+def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
+    """Return the beginning of a command line: a bubblewrap that shows the system and what is `shown`, and lets the
+    connector write to its scratch folder only. The network is there, since that is what connectors are for."""
+    program = shutil.which("bwrap")
+    if program is None:
+        raise SetupError(
+            f"connector {name}: `sandbox` is on, and there is no bwrap here",
+            hint="install bubblewrap, or switch `sandbox` off",
+        )
+    binds = [word for path in (*_SHOWN, *shown) if Path(path).exists() for word in ("--ro-bind", path, path)]
+    writes = ["--bind", scratch, scratch]
+    apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
+    return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
 
 
-def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]) -> Any:
+def answer(dialect: ConnectorDialect, command: str, log: Callable[[LogLine], None]) -> Any:
     """Return what the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
-    child = Child(config, log)
+    child = Child(dialect, log)
     try:
         child.start(command)
         with child.awaited():
             while (frame := child.read()).kind != "answer":
                 if frame.kind == "error":
-                    raise failed(config, frame.head, child.hidden)
+                    raise dialect.failed(frame.head, child.hidden)
                 if frame.kind == "log":
                     log(line_of(frame, child.hidden))
+                elif (reply := dialect.reply(frame.head, child.hidden)) is not None:
+                    child.send(reply)
         return frame.head["said"]
     finally:
         child.close()
@@ -324,33 +289,3 @@ def level_of(line: str, otherwise: str) -> str:
 def line_of(frame: Frame, hidden: Hidden) -> LogLine:
     """Return the log line of a frame, cleaned before it is cut."""
     return LogLine(str(frame.head["level"]), hidden.clean(str(frame.head["message"]))[:_LINE])
-
-
-def failed(config: ConnectorConfig, head: Mapping[str, Any], hidden: Hidden) -> ReadError:
-    """Return the connector's own error."""
-    message = hidden.clean(str(head["message"]))
-    match head["kind"]:
-        case "told":
-            return ReadError(f"connector {config.name}: {message}", hint="the connector ended the sync with this error")
-        case "exit":
-            return ReadError(
-                f"connector {config.name} called exit({message}) before update() returned",
-                hint="let it return, or raise an exception that says what is wrong",
-            )
-        case "memory":
-            return ReadError(
-                f"connector {config.name} ran out of the memory that it may use "
-                f"({config.limits.memory_bytes // MIB:,} MiB): {message}",
-                hint="send rows as they come instead of collecting them, or raise `limits.memory`",
-            )
-        case _:
-            hint = _NO_MODULE if message.startswith("ModuleNotFoundError") else _TRACEBACK
-            hint = f"{hint}; {_UNINSTALLED}" if installs_drivers(config) else hint
-            return ReadError(f"connector {config.name}: {message}", hint=hint)
-
-
-def not_done(config: ConnectorConfig) -> Iterator[LogLine]:
-    """Yield what it asks for in vain, for the beginning of a run."""
-    if installs_drivers(config):
-        text = f"{INSTALLATION} is not run: what it installs has to be on each machine that runs the connector"
-        yield LogLine("warning", text, "instep")

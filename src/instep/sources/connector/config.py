@@ -5,12 +5,11 @@ What a connector was given and must not be read in its texts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from instep.logs import clean
 from instep.project.sections.sources import ConnectorSourceSection
-from instep.project.sections.values import as_text
 from instep.redaction import Redactor, hide, is_harmless, is_plain, is_referenced, names_secret, secrets_in
 from instep.schema.selection.selection import patterns
 
@@ -34,8 +33,9 @@ class Hidden:
     of secrets. What is called like a secret is hidden in every text of this process, the rest in the connector's own
     texts alone: a value may as well be the name of a table."""
 
-    def __init__(self, config: ConnectorConfig) -> None:
-        given = [*as_text(config.configuration).items(), *config.environment.items()]
+    def __init__(self, given: Iterable[tuple[str, str]]) -> None:
+        """`given` is what it is given, by name."""
+        given = list(given)
         hide(*(value for name, value in given if names_secret(name) and not is_harmless(value)))
         self._own = Redactor(*(value for name, value in given if _is_secret(name, value)))
         self._states: tuple[Mapping[str, Any], ...] = ()

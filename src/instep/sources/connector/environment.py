@@ -63,9 +63,11 @@ _FILE = re.compile(r"^file:(?://(?:localhost)?(?=/))?")
 _IS_PATH = re.compile(r"^(?!-|.*://)(?:.*/|\.|.*\.(?:whl|zip|tar\.gz)$)")
 _MADE = {"__pycache__", ".git", ".instep", ".venv"}
 _MADE_ON_TOP = {"build", "files"}
-_REFUSED = "fivetran-connector-sdk<3\nfivetran-connector-sdk-core<0\n"
+REFUSED = "fivetran-connector-sdk<3\nfivetran-connector-sdk-core<0\n"
+"""Constraints of the licence rule, for every installation."""
 _SECONDS = 1800
-_READY = "ready"
+READY = "ready"
+"""The file that a finished environment has."""
 
 
 def interpreter(config: ConnectorConfig) -> Path:
@@ -75,11 +77,11 @@ def interpreter(config: ConnectorConfig) -> Path:
     wanted = requirements(source)
     base = config.python or getattr(sys, "_base_executable", sys.executable)
     folder = place_of(config) / _digest([*wanted, *contents(source, wanted)], base)
-    with _locked(folder):
-        if not (folder / _READY).exists():
+    with locked(folder):
+        if not (folder / READY).exists():
             shutil.rmtree(folder, ignore_errors=True)
             _make(folder, base, wanted, source, config.name)
-            (folder / _READY).touch()
+            (folder / READY).touch()
     return folder / "bin" / "python"
 
 
@@ -178,10 +180,13 @@ def installs_drivers(config: ConnectorConfig) -> bool:
 
 def place_of(config: ConnectorConfig) -> Path:
     """Return the folder of all environments on this machine."""
-    if config.environments:
-        return Path(config.environments)
+    return Path(config.environments) if config.environments else cache_folder() / "connectors"
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is made once on this machine and kept."""
     cache = os.environ.get("INSTEP_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "instep")
-    return Path(cache) / "connectors"
+    return Path(cache)
 
 
 def _digest(wanted: Sequence[str], base: str) -> str:
@@ -191,7 +196,8 @@ def _digest(wanted: Sequence[str], base: str) -> str:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of the cache: of several processes one makes it, the others wait."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -199,17 +205,35 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: str) -> None:
-    ours = bool(wanted) and _has_pip()
-    _run([base, "-I", "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
-    if wanted:
-        lines = [_for_pip(source, line) for line in wanted]
-        for file, text in {"requirements.txt": "\n".join(lines), "constraints.txt": _REFUSED}.items():
+    install(folder, base, [_for_pip(source, line) for line in wanted], f"connector {name}", _HINT, source)
+    _offer(folder)
+
+
+def install(folder: Path, base: str, lines: Sequence[str], owner: str, hint: str, place: Path | None = None) -> None:
+    """Make a virtual environment with these lines of a requirements.txt; pip runs in `place`. Packages that the licence
+    rule refuses are never downloaded. Raises SetupError that names the `owner`."""
+    ours = bool(lines) and _has_pip()
+    _run([base, "-I", "-m", "venv", *(["--without-pip"] if ours or not lines else []), str(folder)], owner, hint)
+    if lines:
+        for file, text in {"requirements.txt": "\n".join(lines), "constraints.txt": REFUSED}.items():
             (folder / file).write_text(text + "\n", encoding="utf-8")
         python = str(folder / "bin" / "python")
         pip = [sys.executable, "-I", "-m", "pip", "--python", python] if ours else [python, "-I", "-m", "pip"]
         files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
-        _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], name, source)
-    _offer(folder)
+        _run(
+            [*pip, "install", "--progress-bar", "off", "--no-input", "--disable-pip-version-check", *files],
+            owner,
+            hint,
+            place,
+        )
+
+
+def newest(package: str, base: str, owner: str, hint: str) -> str:
+    """Return the newest version of a package that pip's index has for an interpreter; nothing is installed."""
+    pip = [sys.executable, "-I", "-m", "pip", "--python", base] if _has_pip() else [base, "-I", "-m", "pip"]
+    options = ["-q", "--no-input", "--disable-pip-version-check", "--dry-run", "--ignore-installed", "--no-deps"]
+    report = json.loads(_run([*pip, "install", *options, "--report", "-", package], owner, hint))
+    return str(report["install"][0]["metadata"]["version"])
 
 
 def _has_pip() -> bool:
@@ -217,7 +241,7 @@ def _has_pip() -> bool:
     return subprocess.run([sys.executable, "-I", "-c", "import pip"], capture_output=True, check=False).returncode == 0
 
 
-def _run(command: Sequence[str], name: str, place: Path | None = None) -> None:
+def _run(command: Sequence[str], owner: str, hint: str, place: Path | None = None) -> str:
     """In `place`, whose modules must not stand before those of Python: `command` has `-I`. Packages that are built are
     code of others, so it sees of our variables what connectors see, and what pip is configured by."""
     env = {key: value for key, value in os.environ.items() if key in PASSED or _PIP_READS.fullmatch(key)}
@@ -226,12 +250,16 @@ def _run(command: Sequence[str], name: str, place: Path | None = None) -> None:
             command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=place, env=env
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(f"connector {name}: its virtual environment cannot be made: {error}", hint=_HINT) from error
+        raise SetupError(f"{owner}: its virtual environment cannot be made: {error}", hint=hint) from error
     if done.returncode:
-        output = clean("\n".join((done.stderr or done.stdout).strip().splitlines()[-12:]))
-        raise SetupError(f"connector {name}: its virtual environment cannot be made:\n{output}", hint=_HINT)
+        _, caused, conflict = done.stdout.partition(_CONFLICT)
+        lines = [*(done.stderr or done.stdout).strip().splitlines()[-12:], *f"{caused}{conflict}".splitlines()[:12]]
+        output = clean("\n".join(lines))
+        raise SetupError(f"{owner}: its virtual environment cannot be made:\n{output}", hint=hint)
+    return done.stdout
 
 
+_CONFLICT = "The conflict is caused by:"
 _HINT = "correct requirements.txt of the connector, or make its packages reachable for pip"
 
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from instep.crash import crashpoint
-from instep.sources.connector.child import not_done
-from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
-from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.cluster.runner import RemoteSegments
+from instep.sources.connector.dialect import ConnectorDialect
 from instep.sources.connector.sealed import key_of, new_half, seal, unseal
 from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import (
@@ -27,12 +26,13 @@ from instep.sources.connector.segment import (
     OperationCounts,
     Segment,
     SegmentTable,
+    declared_table,
     read_manifest,
     write_manifest,
 )
 from instep.sources.connector.snapshot import counts_of
 from instep.sources.connector.spool import Segments
-from instep.sources.stream import TableCounts
+from instep.sources.stream import StreamScope, TableCounts
 from instep.store.catalogs.connector_states import PendingOperations
 
 if TYPE_CHECKING:
@@ -71,18 +71,19 @@ class ConnectorRun:
 
     def __init__(
         self,
-        config: ConnectorConfig,
+        dialect: ConnectorDialect,
         folder: str,
         memory: Memory,
         salt: bytes,
         *,
         anew: bool,
+        scope: StreamScope,
         on_counts: Callable[[OperationCounts], None],
         log: Callable[[LogLine], None],
-        on: Cluster | None = None,
+        remote: Callable[..., RemoteSegments] | None = None,
     ) -> None:
-        """`on`: the machines that its child runs on; without them it runs beside us."""
-        self.config, self.memory, self.salt = config, memory, salt
+        """`remote` makes its segments where the child runs on other machines; without it, it runs beside us."""
+        self.memory, self.salt = memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
         self.seen = self.before = SeenTables.from_dict(memory.shape())
@@ -90,16 +91,24 @@ class ConnectorRun:
         self.number = 0
         self.pending: list[PendingOperations] = memory.pending()
         self._fresh: list[tuple[Ref, str, int, str]] = []
-        self._ended = False
+        self._ended = self._looked = False
         self._tidy()
-        for line in not_done(config):
+        for line in dialect.notices():
             log(line)
-        state = {} if anew else memory.state().state
-        self.from_start = not state
-        given = (config, str(self.place), state, on_counts, log)
-        gather = config.limits.ahead > 1
-        segments = Segments(*given, gather=gather) if on is None else RemoteSegments(*given, on)
-        self._segments = _Ahead(segments, config.limits.ahead)
+        state = memory.state().state
+        self._dialect, self._scope = dialect, scope
+        self._state = dialect.restarted(state) if anew else state
+        place, ahead = str(self.place), dialect.limits.ahead
+        if remote is None:
+            segments: Segments | RemoteSegments = Segments(
+                dialect, place, self._state, on_counts, log, gather=ahead > 1, scope=scope
+            )
+        else:
+            segments = remote(place, self._state, on_counts, log)
+        self._segments = _Ahead(segments, ahead)
+
+    def starts(self, ref: Ref) -> bool:
+        return ".".join(filter(None, ref)) in self._scope.again or self._dialect.starts(self._state, ref)
 
     def _tidy(self) -> None:
         """What runs that died have left: a connection has one run at a time."""
@@ -114,16 +123,26 @@ class ConnectorRun:
     def next(self) -> bool:
         if self._ended:
             self.group, self.number = (), self.number + 1
-            return False
+            return self._looked_again()
         self.group = self._segments.take()
         self._ended = not self.group or self.group[-1].ends
         self.before = self.seen
         for segment in self.group:
-            self.seen = self.seen.after(segment.tables)
+            self.seen = self.seen.after(segment.tables, every=self._dialect.lists_all)
         if self.seen != self.before:
             self.memory.keep_shape(self.seen.to_dict())
         self.number = self.group[-1].number if self.group else self.number + 1
-        return bool(self.group)
+        return bool(self.group) or self._looked_again()
+
+    def _looked_again(self) -> bool:
+        """Return whether the connector declares something else now, which one more group without rows brings."""
+        looked, self._looked = self._looked, True
+        if looked or (documents := self._dialect.look_again()) is None:
+            return False
+        self.before = self.seen
+        self.seen = self.seen.after(map(declared_table, documents), every=self._dialect.lists_all)
+        self.memory.keep_shape(self.seen.to_dict())
+        return True
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -66,15 +66,17 @@ class SeenTables:
     tables: Mapping[Ref, SeenTable] = field(default_factory=dict)
     left: frozenset[Ref] = frozenset()
 
-    def after(self, segment_tables: Iterable[SegmentTable]) -> SeenTables:
-        """Return the tables after a segment or a declaration, which names every declared table."""
+    def after(self, segment_tables: Iterable[SegmentTable], *, every: bool = False) -> SeenTables:
+        """Return the tables after a segment or a declaration, which names every declared table. `every`: there are no
+        others, and what a declared column was is gone with its declaration."""
         now = {(t.schema, t.name): t for t in segment_tables}
         tables = {
             ref: replace(t, declared=False) if ref not in now else t
             for ref, t in self.tables.items()
-            if ref in now or t.sent or not t.declared
+            if ref in now or (not every and (t.sent or not t.declared))
         }
-        return replace(self, tables=tables | {ref: _met_all(tables.get(ref), t) for ref, t in now.items()})
+        met = {ref: _met_all(tables.get(ref), t, every=every) for ref, t in now.items()}
+        return replace(self, tables=tables | met)
 
     @property
     def catalog(self) -> Catalog:
@@ -118,20 +120,20 @@ class SeenTables:
         return cls(dict(_from_dict(t) for t in document.get("tables", ())), left)
 
 
-def _met_all(before: SeenTable | None, now: SegmentTable) -> SeenTable:
+def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
     """With what each checkpoint of the segment has told, as if it had been a segment of its own."""
     for step in now.steps:
-        before = _met(before, step)
-    return _met(before, now) if before is None or not now.steps else before
+        before = _met(before, step, every=every)
+    return _met(before, now, every=every) if before is None or not now.steps else before
 
 
-def _met(before: SeenTable | None, now: SegmentTable) -> SeenTable:
+def _met(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
     sent = bool(now.rows)
     columns = {c.name: SeenColumn(c.type, c.declared, sent and _came(c)) for c in now.columns}
     if before is None:
         return SeenTable(now.key, columns, now.declared, sent)
     known = {
-        name: c for name, c in before.columns.items() if name in columns or not c.declared or not sent
+        name: c for name, c in before.columns.items() if name in columns or not c.declared or not (sent or every)
     }  # what was declared, and is not now, has left once rows come without it
     met = {name: _column(known.get(name), c) for name, c in columns.items()}
     columns_after = {

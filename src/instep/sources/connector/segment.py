@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import StageError
-from instep.schema.catalog.types import DataType, String, parse
+from instep.schema.catalog.types import DataType, String, Unknown, parse
 from instep.schema.planning.naming import ROW_ID
 
 OP, SEQ, GIVEN = "__op", "__seq", "__given"
@@ -157,6 +157,17 @@ class Segment:
 
     def table(self, name: str, schema: str = "") -> SegmentTable | None:
         return next((t for t in self.tables if (t.schema, t.name) == (schema, name)), None)
+
+
+def declared_table(document: Mapping[str, Any]) -> SegmentTable:
+    """Return a table of a declaration as a segment without rows would have it."""
+    key = tuple(map(stored_name, document["key"]))
+    types = {stored_name(name): parse(kind) for name, kind in document["columns"].items()}
+    names = dict.fromkeys((*key, *types))
+    columns = tuple(
+        SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names
+    )
+    return SegmentTable(document["schema"], document["table"], bool(document["declared"]), key, columns)
 
 
 def segment_folder(folder: str | Path, number: int) -> Path:

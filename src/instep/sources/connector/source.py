@@ -1,7 +1,7 @@
-"""A connector written for the Connector SDK as a source.
+"""A connector as a source, and one that is written for the Connector SDK.
 
-Its catalog is what it has declared and what it has sent so far. A look at it calls its `schema()`, only a run its
-`update()`.
+Its catalog is what it has declared and what it has sent so far. A look at it asks for its tables alone; only a run
+reads rows.
 """
 
 from __future__ import annotations
@@ -9,48 +9,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.errors import InstepError
 from instep.model import Check
-from instep.schema.catalog.types import Unknown, parse
 from instep.sources.base import WholeCatalog
 from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.dialect import ConnectorDialect, SdkDialect
 from instep.sources.connector.seen import SeenTables
-from instep.sources.connector.segment import LogLine, OperationCounts, SegmentColumn, SegmentTable, stored_name
+from instep.sources.connector.segment import LogLine, OperationCounts, SegmentTable, declared_table
 from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.uploads import tidy
+from instep.sources.stream import Granularity, StreamScope
 from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
 if TYPE_CHECKING:
-    from instep.sources.connector.cluster.runner import Cluster
+    from instep.sources.connector.cluster.runner import Cluster, RemoteSegments
     from instep.sources.connector.run import ConnectorRun
 
 
 LOG = logging.getLogger("instep.connector")
 
 
-def declared(config: ConnectorConfig) -> tuple[SegmentTable, ...]:
-    """Return the tables as a segment without rows would have them; raises ReadError with the connector's own error."""
-    from instep.sources.connector.child import answer
-
-    return tuple(map(_table, answer(config, "schema", _log)))
-
-
 def _log(line: LogLine) -> None:
     LOG.info("%s: %s", line.origin, line.message)
-
-
-def _table(document: Mapping[str, Any]) -> SegmentTable:
-    key = tuple(map(stored_name, document["key"]))
-    types = {stored_name(name): parse(kind) for name, kind in document["columns"].items()}
-    names = dict.fromkeys((*key, *types))
-    columns = tuple(
-        SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names
-    )
-    return SegmentTable(document["schema"], document["table"], bool(document["declared"]), key, columns)
 
 
 class Memory(Protocol):
@@ -78,39 +62,40 @@ class Memory(Protocol):
 
 class ConnectorSource(WholeCatalog):
     """`folder` is where its segments are written, `memory` that of its connection; `salt` is part of the key to
-    operations that wait. `uploads` is where files of rows are put ("": in `folder`). `on` answers the machines that a
-    run's child runs on, None for this one."""
+    operations that wait. `uploads` is where files of rows are put ("": in `folder`)."""
 
     kind = "connector"
     default_schema = ""
+    look = "call schema()"
+    """What a test of it does, for its answer."""
 
     def __init__(
-        self,
-        config: ConnectorConfig,
-        folder: str,
-        memory: Memory,
-        salt: bytes = b"",
-        uploads: str = "",
-        on: Callable[[], Cluster | None] = lambda: None,
+        self, dialect: ConnectorDialect, folder: str, memory: Memory, salt: bytes = b"", uploads: str = ""
     ) -> None:
-        self.config, self.folder, self.memory, self._salt, self._on = config, folder, memory, salt, on
+        self.dialect, self.folder, self.memory, self._salt = dialect, folder, memory, salt
         self.uploads = Path(uploads or folder) / ("" if uploads else "uploads")
         self._run: ConnectorRun | None = None
 
     @cached_property
     def declared(self) -> tuple[SegmentTable, ...]:
-        """What `schema()` says, asked once."""
+        """What the connector declares, asked once; raises ReadError with its own error."""
+        return tuple(map(declared_table, self.documents()))
 
-        return declared(self.config)
+    def documents(self) -> Sequence[Mapping[str, Any]]:
+        """Return the tables as the connector declares them now."""
+        from instep.sources.connector.child import answer
+
+        found: Sequence[Mapping[str, Any]] = answer(self.dialect, "schema", _log)
+        return found
 
     def test(self) -> list[Check]:
-        """Its environment is made and its `schema()` called."""
+        """Its environment is made, and it is asked for its tables."""
         try:
             found = self.declared
         except InstepError as error:
-            return [Check("call schema()", False, error.message, error.hint)]
+            return [Check(self.look, False, error.message, error.hint)]
         tables = ", ".join(t.name for t in found[:5]) or "none is declared: they are inferred from what it sends"
-        return [Check("call schema()", True, f"{len(found)} tables: {tables}" if found else tables)]
+        return [Check(self.look, True, f"{len(found)} tables: {tables}" if found else tables)]
 
     @contextmanager
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
@@ -119,7 +104,7 @@ class ConnectorSource(WholeCatalog):
             run = self._run
             yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before)
         else:
-            seen = SeenTables.from_dict(self.memory.shape()).after(self.declared)
+            seen = SeenTables.from_dict(self.memory.shape()).after(self.declared, every=self.dialect.lists_all)
             yield ConnectorSnapshot(seen, {})
 
     def waits(self, ref: tuple[str, str]) -> bool:
@@ -132,15 +117,31 @@ class ConnectorSource(WholeCatalog):
         if self._run is not None:
             self._run.seen = left
 
+    def granularity(self) -> Granularity:
+        return "run"
+
     @contextmanager
     def stream(
-        self, *, anew: bool, on_counts: Callable[[OperationCounts], None], log: Callable[[LogLine], None]
+        self,
+        *,
+        anew: bool,
+        scope: StreamScope,
+        on_counts: Callable[[OperationCounts], None],
+        log: Callable[[LogLine], None],
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 
         tidy(self.uploads)
         run = ConnectorRun(
-            self.config, self.folder, self.memory, self._salt, anew=anew, on_counts=on_counts, log=log, on=self._on()
+            self.dialect,
+            self.folder,
+            self.memory,
+            self._salt,
+            anew=anew,
+            scope=scope,
+            on_counts=on_counts,
+            log=log,
+            remote=self._remote(),
         )
         self._run = run
         try:
@@ -148,3 +149,29 @@ class ConnectorSource(WholeCatalog):
         finally:
             self._run = None
             run.close()
+
+    def _remote(self) -> Callable[..., RemoteSegments] | None:
+        """Return what makes the segments of a run on other machines, None if it runs on this one."""
+        return None
+
+
+class SdkSource(ConnectorSource):
+    """A connector that is written for the Connector SDK. `on` answers the machines that a run's child runs on, None for
+    this one."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        folder: str,
+        memory: Memory,
+        salt: bytes = b"",
+        uploads: str = "",
+        on: Callable[[], Cluster | None] = lambda: None,
+    ) -> None:
+        super().__init__(SdkDialect(config), folder, memory, salt, uploads)
+        self._config, self._on = config, on
+
+    def _remote(self) -> Callable[..., RemoteSegments] | None:
+        from instep.sources.connector.cluster.runner import RemoteSegments
+
+        return None if (cluster := self._on()) is None else partial(RemoteSegments, self._config, on=cluster)

@@ -16,8 +16,8 @@ from typing import Any
 
 from instep.errors import ReadError, StageError
 from instep.schema.catalog.types import parse
-from instep.sources.connector.child import LOCAL_HOST, Child, ChildEnd, Host, failed, line_of
-from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.child import Child, ChildEnd, line_of
+from instep.sources.connector.dialect import LOCAL_HOST, ConnectorDialect, Host
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,
@@ -32,6 +32,7 @@ from instep.sources.connector.segment import (
 )
 from instep.sources.connector.table_spool import Declaration, TableSpool
 from instep.sources.connector.uploads import Uploads
+from instep.sources.stream import EVERYTHING, StreamScope
 from instep.stage.pandas_free import settle
 
 GATHER = 1.0
@@ -131,7 +132,7 @@ class Segments:
 
     def __init__(
         self,
-        config: ConnectorConfig,
+        dialect: ConnectorDialect,
         folder: str,
         state: Mapping[str, Any],
         on_counts: Callable[[OperationCounts], None],
@@ -139,10 +140,11 @@ class Segments:
         host: Host = LOCAL_HOST,
         *,
         gather: bool = False,
+        scope: StreamScope = EVERYTHING,
     ) -> None:
         """`gather`: checkpoints that come soon after one another share a segment."""
         settle()
-        self._config, self._on_counts, self._log = config, on_counts, Paced(log)
+        self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)
         self._ended = False
@@ -153,12 +155,12 @@ class Segments:
         self._open: SegmentPart | None = None
         self._ready: deque[Segment] = deque()
         self._made: set[int] = set()
-        self._uploads = Uploads(config.name, self._folder, config.limits.file_bytes)
+        self._uploads = Uploads(dialect.name, self._folder, dialect.limits.file_bytes)
         self._renamed: set[tuple[tuple[str, str], str]] = set()
         self._counts, self._at = OperationCounts(), 0.0
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
-        self._child = Child(config, self._log, host)
-        self._child.start("update", state)
+        self._child = Child(dialect, self._log, host)
+        self._child.start("update", state, scope)
 
     @property
     def counts(self) -> OperationCounts:
@@ -201,7 +203,7 @@ class Segments:
             yield
         except (KeyError, TypeError, AttributeError, StopIteration) as error:
             raise ReadError(
-                f"connector {self._config.name}: its process sent a frame that cannot be read: {error}"
+                f"connector {self._dialect.name}: its process sent a frame that cannot be read: {error}"
             ) from error
         except OSError as error:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
@@ -291,15 +293,19 @@ class Segments:
                 if head.get("trace"):
                     trace = self._child.hidden.clean(str(head["trace"]))
                     self._log(LogLine("error", trace[-_LONGEST:]))
-                raise failed(self._config, head, self._child.hidden)
+                raise self._dialect.failed(head, self._child.hidden)
+            case _:
+                if (reply := self._dialect.reply(head, self._child.hidden)) is not None:
+                    self._child.send(reply)
 
     def _declare(self, tables: list[Mapping[str, Any]]) -> None:
+        self._declared = []
         for declaration in tables:
             types = {stored_name(name): parse(kind) for name, kind in declaration["columns"].items()}
             key = tuple(map(stored_name, declaration["key"]))
             table = Declaration(declaration["schema"], declaration["table"], key, types, True)
             self._declared.append(table)
-        lenient = [t.label for t in self._declared if self._config.is_lenient(t.label)]
+        lenient = [t.label for t in self._declared if self._dialect.is_lenient(t.label)]
         self._child.send({"lenient": lenient})
 
     def _name(self, number: int, schema: str, name: str) -> None:
@@ -346,11 +352,11 @@ class Segments:
         text = json.dumps(state, sort_keys=True)
         self._same = self._same + 1 if text == self._state else 0
         self._state = text
-        most = self._config.limits.checkpoints
+        most = self._dialect.limits.checkpoints
         if most and self._same >= most:
             raise ReadError(
-                f"connector {self._config.name} makes no progress: its last {self._same:,} checkpoints saved the state "
-                "that was there before",
+                f"connector {self._dialect.name} makes no progress: its last {self._same:,} checkpoints saved the "
+                "state that was there before",
                 hint="advance the state in update(), or raise `limits.checkpoints` if every sync begins from the start",
             )
 

@@ -415,6 +415,23 @@ connector_states = Table(
     Column("at", Utc, nullable=False),
 )
 
+connector_versions = Table(
+    "connector_versions",
+    metadata,
+    number_column(),
+    connection_column(),
+    Column("source", String, nullable=False),
+    Column("before", String, nullable=False),
+    Column("after", String, nullable=False),
+    text_column("state"),
+    text_column("key"),
+    text_column("wrapped"),
+    text_column("who"),
+    Column("at", Utc, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("ix_connector_versions_connection", connector_versions.c.connection)
+
 connector_pending = Table(
     "connector_held",
     metadata,

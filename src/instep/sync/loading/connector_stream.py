@@ -18,11 +18,12 @@ from instep.crash import crashpoint
 from instep.destinations.base import LoadState
 from instep.errors import Blocked
 from instep.model import Run
+from instep.schema.catalog.catalog import Table
 from instep.schema.changes.kinds import TableAdded
 from instep.schema.planning.projection import TableRead
 from instep.schema.selection.selection import is_on
 from instep.sources.base import Snapshot
-from instep.sources.stream import Operations, Stream, Streams
+from instep.sources.stream import EVERYTHING, Granularity, Operations, Stream, Streams, StreamScope
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
@@ -41,17 +42,17 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-def sent_again(context: SyncContext, scope: RunScope, outcome: RunOutcome) -> bool:
-    """Return whether some table waits for all of its rows, which only a run from the start brings. Not while it is off,
+def tables_again(context: SyncContext) -> frozenset[Ref]:
+    """Return the tables that wait for all of their rows, which only a run from the start brings. Not while it is off,
     nor for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = context.store.accepted.catalog(context.name)
     read = {t.ref for t in accepted.tables if not t.retained and is_on(context.selected_before, t)[0]}
     paused = rebuilds(context) & context.store.pauses.tables(context.name).keys()
-    if scope.tables or not (tables := (whole_tables(context).keys() & read) - paused):
-        return False
-    names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
-    outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
-    return True
+    return frozenset((whole_tables(context).keys() & read) - paused)
+
+
+def _path(ref: Ref) -> str:
+    return ".".join(filter(None, ref))
 
 
 def _unheard(counts: object) -> None:
@@ -74,7 +75,8 @@ class FollowsConnector(Protocol):
 @dataclass
 class Streaming:
     """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted one.
-    `anew`: everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved.
+    `anew`: everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved,
+    unless the source reads each table by itself, as `granularity` tells.
     `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
     not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
     later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
@@ -89,6 +91,7 @@ class Streaming:
     saved: Mapping[Ref, str] = field(default_factory=dict)
     pending: frozenset[Ref] = frozenset()
     broken: bool = False
+    granularity: Granularity = "run"
     _stream: Stream | None = None
     _over: bool = False
     _ended: bool = False
@@ -103,7 +106,12 @@ class Streaming:
 
     @property
     def alone(self) -> bool:
-        return bool(self.scope.tables)
+        """Whether only some tables of all that are sent are taken."""
+        return bool(self.scope.tables) and self.granularity != "table"
+
+    def starts(self, read: TableRead) -> bool:
+        """Return whether this run brings the table from its first row on."""
+        return self.stream.starts(read.source.ref)
 
     @property
     def stream(self) -> Stream:
@@ -113,20 +121,38 @@ class Streaming:
     @contextmanager
     def begun(self) -> Iterator[None]:
         """The connector runs inside."""
+        source = self.context.source
+        assert isinstance(source, Streams)
+        self.granularity = source.granularity()
+        wanted = self._wanted()
         if self.alone and not self.anew:
             raise Blocked(
                 f"connection {self.context.name} syncs all of its tables together: one alone would lose the rows of "
                 "the others",
                 hint="`instep sync` without --table, or with --full to have these tables sent again from the start",
             )
-        source = self.context.source
-        assert isinstance(source, Streams)
         follows = self.progress if isinstance(self.progress, FollowsConnector) else None
         on_counts = follows.operations if follows else _unheard
         with source.stream(
-            anew=self.anew, on_counts=on_counts, log=lambda line: self._log(line, follows)
+            anew=self.anew, scope=wanted, on_counts=on_counts, log=lambda line: self._log(line, follows)
         ) as self._stream:
             yield
+
+    def _wanted(self) -> StreamScope:
+        """Return the tables that the run is about; where they cannot be told apart, one that waits for all of its rows
+        lets everything be sent again."""
+        again = frozenset(map(_path, tables_again(self.context)))
+        if self.granularity == "table" and self.scope.tables:
+            again, self.anew = self.scope.tables if self.anew else again & self.scope.tables, False
+        if again and not self.scope.tables and not self.anew:
+            what = "the connector sends everything again" if self.granularity == "run" else "it is sent from the start"
+            self.outcome.note(f"{', '.join(sorted(again))} waits for all of its rows, so {what}")
+        if self.granularity == "run":
+            self.anew = self.anew or bool(again and not self.alone)
+            return EVERYTHING
+        only = self.scope.tables if self.granularity == "table" and self.scope.tables else None
+        selection = self.context.selection
+        return StreamScope(only, again, lambda ref: is_on(selection, Table(*ref, ()))[0])
 
     def _log(self, line: Any, follows: FollowsConnector | None) -> None:
         LOG.log(LEVELS.get(line.level, logging.INFO), "%s: %s", line.origin, line.message)
@@ -137,11 +163,11 @@ class Streaming:
     def whole(self) -> frozenset[Ref]:
         """The tables that wait no more for all of their rows. A run of some tables saves no state, so that one which
         ends early brings them nothing that later runs would go on from."""
-        if self._stream is None or not (self.anew or self.stream.from_start):
+        if self._stream is None:
             return frozenset()
+        refs = {r.table.ref: r.table.path for r in self._reads.values() if self.starts(r)}
         if not self._ended:
-            return frozenset() if self.alone else self._complete - self.missed
-        refs = {r.table.ref: r.table.path for r in self._reads.values()}
+            return frozenset() if self.alone else (self._complete & refs.keys()) - self.missed
         sent = frozenset(ref for ref, path in refs.items() if path in (self.scope.tables or {path}))
         return sent - (rebuilds(self.context) - self._rebuilt) - self.missed
 
@@ -180,15 +206,16 @@ class Streaming:
 
     @property
     def _unbuilt(self) -> frozenset[Ref]:
-        """The tables that are to be built anew of which nothing came so far."""
-        return rebuilds(self.context) - self._rebuilt - self.missed
+        """The tables that are to be built anew, and sent from their first row on, of which nothing came so far."""
+        started = {r.table.ref for r in self._reads.values() if self.starts(r)}
+        return (rebuilds(self.context) & started) - self._rebuilt - self.missed
 
     def _has_unbuilt(self) -> bool:
         """Return whether tables that are built anew got no row from a run that has sent everything: one pass empties
         them."""
-        again, self._over = not self._over and self.anew, True
-        paths = (".".join(filter(None, ref)) for ref in self._unbuilt)
-        return again and any(not self.alone or path in self.scope.tables for path in paths)
+        again, self._over = not self._over, True
+        paths = map(_path, self._unbuilt)
+        return again and any(not self.scope.tables or path in self.scope.tables for path in paths)
 
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
         """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
@@ -212,22 +239,24 @@ class Streaming:
         due = self._over and read.table.ref in self._unbuilt
         return not due and not self.stream.tables.get(read.source.ref)
 
-    def is_late(self, ref: Ref, rebuilt: frozenset[Ref]) -> bool:
+    def is_late(self, read: TableRead, rebuilt: frozenset[Ref]) -> bool:
         """Return whether the table is to be built anew, for which this run does not bring all of its rows."""
-        return ref in rebuilt and (not self.anew or ref in self.missed)
+        return read.table.ref in rebuilt and (not self.starts(read) or read.table.ref in self.missed)
 
-    def is_lost(self, ref: Ref, state: LoadState | None) -> bool:
+    def is_lost(self, read: TableRead, state: LoadState | None) -> bool:
         """Return whether the table's rows are gone from the destination, and this run does not bring all of them: the
         whole table is asked for then, so that its next rows are not taken for its first ones."""
-        if state is not None or not self._is_loaded(ref):
+        ref = read.table.ref
+        if state is not None or not self._is_loaded(read):
             return False
         with self.context.transaction():
             self.context.store.backfills.want(self.context.name, ref, why="its rows are gone from the destination")
         return True
 
-    def _is_loaded(self, ref: Ref) -> bool:
+    def _is_loaded(self, read: TableRead) -> bool:
         """Return whether it was, so that the rows to come are not all."""
-        if self.anew or self.stream.from_start:
+        ref = read.table.ref
+        if self.starts(read):
             return ref in self._taken
         return ref in self.context.store.cursors.of(self.context.name)
 
@@ -298,8 +327,7 @@ class Streaming:
             return False
         if decision.needs_review:
             return True
-        path = ".".join(filter(None, ref))
         self.outcome.note(
-            f"{path}: its rows are not kept while it is deselected; everything is sent again once it is selected"
+            f"{_path(ref)}: its rows are not kept while it is deselected; everything is sent again once it is selected"
         )
         return False

@@ -107,10 +107,10 @@ class LoadPass:
             if isinstance(self.follow, Streaming) and self.follow.is_quiet(read) and ref not in owing:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
-            if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
+            if isinstance(self.follow, Streaming) and self.follow.is_late(read, anew):
                 self._leave(ref, "paused", f"it is rebuilt: {_SENT_AGAIN}")
                 continue
-            if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.anew):
+            if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.starts(read)):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
@@ -118,7 +118,7 @@ class LoadPass:
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
                 continue
-            if isinstance(self.follow, Streaming) and self.follow.is_lost(ref, state):
+            if isinstance(self.follow, Streaming) and self.follow.is_lost(read, state):
                 self._leave(ref, "paused", f"its rows are gone from the destination: {_SENT_AGAIN}")
                 continue
             if self.follow is not None and self.follow.is_idle(load) and ref not in owing:

@@ -14,7 +14,7 @@ from instep.cli.arguments import AllowDestructive, DryRun, OfConnection, Table, 
 from instep.cli.backend import open_backend
 from instep.cli.commands.everyday.status import EXAMPLES, old_names, say_old_names
 from instep.cli.commands.repair.maintain import layout_line
-from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.cli.context import confirm, confirm_change, console, emit, one_connection, open_app
 from instep.errors import Blocked, InstepError
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
@@ -93,7 +93,7 @@ def set_key(
         if way is None or dry_run:
             emit(data, lambda out: _say_keying(out, made, requested=way))
             return
-        _ask(made.lines, f"Set the key of {path}?")
+        confirm_change(made.lines, f"Set the key of {path}?")
         done = backend.operations.execute(made, allow or ())
     version, copy = done["version"], done["copy"] and ".".join(done["copy"])
     data |= {"applied": True, "version": version, "copy": copy}
@@ -131,7 +131,7 @@ def set_cursor(
         if dry_run:
             emit(data, lambda out: _lines(out, made.lines))
             return
-        _ask(made.lines, f"Set the cursor of {path}?")
+        confirm_change(made.lines, f"Set the cursor of {path}?")
         version = backend.operations.execute(made)["version"]
     data |= {"applied": True, "version": version}
     emit(data, lambda out: out.write(f"the cursor of {path} is {column or 'none'}: schema version {version}"))
@@ -168,16 +168,6 @@ def _way(**given: bool) -> Way | None:
     if len(chosen) > 1:
         raise InstepError(f"{' and '.join(f'--{w}' for w in chosen)} cannot be combined", hint="give one of them")
     return chosen[0] if chosen else None
-
-
-def _ask(lines: Sequence[str], question: str) -> None:
-    """Say what happens and asks, on a terminal; elsewhere the command itself is the answer."""
-    import sys
-
-    for line in lines:
-        console(stderr=True).write(f"  {line}")
-    if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):
-        raise Blocked("nothing was changed", hint="confirm, or pass --yes")
 
 
 def _lines(out: Screen, lines: Sequence[str]) -> None:

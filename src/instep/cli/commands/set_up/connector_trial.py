@@ -138,8 +138,8 @@ def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[OperationCou
 def _counted(
     bench: Workbench, folder: str, state: Mapping[str, Any], trial: TrialBoard
 ) -> tuple[OperationCounts, tuple[LintFinding, ...]]:
-    from instep.sources.connector.child import not_done
     from instep.sources.connector.config import ConnectorConfig
+    from instep.sources.connector.dialect import SdkDialect
     from instep.sources.connector.lint import Sent, lint
     from instep.sources.connector.segment import OperationCounts
     from instep.sources.connector.spool import Segments
@@ -152,9 +152,10 @@ def _counted(
         environment=bench.environment,
     )
     sent, counts = Sent(), OperationCounts()
-    for line in not_done(config):
+    dialect = SdkDialect(config)
+    for line in dialect.notices():
         trial.on_log_line(line)
-    with closing(Segments(config, folder, state, trial.operations, trial.on_log_line)) as segments:
+    with closing(Segments(dialect, folder, state, trial.operations, trial.on_log_line)) as segments:
         while segment := segments.next():
             sent.add(segment)
             counts += segment.counts

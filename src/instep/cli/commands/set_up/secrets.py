@@ -48,7 +48,8 @@ def status() -> None:
 
     with open_server(options.project) as app:
         keys, states = app.store.secrets.keys, app.store.connectors.by_key()
-        counts = Counter(app.store.secrets.by_key()) + Counter(states)
+        earlier = app.store.connector_versions.by_key()
+        counts = Counter(app.store.secrets.by_key()) + Counter(states) + Counter(earlier)
     rows = [
         {"key": id, "secrets": counts.get(id, 0), "current": id == keys.current, "present": id in keys.keys}
         for id in dict.fromkeys([*keys.keys, *counts])
@@ -74,6 +75,6 @@ def rotate(
     from instep.bootstrap import open_server
 
     with open_server(options.project, insecure_dev=insecure_dev) as app:
-        done = app.store.secrets.rotate() + app.store.connectors.rotate()
+        done = app.store.secrets.rotate() + app.store.connectors.rotate() + app.store.connector_versions.rotate()
         current = app.store.secrets.keys.current
     emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) re-encrypted with {current}"))

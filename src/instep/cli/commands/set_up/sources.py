@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.arguments import examples
+from instep.cli.arguments import DryRun, OfConnection, examples
+from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import log, log_checks
-from instep.cli.context import emit, fail, open_app
+from instep.cli.context import confirm_change, emit, fail, open_app
+from instep.errors import ProjectError
+from instep.operations.queries.work import ListConnections
+from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from instep.backends.protocol import Backend
     from instep.cli.screen import Screen
     from instep.model import Check
     from instep.sources.base import Discovery
@@ -77,6 +83,61 @@ def discover(
         fitting = [one for one in found.catalog.tables if any(p.matches(one.path) for p in wanted)]
         found = replace(found, catalog=Catalog.of(fitting))
     emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
+
+
+@source.command(
+    epilog=examples(
+        "instep source upgrade shop_crm --dry-run",
+        "instep source upgrade shop_crm --to 2.0.0 --metadata metadata.yaml",
+        "instep source upgrade shop_crm --rollback",
+    )
+)
+def upgrade(
+    name: Source = None,
+    connection: OfConnection = None,
+    to: Annotated[str, typer.Option("--to", metavar="VERSION", help="The version; the default is the newest.")] = "",
+    metadata: Annotated[
+        Path | None, typer.Option("--metadata", metavar="FILE", help="A metadata.yaml with `breakingChanges`.")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Go back to the version before, and to the states of that moment.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Upgrade the connector of a source, or go back.
+
+    Asks both versions for their specification and streams first, and shows what differs: configuration, types, what
+    goes, how rows are written, states; then what that does to each connection and its models. Writes the version into
+    instep.yml; the states stay.
+    """
+    from instep.project.load import text_of
+
+    text = text_of(metadata, "name a file that is there") if metadata else ""
+    with open_backend() as backend:
+        request = UpgradeSourceRequest(to=to, rollback=rollback, metadata=text)
+        made = backend.operations.prepare(connection or _reader(backend, name), request)
+        data = {**made.document, "applied": False}
+        if dry_run:
+            emit(data, lambda out: out.print("\n".join(made.lines), markup=False))
+            return
+        confirm_change(made.lines, f"Use {made.document['after']}?")
+        data |= backend.operations.execute(made)
+    text = f"{data['source']} uses {data['after']} from now on" + "".join(f"; {c} is resumed" for c in data["resumed"])
+    emit(data, lambda out: out.write(text))
+
+
+def _reader(backend: Backend, name: str | None) -> str:
+    """Return a connection that reads the named source, or the only one."""
+    found: dict[str, str] = {one.source: one.name for one in reversed(backend.items(ListConnections()))}
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name in found:
+        return found[name]
+    if name is None:
+        raise ProjectError(f"{len(found)} sources are read: choose one", hint=f"name it: {', '.join(sorted(found))}")
+    raise ProjectError(
+        f"no connection reads source {name}", hint="correct the name, or edit its `package` in instep.yml"
+    )
 
 
 def _show_checks(checks: Sequence[Check]) -> None:

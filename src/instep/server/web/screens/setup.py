@@ -27,6 +27,7 @@ _ABOUT = {
     "files": "CSV, JSON Lines or Parquet in a folder or a bucket",
     "jdbc": "Any database with a JDBC driver, by Spark",
     "connector": "A program of yours that brings rows",
+    "airbyte": "A connector that speaks Airbyte's protocol",
     "iceberg": "Iceberg tables in a folder, a bucket or a catalog",
     "delta": "Delta tables in a folder or a bucket",
     "duckdb": "A DuckDB file",

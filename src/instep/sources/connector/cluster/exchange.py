@@ -24,8 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from instep.errors import ProjectError, StageError
-from instep.sources.connector.child import LOCAL_HOST, Host, check
 from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.dialect import LOCAL_HOST, Host, SdkDialect
 from instep.sources.connector.sealed import plain_pieces, sealed_pieces
 from instep.stage.files.place import StorageFolder, children, clear_errors, remove
 
@@ -119,7 +119,7 @@ _BEGINNING = (1980, 1, 1, 0, 0, 0)
 def pack(config: ConnectorConfig) -> bytes:
     """Return the same bytes for the same files. Left out are caches, virtual environments, and projects below the
     folder (what `connector debug` leaves). ProjectError without a connector.py, and for a folder that is too large."""
-    check(config)
+    SdkDialect(config).check()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
         for top, root in ((_CODE, Path(config.path)), (_PROGRAM, LOCAL_HOST.program)):

@@ -25,6 +25,7 @@ from instep.errors import InstepError, ProjectError, ReadError, StageError, name
 from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, pack
 from instep.sources.connector.cluster.task import Assignment, perform
 from instep.sources.connector.config import ConnectorConfig, Hidden
+from instep.sources.connector.dialect import SdkDialect
 from instep.sources.connector.segment import (
     LogLine,
     OperationCounts,
@@ -99,7 +100,7 @@ class RemoteSegments:
         on: Cluster,
     ) -> None:
         self._config, self._folder, self._on_counts, self._log = config, Path(folder), on_counts, log
-        self._hidden = Hidden(config)
+        self._hidden = Hidden(SdkDialect(config).secrets())
         self._state: Mapping[str, Any] = dict(state)
         self._number, self._before, self._earlier = 0, OperationCounts(), OperationCounts()
         self._attempt, self._next, self._taken = 0, 0, 0

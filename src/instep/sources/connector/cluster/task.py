@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import InstepError, ReadError
-from instep.sources.connector.child import Host
 from instep.sources.connector.cluster.exchange import BUNDLE, DRIVER, SegmentExchange, begin, unpack
 from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.dialect import Host, SdkDialect
 from instep.sources.connector.environment import place_of
 from instep.sources.connector.segment import MANIFEST, LogLine, OperationCounts, Segment
 from instep.sources.connector.spool import Segments
@@ -153,7 +153,7 @@ class _Performance:
     def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
         gather = config.limits.ahead > 1
         spool = str(self._scratch / "spool")
-        segments = Segments(config, spool, state, self._on_counts, self._log, host, gather=gather)
+        segments = Segments(SdkDialect(config), spool, state, self._on_counts, self._log, host, gather=gather)
         try:
             self._driver.ends(segments)
             while (segment := segments.next()) is not None:

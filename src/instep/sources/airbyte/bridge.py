@@ -1,0 +1,384 @@
+"""What the child process runs for a connector that speaks Airbyte's protocol: it starts the connector, and sends what
+that prints as the frames of our own connectors.
+
+    python -m instep.sources.airbyte.bridge FRAMES ANSWERS     two file descriptors
+
+Its configuration, catalog and state are in files that only this user can read, for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+
+from instep.sources.airbyte.state import ConnectorProgress
+from instep.sources.airbyte.stream_rows import META, MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows
+from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
+
+Ref = tuple[str, str]
+_SOON = 1.0
+"""Seconds that a state waits for others before it is a checkpoint."""
+_SIGN = 5.0
+"""Seconds between two signs of life while records come that are not handed on yet."""
+_SPILL_BYTES = 256 << 20
+_AFTERWARDS = 60.0
+"""Seconds that the connector may take to end after its output has."""
+_LONGEST_TEXT = 10_000
+_LEVELS = {"FATAL": "error", "ERROR": "error", "WARN": "warning", "WARNING": "warning"}
+_QUIET = {"DEBUG", "TRACE"}
+
+
+@dataclass(frozen=True)
+class _SharedState:
+    """A state of all streams: `content` is what they share."""
+
+    legacy: bool
+    content: Any
+    streams: Mapping[Ref, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kind: str, state: Mapping[str, Any]) -> _SharedState:
+        if kind == "LEGACY":
+            return cls(True, state.get("data"))
+        some = state["global"].get("stream_states") or ()
+        streams = {_ref(one["stream_descriptor"]): one.get("stream_state") for one in some}
+        return cls(False, state["global"].get("shared_state"), streams)
+
+
+class Reading:
+    """One `read` of the connector. `broken` is why nothing more of it is taken."""
+
+    def __init__(self, frames: FrameWriter, request: Mapping[str, Any], folder: Path) -> None:
+        self._frames, self._request = frames, request
+        self._operations = 0
+        self._progress = ConnectorProgress(request["state"])
+        most = min(_SPILL_BYTES, int(request.get("file_bytes") or _SPILL_BYTES))
+        self._streams: dict[Ref, StreamRows] = {}
+        for number, one in enumerate(request["streams"]):
+            plan = StreamPlan(**{**one, "ref": tuple(one["ref"]), "key": tuple(one["key"]), "number": number})
+            spill = SpilledFrames(folder, f"rows-{number}", most) if plan.overwrite else None
+            self._streams[plan.ref] = StreamRows(plan, frames, spill, self._place)
+            self._progress.generations[plan.ref] = one_generation(request, plan.ref)
+        self._checkpoints, self._pending, self._rows, self._bytes = 0, 0.0, 0, 0
+        self._since_global = 0
+        self._shared_state: _SharedState | None = None
+        self._counted: Counter[Ref] = Counter()
+        self._spoke, self._received = time.monotonic(), 0
+        self._errors: list[Mapping[str, Any]] = []
+        self._says_status = False
+
+    def _place(self, count: int) -> int:
+        first, self._operations = self._operations, self._operations + count
+        return first
+
+    def run(self, output: int) -> str:
+        """Read to the end; return why nothing more is taken, "" if all was."""
+        lines = Lines(output)
+        try:
+            while (batch := lines.next(_SOON)) is not None:
+                for line in batch:
+                    self._take(line)
+                self._look_at_the_clock(idle=not batch)
+        except Broken as error:
+            return str(error)
+        return ""
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = from_json(line)
+        except ValueError as error:
+            self._take_text(line, str(error))
+            return
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "RECORD":
+            self._take_record(message.get("record"), len(line))
+        elif kind in ("STATE", "TRACE", "LOG", "CONTROL"):
+            try:
+                self._take_other(kind, message)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
+        elif line.strip() and not isinstance(kind, str):
+            self._log("info", line.decode("utf-8", "replace"))
+
+    def _take_text(self, line: bytes, why: str) -> None:
+        """What is no JSON is text for people; a message that is none may have been a record."""
+        text = line.decode("utf-8", "replace").strip()
+        if not text:
+            return
+        if text.startswith("{") and '"type"' in text and ("RECORD" in text or "STATE" in text):
+            place = why.rpartition(" at ")[2]
+            raise Broken(f"it sent a message that is no JSON in UTF-8 (at {place}), of {len(line):,} bytes")
+        self._log("info", text)
+
+    def _take_record(self, record: Any, size: int) -> None:
+        data = record.get("data") if isinstance(record, dict) else None
+        if not isinstance(data, dict):
+            raise Broken("it sent a record without an object of data")
+        ref = (record.get("namespace") or "", record.get("stream"))
+        stream = self._streams.get(ref)
+        if stream is None:
+            self._counted[ref] += 1
+            return
+        stream.since_state += 1
+        stream.total += 1
+        self._since_global += 1
+        self._received += 1
+        if stream.fault:
+            return
+        if stream.closed:
+            stream.fail("it sent records after it was complete")
+            return
+        if (meta := record.get("meta")) and isinstance(meta, dict) and meta.get("changes"):
+            data.setdefault(META, meta)
+        self._rows += 1
+        self._bytes += size
+        stream.take(data, size)
+
+    def _take_other(self, kind: str, message: dict[str, Any]) -> None:
+        match kind:
+            case "STATE":
+                self._take_state(message["state"])
+            case "TRACE":
+                self._take_trace(message["trace"])
+            case "LOG":
+                entry = message["log"]
+                level = str(entry.get("level")).upper()
+                text = "\n".join(str(entry[k]) for k in ("message", "stack_trace") if entry.get(k))
+                self._log(_LEVELS.get(level, "debug" if level in _QUIET else "info"), text)
+            case "CONTROL":
+                control = message["control"]
+                if control["type"] == "CONNECTOR_CONFIG":
+                    self._frames.send({"frame": "configuration", "configuration": control["connectorConfig"]["config"]})
+                    self._frames.read("saved")
+
+    def _take_state(self, state: dict[str, Any]) -> None:
+        """A state counts for the records before it, if there were as many as it says."""
+        count = (state.get("sourceStats") or {}).get("recordCount")
+        kind = state.get("type") or ("STREAM" if "stream" in state else "GLOBAL" if "global" in state else "LEGACY")
+        if kind == "STREAM":
+            if not self._take_stream_state(state["stream"], count):
+                return
+        else:
+            came, self._since_global = self._since_global, 0
+            if count is not None and int(count) != came:
+                raise Broken(f"its state is about {int(count):,} records, and {came:,} came")
+            self._shared_state = _SharedState.of(kind, state)
+        self._pending = self._pending or time.monotonic()
+        self._look_at_the_clock(idle=False)
+
+    def _take_stream_state(self, one: dict[str, Any], count: float | None) -> bool:
+        """Return whether the state is taken."""
+        ref = _ref(one["stream_descriptor"])
+        if (stream := self._streams.get(ref)) is None:
+            self._counted[ref] += 0
+            return False
+        came, stream.since_state = stream.since_state, 0
+        if count is not None and int(count) != came and not stream.fault:
+            stream.flush()
+            stream.fail(f"its state is about {int(count):,} records, and {came:,} came")
+        if stream.fault or stream.plan.overwrite or stream.closed:
+            return False
+        stream.offer(one.get("stream_state"))
+        return True
+
+    def _accept_states(self) -> None:
+        """Take the states whose records are handed on; one that streams share counts if all of them went well."""
+        for ref, stream in self._streams.items():
+            if (state := stream.accepted_state()) is not None:
+                self._progress.take_stream(ref, state[0])
+        shared, self._shared_state = self._shared_state, None
+        if shared is None or any(stream.fault for stream in self._streams.values()):
+            return
+        if shared.legacy:
+            self._progress.take_legacy(shared.content)
+            return
+        self._progress.take_global(shared.content, shared.streams)
+        self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
+
+    def _take_trace(self, trace: dict[str, Any]) -> None:
+        match trace["type"]:
+            case "ERROR":
+                error = trace["error"]
+                self._errors.append(error)
+                for name in ("message", "internal_message", "stack_trace"):
+                    if error.get(name):
+                        self._log("error", str(error[name]))
+            case "STREAM_STATUS":
+                status = trace["stream_status"]
+                self._says_status = True
+                if (stream := self._streams.get(_ref(status["stream_descriptor"]))) is not None:
+                    stream.status = str(status["status"])
+                    if stream.status == "COMPLETE":
+                        self._complete(stream)
+                    elif stream.status == "INCOMPLETE" and (reasons := status.get("reasons")):
+                        self._log("warning", f"{stream.plan.path}: {json.dumps(reasons)}")
+            case "ESTIMATE":
+                estimate = trace["estimate"]
+                rows = estimate.get("row_estimate")
+                where = ".".join(filter(None, (estimate.get("namespace"), estimate.get("name")))) or "all streams"
+                if rows is not None:
+                    self._frames.send({"frame": "estimate", "stream": where, "rows": int(rows)})
+
+    def _complete(self, stream: StreamRows) -> None:
+        """Its rows are all there are; one that is read as a whole begins again in the next run."""
+        stream.finish()
+        if not stream.plan.resumes and self._progress.type != "LEGACY" and not stream.fault:
+            stream.accepted_state()
+            self._progress.forget([stream.plan.ref])
+        self._pending = self._pending or time.monotonic()
+
+    def _look_at_the_clock(self, *, idle: bool) -> None:
+        now = time.monotonic()
+        full = self._rows >= MOST_ROWS or self._bytes >= MOST_BYTES
+        if self._pending and (full or idle or now - self._pending >= _SOON):
+            self._checkpoint()
+        if self._received and now - self._spoke >= _SIGN:
+            self._frames.send({"frame": "progress", "records": self._received})
+            self._spoke, self._received = now, 0
+
+    def _checkpoint(self) -> None:
+        for stream in self._streams.values():
+            if not stream.plan.overwrite:
+                stream.flush()
+        self._accept_states()
+        self._checkpoints += 1
+        self._pending, self._rows, self._bytes = 0.0, 0, 0
+        self._frames.send({"frame": "checkpoint", "state": json.dumps(self._progress.document())})
+        self._frames.wait(self._checkpoints)
+
+    def _log(self, level: str, text: str) -> None:
+        self._frames.send({"frame": "log", "level": level, "message": text[:_LONGEST_TEXT]})
+
+    def end(self, broken: str, code: int | None) -> dict[str, Any]:
+        """Save what counts, and return the last frame."""
+        clean = code == 0 and not broken
+        for stream in self._streams.values():
+            if not stream.fault and not stream.closed and not self._says_status and clean:
+                stream.status = "COMPLETE"
+                self._complete(stream)
+            elif stream.plan.overwrite and not stream.closed:
+                stream.fail(self._why(stream, broken, code))
+        self._checkpoint()
+        for text in (text for stream in self._streams.values() for text in stream.warnings()):
+            self._frames.send({"frame": "warning", "message": text})
+        for ref, count in self._counted.items():
+            text = f"{'.'.join(map(str, filter(None, ref)))}: {count:,} records of a stream that was not asked for"
+            self._frames.send({"frame": "warning", "message": text})
+        failed = {s.plan.path: self._why(s, broken, code) for s in self._streams.values() if self._is_failed(s)}
+        if not failed and not broken and code == 0 and not self._errors:
+            return {"frame": "end"}
+        return {"frame": "error", **self._failure(broken, code, failed)}
+
+    def _is_failed(self, stream: StreamRows) -> bool:
+        return bool(stream.fault) or stream.status != "COMPLETE"
+
+    def _why(self, stream: StreamRows, broken: str, code: int | None) -> str:
+        if stream.fault:
+            return stream.fault
+        for error in self._errors:
+            if (one := error.get("stream_descriptor")) and _ref(one) == stream.plan.ref:
+                return str(error.get("message") or "it failed")
+        if broken:
+            return "it was not complete yet"
+        return f"it ended as {stream.status}" if stream.status else f"it was not complete at its end ({_exit(code)})"
+
+    def _failure(self, broken: str, code: int | None, failed: Mapping[str, str]) -> dict[str, Any]:
+        errors = [str(error.get("message") or error.get("internal_message") or "it failed") for error in self._errors]
+        kinds = [error.get("failure_type") for error in self._errors]
+        parts = [broken] if broken else errors[:3]
+        if not parts and not failed:
+            parts = [f"it ended with {_exit(code)} after all streams were complete"]
+        if failed:
+            texts = [f"{path} ({why})" if why not in errors else path for path, why in sorted(failed.items())]
+            parts.append(f"not complete: {', '.join(texts[:20])}{', ...' if len(texts) > 20 else ''}")
+        kind = next((k for k in ("config_error", "system_error", "transient_error") if k in kinds and not broken), "")
+        return {"kind": kind, "message": "; ".join(parts), "streams": sorted(failed)}
+
+
+def one_generation(request: Mapping[str, Any], ref: Ref) -> int:
+    """Return the generation that the configured catalog gives the stream."""
+    for one in request["catalog"]["streams"]:
+        if _ref(one["stream"]) == ref:
+            return int(one["generation_id"])
+    raise KeyError(ref)
+
+
+def _ref(descriptor: Mapping[str, Any]) -> Ref:
+    return str(descriptor.get("namespace") or ""), str(descriptor["name"])
+
+
+def _exit(code: int | None) -> str:
+    if code is None:
+        return "a process that did not end"
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def _started(request: Mapping[str, Any], folder: Path) -> subprocess.Popen[bytes]:
+    """Start the connector with its files."""
+    for name in ("configuration", "catalog"):
+        write_private(folder / f"{name}.json", request[name])
+    if request["messages"] is not None:
+        write_private(folder / "state.json", request["messages"])
+    return subprocess.Popen(
+        request["program"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=request["environment"],
+        cwd=request["folder"],
+    )
+
+
+def _ended(process: subprocess.Popen[bytes], *, broken: bool) -> int | None:
+    """Return the exit code of the connector, which is ended if it does not do so itself."""
+    if broken:
+        process.kill()
+    try:
+        return process.wait(_AFTERWARDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return None
+
+
+def _performed(frames: FrameWriter, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    frames.send({"frame": "schema", "tables": request["tables"]})
+    frames.read("lenient")
+    reading = Reading(frames, request, folder)
+    try:
+        process = _started(request, folder)
+    except OSError as error:
+        text = f"{request['program'][0]} cannot be started: {error.strerror}"
+        return {"frame": "error", "kind": "config_error", "message": text, "streams": []}
+    assert process.stdout is not None
+    broken = reading.run(process.stdout.fileno())
+    return reading.end(broken, _ended(process, broken=bool(broken)))
+
+
+def main(out: int, back: int) -> None:
+    for descriptor in (out, back):
+        os.set_inheritable(descriptor, False)  # the connector has no part in this
+    frames = FrameWriter(out, back)
+    request = frames.read("read")
+    folder = private_folder(os.environ["TMPDIR"])
+    try:
+        last = _performed(frames, request, folder)
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(folder)
+    frames.send(last)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

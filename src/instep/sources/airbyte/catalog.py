@@ -1,0 +1,177 @@
+"""The streams of a connector as tables: which columns and keys they have, and how each of them is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from instep.errors import ProjectError, ReadError
+from instep.project.sections.tables import TableSettings
+from instep.schema.catalog.types import DataType
+from instep.sources.airbyte.json_schema import column_type, is_object, properties, required
+
+Ref = tuple[str, str]
+ColumnPath = tuple[str, ...]
+SyncMode = Literal["full_refresh", "incremental"]
+DELETED_AT = "_ab_cdc_deleted_at"
+"""The property of a source that reads a log: a record in which it has a value is a delete."""
+_RESERVED = frozenset({"__op", "__seq", "__given"})
+
+
+@dataclass(frozen=True)
+class StreamTable:
+    """A stream and how it is read. `columns` are by name; those in `paths` are inside of objects that are taken apart,
+    and `key_values` tells where parts of the key are that lie in objects. `overwrite`: its rows are all that there is,
+    once it is complete. `deletes`: records may be deletes."""
+
+    stream: Mapping[str, Any]
+    sync_mode: SyncMode
+    overwrite: bool
+    deletes: bool
+    key: tuple[str, ...]
+    key_paths: tuple[ColumnPath, ...]
+    cursor: tuple[str, ...]
+    columns: Mapping[str, DataType]
+    paths: Mapping[str, ColumnPath]
+    key_values: Mapping[str, ColumnPath]
+    required: frozenset[str]
+
+    @property
+    def ref(self) -> Ref:
+        return str(self.stream.get("namespace") or ""), str(self.stream["name"])
+
+    @property
+    def path(self) -> str:
+        return ".".join(filter(None, self.ref))
+
+    def document(self) -> dict[str, Any]:
+        """Return the table as a declaration of a connector has it."""
+        return {
+            "schema": self.ref[0],
+            "table": self.ref[1],
+            "declared": True,
+            "key": list(self.key),
+            "columns": {name: str(kind) for name, kind in self.columns.items()},
+        }
+
+    def configured(self, generation: int, sync: int) -> dict[str, Any]:
+        """Return the stream as the configured catalog has it."""
+        keyed = bool(self.key)
+        mode = "overwrite" if self.overwrite else "append_dedup" if keyed else "append"
+        return {
+            "stream": dict(self.stream),
+            "sync_mode": self.sync_mode,
+            "destination_sync_mode": mode,
+            "cursor_field": list(self.cursor),
+            "primary_key": [list(path) for path in self.key_paths],
+            "generation_id": generation,
+            "minimum_generation_id": generation if self.overwrite else 0,
+            "sync_id": sync,
+        }
+
+
+def stream_tables(
+    name: str,
+    streams: Sequence[Mapping[str, Any]],
+    settings: Callable[[Ref], TableSettings],
+    flattened: Callable[[str], bool],
+) -> tuple[StreamTable, ...]:
+    """Return the tables of a catalog; `name` is that of the connector. Raises ReadError for a catalog that is none,
+    ProjectError for settings that a stream cannot follow."""
+    if not streams:
+        raise ReadError(
+            f"connector {name}: it offers no stream", hint="look what its configuration selects: no table is removed"
+        )
+    found: dict[Ref, StreamTable] = {}
+    for stream in streams:
+        ref = (str(stream.get("namespace") or ""), str(stream["name"]))
+        path = ".".join(filter(None, ref))
+        if not ref[1].strip() or "\0" in path:
+            raise ReadError(f"connector {name}: it offers a stream without a name", hint=_REPORT)
+        if ref in found:
+            raise ReadError(f"connector {name}: it offers the stream {path} twice", hint=_REPORT)
+        found[ref] = _table(stream, path, settings(ref), flatten=flattened(path))
+    return tuple(found.values())
+
+
+_REPORT = "report it to who maintains the connector, or use another version"
+
+
+def _table(stream: Mapping[str, Any], path: str, settings: TableSettings, *, flatten: bool) -> StreamTable:
+    schema = stream.get("json_schema") or {}
+    columns, paths = _columns(schema, flatten=flatten)
+    modes = stream.get("supported_sync_modes") or ["full_refresh"]
+    cursor = _cursor(stream, path, settings)
+    can_follow = "incremental" in modes and bool(cursor or stream.get("source_defined_cursor"))
+    sync_mode: SyncMode = "incremental" if can_follow and settings.mode != "full_refresh" else "full_refresh"
+    if settings.mode == "full_refresh" and "full_refresh" not in modes:
+        raise _cannot(path, "be read as a whole: it sends changes alone", "leave `mode` out")
+    if settings.mode == "cdc":
+        raise _cannot(path, "be read by `cdc`", "leave `mode` out: it is incremental where the connector supports that")
+    overwrite = settings.mode == "full_refresh" or (settings.mode == "auto" and sync_mode == "full_refresh")
+    key_paths = () if settings.mode == "append" else _key(stream, path, settings)
+    if settings.mode == "upsert" and not key_paths:
+        raise _cannot(path, "be synced by upsert: it has no primary key", "name columns: `key: [...]`")
+    key = tuple("_".join(one) for one in key_paths)
+    key_values = {name: one for name, one in zip(key, key_paths, strict=True) if name not in columns}
+    return StreamTable(
+        stream=stream,
+        sync_mode=sync_mode,
+        overwrite=overwrite,
+        deletes=bool(key) and not overwrite and DELETED_AT in columns,
+        key=key,
+        key_paths=key_paths,
+        cursor=cursor,
+        columns=columns,
+        paths=paths,
+        key_values=key_values,
+        required=required(schema) & columns.keys(),
+    )
+
+
+def _cannot(path: str, what: str, hint: str) -> ProjectError:
+    return ProjectError(f"stream {path} cannot {what}", hint=f"{hint}, in `tables:` of the connection")
+
+
+def _columns(schema: Any, *, flatten: bool) -> tuple[dict[str, DataType], dict[str, ColumnPath]]:
+    """(types by name, paths of the columns that are inside of objects)."""
+    columns: dict[str, DataType] = {}
+    paths: dict[str, ColumnPath] = {}
+    for name, one in properties(schema).items():
+        if not name.strip() or name in _RESERVED:
+            raise ReadError(f"a stream has a property that cannot be a column: {name!r}", hint=_REPORT)
+        inner = list(_inner(one, (name,), schema)) if flatten and is_object(one) else []
+        if inner and not any("_".join(path) in properties(schema) for path, _ in inner):
+            columns |= {"_".join(path): kind for path, kind in inner}
+            paths |= {"_".join(path): path for path, _ in inner}
+        elif (own := column_type(one, schema)) is not None:
+            columns[name] = own
+    return columns, paths
+
+
+def _inner(schema: Any, path: ColumnPath, root: Any) -> Iterable[tuple[ColumnPath, DataType]]:
+    for name, one in properties(schema).items():
+        if is_object(one):
+            yield from _inner(one, (*path, name), root)
+        elif (kind := column_type(one, root)) is not None:
+            yield (*path, name), kind
+
+
+def _cursor(stream: Mapping[str, Any], path: str, settings: TableSettings) -> tuple[str, ...]:
+    default = tuple(map(str, stream.get("default_cursor_field") or ()))
+    if stream.get("source_defined_cursor") or not settings.cursor:
+        return default
+    if settings.cursor not in properties(stream.get("json_schema")):
+        raise _cannot(path, f"be read by the cursor {settings.cursor}: it has no such property", "correct `cursor`")
+    return (settings.cursor,)
+
+
+def _key(stream: Mapping[str, Any], path: str, settings: TableSettings) -> tuple[ColumnPath, ...]:
+    """Return the primary key: a source that defines one is right, whatever the project says."""
+    if defined := stream.get("source_defined_primary_key"):
+        return tuple(tuple(map(str, one)) for one in defined if one)
+    missing = [name for name in settings.key if name not in properties(stream.get("json_schema"))]
+    if missing:
+        raise _cannot(path, f"have the key {', '.join(missing)}: it has no such property", "correct `key`")
+    return tuple((name,) for name in settings.key)

@@ -1,0 +1,445 @@
+"""The requests of Airbyte's protocol that have one answer: `spec`, `check` and `discover`.
+
+Each is a run of the connector's program below the guard, with a limit of time, memory and output. The configuration is
+in a private file that is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from instep.errors import InstepError, ProjectError, ReadError
+from instep.project.sections.airbyte import leaves
+from instep.redaction import hide
+from instep.sources.airbyte.config import AirbyteConfig
+from instep.sources.airbyte.program import Program, program
+from instep.sources.airbyte.specification import Specification, check_configuration
+from instep.sources.connector.child import sandboxed
+from instep.sources.connector.config import MIB, Hidden
+from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
+from instep.sources.connector.environment import cache_folder
+from instep.sources.connector.segment import LogLine
+from instep.store.engine.database import write_private
+from instep.temporary import temporary
+
+LogCallback = Callable[[LogLine], None]
+SaveCallback = Callable[[Mapping[str, Any]], None]
+"""Is given the configuration that a connector wants to have from now on: rotated tokens."""
+SECONDS = {"spec": 600.0, "check": 1800.0, "discover": 3600.0}
+"""The longest that a request takes, where the limits of the source allow as much."""
+MOST_BYTES = 256 << 20
+"""The most output of one request."""
+_AFTERWARDS = 60.0
+"""Seconds that a program may take to end after its answer."""
+_END = 30.0
+_LINE = 10_000
+_ANSWERS = {
+    "spec": ("SPEC", "spec"),
+    "check": ("CONNECTION_STATUS", "connectionStatus"),
+    "discover": ("CATALOG", "catalog"),
+}
+_LEVELS = {
+    "FATAL": "error",
+    "ERROR": "error",
+    "WARN": "warning",
+    "WARNING": "warning",
+    "DEBUG": "debug",
+    "TRACE": "debug",
+}
+_REPHRASED = ("description", "title", "$comment", "examples", "default", "order", "group")
+"""Keys of a JSON Schema that say nothing of the data."""
+
+
+@dataclass(frozen=True)
+class CheckAnswer:
+    """The answer to `check`."""
+
+    succeeded: bool
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class DiscoveredStreams:
+    """The answer to `discover`."""
+
+    streams: tuple[Mapping[str, Any], ...]
+    """The streams as the connector describes them."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what is the same as long as nothing but texts and orders differ."""
+        parts = sorted(json.dumps(canonical_stream(one), sort_keys=True) for one in self.streams)
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def spec(config: AirbyteConfig, log: LogCallback) -> Specification:
+    """Return what the connector wants to be configured with; that of a package is kept by its version."""
+    found = program(config, log)
+    if found.manifest is not None:
+        own = found.manifest.get("spec")
+        own = own if isinstance(own, Mapping) else {}
+        schema = own.get("connection_specification") or {}
+        return Specification.of_message(
+            {"connectionSpecification": schema, "documentationUrl": own.get("documentation_url")}
+        )
+    file = _cache_file(found) if config.package else None
+    if file is not None and (known := _cached(file)) is not None:
+        return Specification.of_message(known)
+    answer = _answer(config, found, "spec", None, Hidden(secrets_of(config, Specification())), log, _ignore)
+    if file is not None:
+        _store(file, answer)
+    return Specification.of_message(answer)
+
+
+def check(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> CheckAnswer:
+    """Return whether the connector reaches its source with this configuration.
+
+    Raises ProjectError for a configuration that does not fit the specification, ReadError for a connector that fails.
+    """
+    answer = _configured(config, "check", log, save)
+    message = Hidden(secrets_of(config, spec(config, log))).clean(str(answer.get("message") or ""))
+    return CheckAnswer(answer.get("status") == "SUCCEEDED", message)
+
+
+def discover(config: AirbyteConfig, log: LogCallback, save: SaveCallback) -> DiscoveredStreams:
+    """Return the streams that the connector offers. Raises as `check` does; half a catalog is none."""
+    answer = _configured(config, "discover", log, save)
+    streams = answer.get("streams")
+    if not isinstance(streams, list) or not all(
+        isinstance(s, dict) and isinstance(s.get("name"), str) for s in streams
+    ):
+        raise ReadError(f"connector {config.name}: its catalog has no list of streams", hint=_REPORT)
+    return DiscoveredStreams(tuple(streams))
+
+
+def _configured(config: AirbyteConfig, command: str, log: LogCallback, save: SaveCallback) -> Mapping[str, Any]:
+    specification = spec(config, log)
+    configuration = specification.fitted(config.configuration)
+    check_configuration(config.name, specification, configuration)
+    hidden = Hidden(secrets_of(config, specification))
+
+    def saved(new: Mapping[str, Any]) -> None:
+        hidden.note_state(new)
+        hide(*specification.secrets(new))
+        save(new)
+
+    return _answer(config, program(config, log), command, configuration, hidden, log, saved)
+
+
+def secrets_of(config: AirbyteConfig, specification: Specification) -> list[tuple[str, str]]:
+    """Return the values that a connector is given, by name; those that its specification calls secret are so named."""
+    marked = [("secret", value) for value in specification.secrets(config.configuration)]
+    given = [(name, str(value)) for name, value in leaves(config.configuration) if value is not None]
+    return [*marked, *given, *config.environment.items()]
+
+
+def canonical_stream(stream: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stream without texts for people, and its lists of types and names in one order."""
+    found = {name: value for name, value in stream.items() if value not in (None, [], {})}
+    schema = stream.get("json_schema")
+    found["json_schema"] = canonical_schema(schema) if isinstance(schema, Mapping) else {}
+    found["supported_sync_modes"] = sorted(map(str, stream.get("supported_sync_modes") or ()))
+    return found
+
+
+def canonical_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON Schema of data in one form: two that allow the same are mostly the same."""
+    found: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in _REPHRASED and not isinstance(value, Mapping):
+            continue
+        if name == "properties" and isinstance(value, Mapping):
+            found[name] = {n: canonical_schema(v) if isinstance(v, Mapping) else v for n, v in sorted(value.items())}
+        elif name in ("type", "required", "enum") and isinstance(value, list):
+            kinds = sorted({json.dumps(one, sort_keys=True) for one in value})
+            found[name] = (
+                json.loads(kinds[0]) if name == "type" and len(kinds) == 1 else [json.loads(one) for one in kinds]
+            )
+        elif name in ("oneOf", "anyOf", "allOf") and isinstance(value, list):
+            parts = [canonical_schema(one) if isinstance(one, Mapping) else one for one in value]
+            found[name] = sorted(parts, key=lambda one: json.dumps(one, sort_keys=True))
+        elif isinstance(value, Mapping):
+            found[name] = canonical_schema(value)
+        else:
+            found[name] = value
+    return found
+
+
+def failure(name: str, error: Mapping[str, Any], hidden: Hidden) -> InstepError:
+    """Return the error of a TRACE message by its failure type: who has to do something, and whether time helps."""
+    message = hidden.clean(str(error.get("message") or error.get("internal_message") or "it failed"))[:_LINE]
+    match error.get("failure_type"):
+        case "config_error":
+            return ProjectError(
+                f"connector {name}: {message}", hint="correct `configuration` of its source in instep.yml"
+            )
+        case "transient_error":
+            return ReadError(f"connector {name}: {message}", hint="it says that this passes: run it again later")
+    found = ReadError(f"connector {name}: {message}", hint=_REPORT)
+    found.transient = False
+    return found
+
+
+_REPORT = "the log has its own account: report it to who maintains the connector, or use another version"
+
+
+def log_lines(message: Mapping[str, Any], hidden: Hidden) -> Iterator[LogLine]:
+    """Yield what a message of a connector says for the log, cleaned of secrets."""
+    match message.get("type"):
+        case "LOG":
+            entry = message.get("log")
+            entry = entry if isinstance(entry, Mapping) else {}
+            level = _LEVELS.get(str(entry.get("level")).upper(), "info")
+            yield LogLine(level, hidden.clean(str(entry.get("message") or ""))[:_LINE])
+        case "TRACE":
+            trace = message.get("trace")
+            error = trace.get("error") if isinstance(trace, Mapping) else None
+            for name in ("internal_message", "stack_trace"):
+                if isinstance(error, Mapping) and error.get(name):
+                    yield LogLine("error", hidden.clean(str(error[name]))[-_LINE:])
+
+
+def _ignore(configuration: Mapping[str, Any]) -> None:
+    """A connector without a configuration has none to save."""
+
+
+def _answer(
+    config: AirbyteConfig,
+    found: Program,
+    command: str,
+    configuration: Mapping[str, Any] | None,
+    hidden: Hidden,
+    log: LogCallback,
+    save: SaveCallback,
+) -> Mapping[str, Any]:
+    """Return the answer to a command; errors and the exit code count as much as the answer."""
+    kind, key = _ANSWERS[command]
+    answer: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    with _process(config, found, command, configuration, hidden, log) as process:
+        for line in process.lines():
+            message = _message(line)
+            if message is None:
+                log(LogLine("info", hidden.clean(line.decode("utf-8", "replace"))[:_LINE], "stdout"))
+                continue
+            for one in log_lines(message, hidden):
+                log(one)
+            body = message.get(key)
+            if message["type"] == kind and isinstance(body, Mapping):
+                answer = body
+                process.hurry()
+            elif (new := _new_configuration(message)) is not None:
+                save(new)
+            elif message["type"] == "TRACE" and (trace := message.get("trace") or {}).get("type") == "ERROR":
+                error = trace.get("error") or {}
+        ended = process.end()
+    failed_check = answer is not None and answer.get("status") == "FAILED"
+    if error is not None and not failed_check:
+        raise failure(config.name, error, hidden)
+    if answer is not None and (failed_check or ended.code in (0, None)):
+        return answer
+    raise _no_answer(config, command, ended, answered=answer is not None)
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    """Return the message of a line; None for one that is none, which is text for people."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
+
+
+def _new_configuration(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    control = message.get("control") if message["type"] == "CONTROL" else None
+    if not isinstance(control, Mapping) or control.get("type") != "CONNECTOR_CONFIG":
+        return None
+    found = (control.get("connectorConfig") or {}).get("config")
+    return found if isinstance(found, Mapping) else None
+
+
+@dataclass(frozen=True)
+class _ProcessEnd:
+    """`code` is the exit code, negative for a signal, None if we ended it; `cause` is why the guard did, "" if not."""
+
+    code: int | None
+    cause: str = ""
+
+
+class _Process:
+    """A run of the program below the guard. `output` is a pipe with what it prints."""
+
+    def __init__(self, config: AirbyteConfig, guard: subprocess.Popen[bytes], output: int, command: str) -> None:
+        self._name, self._command, self._guard, self._output = config.name, command, guard, output
+        self._limits = config.limits
+        self._seconds = min(SECONDS[command], config.limits.time or SECONDS[command])
+        self._until, self._answered, self._stopped = time.monotonic() + self._seconds, False, False
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines that it prints, until it ends. Raises ReadError if that takes too long or is too much."""
+        rest, total = bytearray(), 0
+        while (data := self._data()) is not None:
+            total += len(data)
+            if total > MOST_BYTES:
+                raise ReadError(
+                    f"connector {self._name}: `{self._command}` printed more than {MOST_BYTES // MIB} MiB",
+                    hint="select less in its configuration, so that it has fewer streams",
+                )
+            rest += data
+            *whole, last = bytes(rest).split(b"\n") if b"\n" in data else (bytes(rest),)
+            if b"\n" in data:
+                rest = bytearray(last)
+                yield from filter(bytes.strip, whole)
+        if rest.strip():
+            yield bytes(rest)
+
+    def _data(self) -> bytes | None:
+        """Return what it has printed now; None at the end."""
+        left = self._until - time.monotonic()
+        if left > 0 and select.select([self._output], [], [], left)[0]:
+            return os.read(self._output, 1 << 16) or None
+        if self._answered:
+            return None
+        raise ReadError(
+            f"connector {self._name}: `{self._command}` took more than {self._seconds:g} s and was stopped",
+            hint="is its source reachable? `limits.time` of the source may be too short, too",
+        )
+
+    def hurry(self) -> None:
+        """Let it end soon: it has answered."""
+        self._answered = True
+        self._until = min(self._until, time.monotonic() + _AFTERWARDS)
+
+    def end(self) -> _ProcessEnd:
+        """Wait for its end, which is brought about if it does not come."""
+        assert self._guard.stdout is not None
+        if not select.select([self._guard.stdout], [], [], _END)[0]:
+            self.stop()
+        reply = self._guard.stdout.readline()
+        self._guard.wait()
+        found: dict[str, Any] = json.loads(reply) if reply else {"code": None, "cause": "guard"}
+        return _ProcessEnd(None if self._stopped else found["code"], found["cause"])
+
+    def stop(self) -> None:
+        """End it, and all that came of it."""
+        assert self._guard.stdin is not None
+        self._stopped = True
+        with suppress(OSError):
+            self._guard.stdin.close()
+
+
+@contextmanager
+def _process(
+    config: AirbyteConfig,
+    found: Program,
+    command: str,
+    configuration: Mapping[str, Any] | None,
+    hidden: Hidden,
+    log: LogCallback,
+) -> Iterator[_Process]:
+    """Start the program; nothing of it is left afterwards, nor of its configuration."""
+    with temporary("airbyte") as scratch:
+        words: tuple[str, ...] = ()
+        if configuration is not None:
+            file = Path(scratch, "configuration.json")
+            write_private(file, json.dumps(configuration))
+            words = ("--config", str(file))
+        (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
+        guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(LOCAL_HOST.program / "guard.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(output_end, errors_end),
+            start_new_session=True,
+            env={"PATH": os.defpath},
+        )
+        for descriptor in (output_end, errors_end):
+            os.close(descriptor)
+        assert guard.stdin is not None
+        assert guard.stdout is not None
+        line = found.command(command, *words)
+        guard.stdin.write(json.dumps(_plan(config, found, line, scratch, (output_end, errors_end))).encode() + b"\n")
+        guard.stdin.flush()
+        reader = threading.Thread(target=_log_errors, args=(errors, hidden, log), daemon=True)
+        reader.start()
+        process = _Process(config, guard, output, command)
+        try:
+            yield process
+        finally:
+            process.stop()
+            guard.wait()
+            reader.join()
+            guard.stdout.close()
+            os.close(output)
+
+
+def _plan(
+    config: AirbyteConfig, found: Program, line: Sequence[str], scratch: str, outputs: Sequence[int]
+) -> dict[str, Any]:
+    most = config.limits
+    limits = {"RLIMIT_DATA": most.memory_bytes, "RLIMIT_FSIZE": most.file_bytes}
+    own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "2"}
+    return {
+        "command": [*sandboxed(config.name, scratch, found.folders), *line] if config.sandbox else list(line),
+        "folder": scratch if config.sandbox else config.folder or scratch,
+        "environment": {**passed_environment(), **own, **found.environment, **config.environment},
+        "descriptors": [],
+        "outputs": list(outputs),
+        "limits": {"RLIMIT_CORE": 0, **{name: most for name, most in limits.items() if most}},
+        "memory": most.memory_bytes,
+    }
+
+
+def _log_errors(descriptor: int, hidden: Hidden, log: LogCallback) -> None:
+    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+        while line := lines.readline(MIB):
+            if line.strip():
+                log(LogLine("warning", hidden.clean(line.rstrip("\n"))[:_LINE], "stderr"))
+
+
+def _no_answer(config: AirbyteConfig, command: str, ended: _ProcessEnd, *, answered: bool) -> ReadError:
+    name = config.name
+    if ended.cause == "memory":
+        return ReadError(
+            f"connector {name} used more than {config.limits.memory_bytes // MIB:,} MiB of memory and was stopped",
+            hint="raise `limits.memory` of its source",
+        )
+    how = f"exit code {ended.code}" if (ended.code or 0) >= 0 else f"signal {-(ended.code or 0)}"
+    what = f"`{command}` failed after its answer" if answered else f"`{command}` gave no answer"
+    return ReadError(f"connector {name}: {what} ({how})", hint=f"the log has what it printed; {_SPEAKS}")
+
+
+_SPEAKS = "is it a connector that speaks Airbyte's protocol?"
+
+
+def _cache_file(found: Program) -> Path:
+    digest = hashlib.sha256(json.dumps([found.version, found.argv]).encode()).hexdigest()[:16]
+    return cache_folder() / "airbyte" / "specifications" / f"{digest}.json"
+
+
+def _cached(file: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _store(file: Path, answer: Mapping[str, Any]) -> None:
+    """Keep an answer; two processes that do so at once write the same."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(f".{os.getpid()}.new")
+    draft.write_text(json.dumps(answer), encoding="utf-8")
+    draft.replace(file)

@@ -1,0 +1,329 @@
+"""A connector that speaks Airbyte's protocol as a source.
+
+Its catalog is what it offers when it is asked, before each read and again behind it. A read goes the way of our own
+connectors' runs: a child sends frames, segments are loaded, the state behind them is saved. The child is our bridge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import instep
+from instep.errors import InstepError, ReadError
+from instep.model import Check
+from instep.project.sections.connector import ConnectorLimits
+from instep.project.sections.tables import TableSettings
+from instep.project.sections.values import Patterns
+from instep.schema.selection.selection import patterns
+from instep.sources.airbyte import requests
+from instep.sources.airbyte.catalog import StreamTable, stream_tables
+from instep.sources.airbyte.config import AirbyteConfig
+from instep.sources.airbyte.program import Pin, Program, program
+from instep.sources.airbyte.specification import Specification
+from instep.sources.airbyte.state import BESIDE_ROWS, ConnectorProgress, restarted
+from instep.sources.connector.config import Hidden
+from instep.sources.connector.dialect import Host, Launch, passed_environment
+from instep.sources.connector.segment import LogLine, declared_table
+from instep.sources.connector.source import ConnectorSource, Memory
+from instep.sources.stream import Granularity, StreamScope
+from instep.sources.versions import BreakingChange, read_breaking_changes
+from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
+
+Ref = tuple[str, str]
+LOG = logging.getLogger("instep.connector")
+
+
+class ConfiguredMemory:
+    """What a connection's runs remember, and the configuration that its connector wants to have from now on: it is
+    saved at once, and stays where a state of an earlier moment is saved later."""
+
+    def __init__(self, memory: Memory, written: Mapping[str, Any]) -> None:
+        """`written` is the configuration of the project file: a new one there is right again."""
+        self._memory, self._written = memory, written
+        self._of = hashlib.sha256(json.dumps(written, sort_keys=True, default=str).encode()).hexdigest()
+        self._lock = threading.Lock()
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        state = self._memory.state().state
+        new: Mapping[str, Any] | None = state.get("configuration")
+        return new if new is not None and state.get("configuration_of") == self._of else self._written
+
+    def save_configuration(self, configuration: Mapping[str, Any]) -> None:
+        new = {"configuration": dict(configuration), "configuration_of": self._of}
+        with self._lock:
+            self._memory.done({**self._memory.state().state, **new}, (), (), "", 0)
+
+    def state(self) -> ConnectorState:
+        return self._memory.state()
+
+    def shape(self) -> Mapping[str, Any]:
+        return self._memory.shape()
+
+    def keep_shape(self, shape: Mapping[str, Any]) -> None:
+        self._memory.keep_shape(shape)
+
+    def pending(self) -> list[PendingOperations]:
+        return self._memory.pending()
+
+    def done(
+        self,
+        state: Mapping[str, Any] | None,
+        pending: Sequence[tuple[Ref, str, int, str]],
+        released: Sequence[int],
+        run: str,
+        fence: int,
+    ) -> None:
+        with self._lock:
+            if state is not None:
+                known = self._memory.state().state
+                state = {**state, **{name: known[name] for name in BESIDE_ROWS if name in known}}
+            self._memory.done(state, pending, released, run, fence)
+
+
+class AirbyteDialect:
+    """A connector that speaks Airbyte's protocol. `settings` are those of the tables in the project file."""
+
+    end = "its read was over"
+    lists_all = True
+
+    def __init__(
+        self, config: AirbyteConfig, memory: ConfiguredMemory, settings: Callable[[Ref], TableSettings]
+    ) -> None:
+        self._written, self._memory, self._settings = config, memory, settings
+        self._log: Callable[[LogLine], None] = _log
+        self._scratch, self._streams = "", requests.DiscoveredStreams(())
+        self._known: tuple[Mapping[str, Any] | None, ConnectorProgress] = (None, ConnectorProgress({}))
+
+    @property
+    def config(self) -> AirbyteConfig:
+        """With the configuration that is right now."""
+        return self._written.model_copy(update={"configuration": dict(self._memory.configuration)})
+
+    @property
+    def name(self) -> str:
+        return self._written.name
+
+    @property
+    def limits(self) -> ConnectorLimits:
+        return self._written.limits
+
+    @property
+    def sandbox(self) -> bool:
+        return self._written.sandbox
+
+    @cached_property
+    def specification(self) -> Specification:
+        return requests.spec(self._written, self._log)
+
+    def check(self) -> None:
+        """Its program is looked for when it is started."""
+
+    def secrets(self) -> Iterable[tuple[str, str]]:
+        written = requests.secrets_of(self._written, self.specification)
+        return [*written, *requests.secrets_of(self.config, self.specification)]
+
+    def discovered(self) -> tuple[StreamTable, ...]:
+        """Return the tables that the connector offers now."""
+        self._streams = requests.discover(self.config, self._log, self._memory.save_configuration)
+        return self._tables()
+
+    def take(self, streams: requests.DiscoveredStreams) -> tuple[StreamTable, ...]:
+        """Return the tables that these streams are."""
+        self._streams = streams
+        return self._tables()
+
+    def _tables(self) -> tuple[StreamTable, ...]:
+        flattened = _Matching(self._written.flatten)
+        return stream_tables(self.name, self._streams.streams, self._settings, flattened)
+
+    def look_again(self) -> Sequence[Mapping[str, Any]] | None:
+        before = self._streams.fingerprint
+        try:
+            tables = self.discovered()
+        except InstepError as error:
+            text = f"it was not asked for its catalog behind the read: {error.message}"
+            self._log(LogLine("warning", text, "instep"))
+            return None
+        return [table.document() for table in tables] if self._streams.fingerprint != before else None
+
+    def launch(self, scratch: str, host: Host, log: Callable[[LogLine], None]) -> Launch:
+        self._scratch, self._log = scratch, log
+        found = self._program
+        self.discovered()
+        code = str(Path(instep.__file__).parent.parent)
+        own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONPATH": code, "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "2"}
+        return Launch(
+            command=(sys.executable, "-B", "-P", "-m", "instep.sources.airbyte.bridge"),
+            folder=scratch,
+            environment={**passed_environment(), **own},
+            shown=(sys.prefix, sys.base_prefix, code, *found.folders),
+        )
+
+    @cached_property
+    def _program(self) -> Program:
+        return program(self._written, self._log)
+
+    def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:
+        tables, progress = self._tables(), ConnectorProgress(state)
+        progress.forget(ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again)
+        chosen = [table for table in tables if scope.takes(table.ref)]
+        sync, configured = int(time.time()), []
+        for table in chosen:
+            starts = table.overwrite or progress.starts(table.ref) or table.ref not in progress.generations
+            generation = progress.next_generation(table.ref) if starts else progress.generations[table.ref]
+            configured.append(table.configured(generation, sync))
+        messages = progress.messages(table.ref for table in chosen)
+        folder = Path(self._scratch, "airbyte")
+        files = ["--config", str(folder / "configuration.json"), "--catalog", str(folder / "catalog.json")]
+        files += ["--state", str(folder / "state.json")] if messages is not None else []
+        config, found = self.config, self._program
+        own = {"HOME": self._scratch, "TMPDIR": self._scratch, "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "2"}
+        read = {
+            "program": found.command("read", *files),
+            "environment": {**passed_environment(), **own, **found.environment, **config.environment},
+            "folder": self._scratch if config.sandbox else config.folder or self._scratch,
+            "configuration": self.specification.fitted(config.configuration),
+            "catalog": {"streams": configured},
+            "messages": messages,
+            "state": progress.document(),
+            "tables": [table.document() for table in tables],
+            "streams": [_plan(table) for table in chosen],
+            "file_bytes": config.limits.file_bytes,
+        }
+        return {"command": command, "read": read}
+
+    def reply(self, head: Mapping[str, Any], hidden: Hidden) -> Mapping[str, Any] | None:
+        match head["frame"]:
+            case "configuration":
+                hidden.note_state(head["configuration"])
+                self._memory.save_configuration(head["configuration"])
+                return {"saved": True}
+            case "estimate":
+                text = f"{hidden.clean(str(head['stream']))}: about {int(head['rows']):,} rows are expected"
+                self._log(LogLine("info", text, "instep"))
+        return None
+
+    def failed(self, head: Mapping[str, Any], hidden: Hidden) -> InstepError:
+        if kind := head["kind"]:
+            return requests.failure(self.name, {"message": head["message"], "failure_type": kind}, hidden)
+        return ReadError(
+            f"connector {self.name}: {hidden.clean(str(head['message']))}",
+            hint="what was complete before is loaded; its log lines are in the run; run it again",
+        )
+
+    def notices(self) -> Iterator[LogLine]:
+        yield from ()
+
+    def is_lenient(self, table: str) -> bool:
+        return True
+
+    def starts(self, state: Mapping[str, Any], table: Ref) -> bool:
+        if self._known[0] is not state:
+            self._known = (state, ConnectorProgress(state))
+        return self._known[1].starts(table)
+
+    def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        return restarted(state)
+
+
+class _Matching:
+    def __init__(self, texts: Patterns) -> None:
+        self._patterns = patterns(texts)
+
+    def __call__(self, path: str) -> bool:
+        return any(pattern.matches(path) for pattern in self._patterns)
+
+
+def _log(line: LogLine) -> None:
+    LOG.info("%s: %s", line.origin, line.message)
+
+
+def _plan(table: StreamTable) -> dict[str, Any]:
+    """Return what the bridge has to know of a stream."""
+    return {
+        "ref": list(table.ref),
+        "columns": {name: str(kind) for name, kind in table.columns.items()},
+        "key": list(table.key),
+        "paths": {name: list(path) for name, path in table.paths.items()},
+        "key_values": {name: list(path) for name, path in table.key_values.items()},
+        "required": sorted(table.required),
+        "overwrite": table.overwrite,
+        "deletes": table.deletes,
+        "resumes": table.sync_mode == "incremental",
+    }
+
+
+class AirbyteSource(ConnectorSource):
+    """Folders and memory as those of other connectors; `settings` are those of the tables in the project file."""
+
+    kind = "airbyte"
+    look = "discover streams"
+
+    def __init__(
+        self,
+        config: AirbyteConfig,
+        folder: str,
+        memory: Memory,
+        settings: Callable[[Ref], TableSettings],
+        salt: bytes = b"",
+        uploads: str = "",
+    ) -> None:
+        self._configured = ConfiguredMemory(memory, config.configuration)
+        self._airbyte = AirbyteDialect(config, self._configured, settings)
+        super().__init__(self._airbyte, folder, self._configured, salt, uploads)
+
+    @property
+    def config(self) -> AirbyteConfig:
+        """What the connector is given now: its rotated tokens included."""
+        return self._airbyte.config
+
+    def save_configuration(self, configuration: Mapping[str, Any]) -> None:
+        """Save the configuration that the connector wants to have from now on."""
+        self._configured.save_configuration(configuration)
+
+    def know(self, streams: requests.DiscoveredStreams) -> None:
+        """Take these streams for what the connector offers, instead of asking it."""
+        tables = self._airbyte.take(streams)
+        self.__dict__["declared"] = tuple(declared_table(table.document()) for table in tables)
+
+    def connector_version(self) -> str:
+        """Return the version of its package, "" for a command or a manifest."""
+        package = self._airbyte.config.package
+        return Pin.parse(package).version if package else ""
+
+    def breaking_changes(self) -> Sequence[BreakingChange]:
+        """Return what the file says that `metadata` names."""
+        file = self._airbyte.config.metadata
+        return read_breaking_changes(Path(file)) if file else ()
+
+    def documents(self) -> Sequence[Mapping[str, Any]]:
+        return [table.document() for table in self._airbyte.discovered()]
+
+    def test(self) -> list[Check]:
+        """The connector is asked to reach its source, then for its streams."""
+        try:
+            found = requests.check(self._airbyte.config, _log, self._configured.save_configuration)
+        except InstepError as error:
+            return [Check("check", False, error.message, error.hint)]
+        if not found.succeeded:
+            return [Check("check", False, found.message, "correct `configuration` of the source")]
+        return [Check("check", True, found.message or "the connector reaches its source"), *super().test()]
+
+    def granularity(self) -> Granularity:
+        """Streams with a state each are read by themselves; one that they share goes with all of them."""
+        match self.memory.state().state.get("type", ""):
+            case "LEGACY":
+                return "run"
+            case "GLOBAL":
+                return "restart"
+        return "table"

@@ -1,0 +1,269 @@
+"""What an Airbyte connector wants to be configured with: its JSON Schema, which values are secret, what is wrong.
+
+The schemas are those of connectors: drafts up to 7, `oneOf` with a constant that tells the branch, and keys of
+Airbyte's own such as `airbyte_secret`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import ProjectError, SetupError
+from instep.redaction import is_harmless, names_secret
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+LOG = logging.getLogger("instep.airbyte")
+MOST_PROBLEMS = 20
+"""The most problems of a configuration that one error names."""
+_TEXT = 300
+"""The most characters of a connector's own words about a field."""
+_SECRET_KEYS = ("airbyte_secret", "airbyte_hidden_secret")
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
+_NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Specification:
+    """The answer of a connector to `spec`."""
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """The JSON Schema of its configuration."""
+    documentation: str = ""
+    """The address of its documentation."""
+
+    @classmethod
+    def of_message(cls, spec: Mapping[str, Any]) -> Specification:
+        """Return the specification of a SPEC message's `spec`."""
+        schema = spec.get("connectionSpecification")
+        address = str(spec.get("documentationUrl") or "")
+        return cls(schema if isinstance(schema, Mapping) else {}, address)
+
+    def secrets(self, configuration: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the values of a configuration that are secret: by `airbyte_secret`, or by their name."""
+        found = dict.fromkeys(_secrets(self.schema, configuration, self.schema, False))
+        return tuple(value for value in found if not is_harmless(value))
+
+    def problems(self, configuration: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with a configuration: place and reason, never the value itself.
+
+        A schema that is none itself finds nothing: the connector's own `check` decides. Nothing is fetched for it.
+        Raises SetupError if no schema can be checked here.
+        """
+        try:
+            from jsonschema import Draft7Validator
+            from jsonschema.validators import validator_for
+            from referencing import Registry
+        except ImportError:
+            raise SetupError(
+                "the package jsonschema is missing, which checks configurations of Airbyte connectors",
+                hint="pip install 'instep[airbyte]'",
+            ) from None
+        kind = validator_for(self.schema, default=Draft7Validator)
+        nothing_else: Registry[Any] = Registry()  # without one, references to addresses would be fetched
+        try:
+            errors = list(kind(dict(self.schema), registry=nothing_else).iter_errors(configuration))
+        except Exception as error:
+            LOG.warning("the connector's schema of its configuration cannot be applied: %s", type(error).__name__)
+            return []
+        errors.sort(key=lambda one: [str(part) for part in one.absolute_path])
+        return list(dict.fromkeys(line for error in errors for line in _lines(error)))
+
+    def fitted(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration with numbers and truth values where the schema has such and a text says one.
+
+        References such as `${env:PORT}` are texts, whatever they lead to.
+        """
+        found: dict[str, Any] = _fitted(self.schema, configuration, self.schema)
+        return found
+
+
+def check_configuration(name: str, spec: Specification, configuration: Mapping[str, Any]) -> None:
+    """Raise ProjectError with every field that does not fit the connector's schema."""
+    if not (found := spec.problems(configuration)):
+        return
+    more = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
+    lines = "\n".join(f"  {line}" for line in [*found[:MOST_PROBLEMS], *more])
+    see = f"; the connector's documentation: {spec.documentation}" if spec.documentation else ""
+    raise ProjectError(
+        f"connector {name}: its configuration does not fit:\n{lines}",
+        hint=f"correct `configuration` of its source in instep.yml{see}",
+    )
+
+
+def _lines(error: ValidationError) -> Iterator[str]:
+    if error.validator in ("oneOf", "anyOf") and error.context:
+        yield from _of_branches(error)
+        return
+    place = tuple(error.absolute_path)
+    schema = error.schema if isinstance(error.schema, Mapping) else {}
+    match error.validator:
+        case "required":
+            (missing,) = [n for n in error.validator_value if error.message.startswith(repr(n))] or [""]
+            of = schema.get("properties", {}).get(missing, {})
+            yield _line((*place, missing), "is required", of)
+        case "additionalProperties":
+            known = schema.get("properties", {})
+            unknown = [n for n in error.instance if n not in known] if isinstance(error.instance, Mapping) else []
+            for one in unknown:
+                yield _line((*place, one), f"is not known to the connector ({_names(known)} are)", {})
+        case _:
+            yield _line(place, _reason(error), schema)
+
+
+def _of_branches(error: ValidationError) -> Iterator[str]:
+    """Yield the problems of the branch that the value means to be: the one whose constants it has, if there is one."""
+    branches: dict[int, list[ValidationError]] = {}
+    for one in error.context:
+        branches.setdefault(int(one.schema_path[0]), []).append(one)
+    chosen = [found for found in branches.values() if not any(e.validator in ("const", "enum") for e in found)]
+    if len(chosen) == 1:
+        for one in chosen[0]:
+            yield from _lines(one)
+        return
+    options = error.validator_value
+    constants = [_constants(one) for one in options if isinstance(one, Mapping)]
+    names = dict.fromkeys(name for found in constants for name in found)
+    if names and isinstance(error.instance, Mapping):
+        for name in names:
+            choices = dict.fromkeys(str(found[name]) for found in constants if name in found)
+            yield _line((*error.absolute_path, name), f"must be one of {', '.join(choices)}", {})
+        return
+    kinds = [str(one.get("title") or one.get("type") or "") for one in options if isinstance(one, Mapping)]
+    yield _line(tuple(error.absolute_path), f"fits none of its forms ({_names(filter(None, kinds))})", error.schema)
+
+
+def _constants(branch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties of a branch that have one value."""
+    found = {}
+    for name, schema in branch.get("properties", {}).items():
+        if not isinstance(schema, Mapping):
+            continue
+        if "const" in schema:
+            found[name] = schema["const"]
+        elif isinstance(schema.get("enum"), list) and len(schema["enum"]) == 1:
+            found[name] = schema["enum"][0]
+    return found
+
+
+def _reason(error: ValidationError) -> str:
+    """Return what the schema demands; the value is part of no text, because it may be a secret."""
+    limit = error.validator_value
+    match error.validator:
+        case "type":
+            kinds = [limit] if isinstance(limit, str) else list(limit)
+            return f"must be of type {' or '.join(map(str, kinds))}"
+        case "enum":
+            return f"must be one of {_names(map(str, limit))}"
+        case "const":
+            return f"must be {limit}"
+        case "pattern":
+            return f"must match {limit}"
+        case "format":
+            return f"must be a {limit}"
+        case "minLength" | "minItems" | "minProperties":
+            return f"must have at least {limit} {_unit(error)}"
+        case "maxLength" | "maxItems" | "maxProperties":
+            return f"must have at most {limit} {_unit(error)}"
+        case "minimum":
+            return f"must be at least {limit}"
+        case "maximum":
+            return f"must be at most {limit}"
+        case "exclusiveMinimum":
+            return f"must be more than {limit}"
+        case "exclusiveMaximum":
+            return f"must be less than {limit}"
+        case other:
+            return f"breaks the rule `{other}` of the connector's schema"
+
+
+def _unit(error: ValidationError) -> str:
+    units = {"Length": "characters", "Items": "entries", "Properties": "keys"}
+    return next(word for end, word in units.items() if str(error.validator).endswith(end))
+
+
+def _line(place: Place, reason: str, schema: Mapping[str, Any]) -> str:
+    """Return one problem, with the connector's own words about the field."""
+    words = str(schema.get("description") or schema.get("title") or "") if isinstance(schema, Mapping) else ""
+    text = " ".join(words.split())[:_TEXT]
+    where = ".".join(map(str, place)) or "the configuration"
+    return f"{where}: {reason}{f' ({text})' if text else ''}"
+
+
+def _names(names: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> str:
+    found = list(names)
+    return ", ".join(found[:MOST_PROBLEMS]) + (" ..." if len(found) > MOST_PROBLEMS else "")
+
+
+def _secrets(schema: Any, value: Any, root: Mapping[str, Any], secret: bool, depth: int = 0) -> Iterator[str]:
+    """Yield the texts below a value which its schema, or a name on the way to it, calls secret."""
+    if not isinstance(schema, Mapping) or depth > 50:
+        schema = {}
+    schema = _resolved(schema, root)
+    secret = secret or any(schema.get(key) is True for key in _SECRET_KEYS)
+    branches = [one for key in ("oneOf", "anyOf", "allOf") for one in schema.get(key, ()) if isinstance(one, Mapping)]
+    if branches and not secret:
+        for one in branches:
+            yield from _secrets(one, value, root, False, depth + 1)
+    if isinstance(value, Mapping):
+        known = schema.get("properties", {})
+        for name, one in value.items():
+            below = known.get(name, {}) if isinstance(known, Mapping) else {}
+            yield from _secrets(below, one, root, secret or names_secret(str(name)), depth + 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _secrets(schema.get("items", {}), one, root, secret, depth + 1)
+    elif secret and value is not None and not isinstance(value, bool):
+        yield value if isinstance(value, str) else json.dumps(value)
+
+
+def _fitted(schema: Any, value: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
+    if not isinstance(schema, Mapping) or depth > 50:
+        return value
+    schema = _resolved(schema, root)
+    for key in ("oneOf", "anyOf", "allOf"):
+        for one in schema.get(key, ()):
+            if isinstance(value, Mapping) and isinstance(one, Mapping) and _has_constants(one, value):
+                value = _fitted(one, value, root, depth + 1)
+    properties = schema.get("properties")
+    if isinstance(value, Mapping):
+        known = properties if isinstance(properties, Mapping) else {}
+        return {name: _fitted(known.get(name), one, root, depth + 1) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fitted(schema.get("items"), one, root, depth + 1) for one in value]
+    return _number_or_truth(value, schema.get("type")) if isinstance(value, str) else value
+
+
+def _has_constants(branch: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    return all(value.get(name) == constant for name, constant in _constants(branch).items())
+
+
+def _number_or_truth(text: str, kind: Any) -> Any:
+    kinds = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
+    if "string" in kinds:
+        return text
+    if "boolean" in kinds and text in ("true", "false"):
+        return text == "true"
+    if kinds & {"integer", "number"} and _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if "number" in kinds and _NUMBER.fullmatch(text) else text
+
+
+def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a reference within the schema leads to."""
+    for _ in range(20):
+        target = schema.get("$ref")
+        if not isinstance(target, str) or not target.startswith("#"):
+            return schema
+        found: Any = root
+        for part in filter(None, target[1:].split("/")):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        schema = found if isinstance(found, Mapping) else {}
+    return {}

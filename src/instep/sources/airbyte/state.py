@@ -1,0 +1,89 @@
+"""How far a connector got, as one document: the states of its streams, or the one that they share.
+
+    {"airbyte": 1, "type": "STREAM", "streams": [{"namespace": "", "name": "users", "state": {...}}],
+     "generations": [["", "users", 3]]}
+
+`GLOBAL` has `shared` beside `streams`, `LEGACY` has `legacy` instead. `configuration` is what the connector wanted to
+be configured with from then on, and `configuration_of` tells which configuration of the project that replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+Ref = tuple[str, str]
+StateType = Literal["", "STREAM", "GLOBAL", "LEGACY"]
+BESIDE_ROWS = ("configuration", "configuration_of")
+"""The parts that are not about rows: a run from the start leaves them."""
+
+
+class ConnectorProgress:
+    """State of a run of a connector, which grows by its messages."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.type: StateType = document.get("type", "")
+        self.streams: dict[Ref, Any] = {
+            (one.get("namespace") or "", one["name"]): one["state"] for one in document.get("streams", ())
+        }
+        self.shared, self.legacy = document.get("shared"), document.get("legacy")
+        self.generations: dict[Ref, int] = {(s, n): number for s, n, number in document.get("generations", ())}
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"airbyte": 1, "type": self.type}
+        found["streams"] = [{"namespace": s, "name": n, "state": state} for (s, n), state in self.streams.items()]
+        found["generations"] = [[*ref, number] for ref, number in sorted(self.generations.items())]
+        if self.type == "GLOBAL":
+            found["shared"] = self.shared
+        if self.type == "LEGACY":
+            found["legacy"] = self.legacy
+        return found
+
+    def messages(self, refs: Iterable[Ref]) -> Any:
+        """Return what the connector is given for these streams; None for no state."""
+        if self.type == "LEGACY":
+            return self.legacy
+        some = [(ref, self.streams[ref]) for ref in refs if ref in self.streams]
+        states = [{"stream_descriptor": _descriptor(ref), "stream_state": state} for ref, state in some]
+        if self.type == "GLOBAL":
+            return [{"type": "GLOBAL", "global": {"shared_state": self.shared, "stream_states": states}}]
+        return [{"type": "STREAM", "stream": state} for state in states] or None
+
+    def starts(self, ref: Ref) -> bool:
+        """Return whether a stream begins with its first record."""
+        return self.legacy is None if self.type == "LEGACY" else ref not in self.streams
+
+    def forget(self, refs: Iterable[Ref]) -> None:
+        """Let streams begin again; what they share with others stays."""
+        for ref in list(refs):
+            self.streams.pop(ref, None)
+
+    def take_stream(self, ref: Ref, state: Any) -> None:
+        self.type = "STREAM"
+        self.shared = self.legacy = None
+        if state is None:
+            self.streams.pop(ref, None)
+        else:
+            self.streams[ref] = state
+
+    def take_global(self, shared: Any, states: Mapping[Ref, Any]) -> None:
+        self.type, self.shared, self.legacy = "GLOBAL", shared, None
+        self.streams.update({ref: state for ref, state in states.items() if state is not None})
+
+    def take_legacy(self, data: Any) -> None:
+        self.type, self.legacy, self.shared = "LEGACY", data, None
+        self.streams.clear()
+
+    def next_generation(self, ref: Ref) -> int:
+        self.generations[ref] = self.generations.get(ref, 0) + 1
+        return self.generations[ref]
+
+
+def restarted(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is left of a state where everything begins again: generations go on counting."""
+    left = {name: document[name] for name in (*BESIDE_ROWS, "generations") if name in document}
+    return {"airbyte": 1, **left} if left else {}
+
+
+def _descriptor(ref: Ref) -> dict[str, str]:
+    return {"name": ref[1], "namespace": ref[0]} if ref[0] else {"name": ref[1]}

@@ -1,0 +1,213 @@
+"""The records of one stream on their way into frames, and what is known of the stream so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from instep.schema.catalog.types import parse
+from instep.sources.airbyte.catalog import DELETED_AT
+from instep.sources.airbyte.columns import PackedColumn, Packing, Piece, inferred, packing
+from instep.sources.airbyte.wire import FrameWriter, SpilledFrames, encoded
+
+UPSERT, DELETE = 0, 2
+MOST_ROWS, MOST_BYTES = 10_000, 8 << 20
+META = "_airbyte_meta"
+"""The column of what a source tells about values that it could not read."""
+_RESERVED = frozenset({"__op", "__seq", "__given"})
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """A stream as the request of a run has it."""
+
+    ref: tuple[str, str]
+    number: int
+    columns: Mapping[str, str]
+    key: tuple[str, ...]
+    paths: Mapping[str, Sequence[str]]
+    key_values: Mapping[str, Sequence[str]]
+    required: tuple[str, ...]
+    overwrite: bool
+    deletes: bool
+    resumes: bool
+
+    @property
+    def path(self) -> str:
+        return ".".join(filter(None, self.ref))
+
+
+class StreamRows:
+    """`fault` is why no more of the stream is taken, `good` how many of its records were handed on before. `status` is
+    what the connector last said of it."""
+
+    def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
+        """`place` gives so many numbers in the order of operations, and returns the first of them."""
+        self.plan, self._frames, self._spill, self._place = plan, frames, spill, place
+        self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
+        self.rows: list[dict[str, Any]] = []
+        self.bytes = 0
+        self.since_state, self.total, self.good = 0, 0, 0
+        self._offered: list[tuple[int, Any]] = []
+        self.status, self.fault, self.closed = "", "", False
+        self._named = False
+        self._truncate = place(1) if plan.overwrite else 0
+        self.unfit: Counter[str] = Counter()
+        self.absent: Counter[str] = Counter()
+        self.unknown: dict[str, None] = {}
+
+    def take(self, data: dict[str, Any], size: int) -> None:
+        self.rows.append(data)
+        self.bytes += size
+        if len(self.rows) >= MOST_ROWS or self.bytes >= MOST_BYTES:
+            self.flush()
+
+    def fail(self, why: str) -> None:
+        """Take no more of it; the first reason counts."""
+        self.fault = self.fault or why
+        self.rows, self.bytes = [], 0
+        if self._spill is not None:
+            self._spill.discard()
+
+    def offer(self, state: Any) -> None:
+        """Remember a state that counts once the records before it are handed on."""
+        self._offered.append((self.total, state))
+
+    def accepted_state(self) -> tuple[Any] | None:
+        """Return the last of the states that count by now, None if there is none; the others are forgotten."""
+        counting = [state for at, state in self._offered if at <= self.good]
+        self._offered = []
+        return (counting[-1],) if counting else None
+
+    def flush(self) -> None:
+        """Hand on what has come, up to a record that no table can take."""
+        rows, self.rows, self.bytes = self.rows, [], 0
+        if self.fault:
+            return
+        if not rows:
+            self.good = self.total
+            return
+        before = self.total - len(rows)
+        if self.plan.paths:
+            rows = [self._flattened(row) for row in rows]
+        for name, path in self.plan.key_values.items():
+            rows = [{**row, name: _at(row, path)} for row in rows]
+        bad = self._first_bad(rows)
+        if bad is not None:
+            rows = rows[: bad[0]]
+        if rows:
+            self._send(rows)
+        self.good = before + len(rows)
+        if bad is not None:
+            self.fail(bad[1])
+
+    def _first_bad(self, rows: list[dict[str, Any]]) -> tuple[int, str] | None:
+        """Return the place of the first record that no table can take, and why; None if there is none."""
+        found: list[tuple[int, str]] = []
+        for name in self.plan.key:
+            if None in (values := [row.get(name) for row in rows]):
+                why = f"a record has no value of {name}, which is part of its primary key"
+                found.append((values.index(None), why))
+        for name in set().union(*rows) - self._packings.keys():
+            if not name.strip() or "\0" in name or name in _RESERVED:
+                at = next(at for at, row in enumerate(rows) if name in row)
+                found.append((at, f"a record has a property that cannot be a column: {name!r:.100}"))
+        return min(found, default=None)
+
+    def finish(self) -> None:
+        """Let the rows count that waited for the end of a stream which replaces all rows."""
+        self.flush()
+        if self._spill is None or self.fault or self.closed:
+            return
+        self._name()
+        self._frames.send({"frame": "truncate", "table": self.plan.number, "number": self._truncate})
+        self._spill.replay(self._frames)
+        self.closed = True
+
+    def _name(self) -> None:
+        if not self._named:
+            self._named = True
+            schema, name = self.plan.ref
+            self._frames.send({"frame": "table", "number": self.plan.number, "schema": schema, "table": name})
+
+    def _send(self, rows: list[dict[str, Any]]) -> None:
+        head, body = self._packed(rows)
+        self._name()
+        if self._spill is None:
+            self._frames.send(head, body)
+        else:
+            self._spill.add(encoded(head, body))
+
+    def _packed(self, rows: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Piece]]:
+        operations = self._operations(rows)
+        first = self._place(len(rows))
+        body: list[Piece] = [operations, np.arange(first, first + len(rows), dtype=np.int64).tobytes()]
+        columns: list[Any] = []
+        for name, values in self._columns(rows):
+            plan = self._packings.get(name)
+            packed = inferred(values) if plan is None else plan.pack(values)
+            if packed is not None:
+                self._note(name, packed)
+                columns.append([name, list(packed.kinds), packed.placed])
+                body += packed.pieces
+        head = {"frame": "rows", "table": self.plan.number, "rows": len(rows), "columns": columns}
+        return head, body
+
+    def _operations(self, rows: list[dict[str, Any]]) -> bytes:
+        if not self.plan.deletes:
+            return bytes(len(rows))
+        return bytes(UPSERT if row.get(DELETED_AT) is None else DELETE for row in rows)
+
+    def _columns(self, rows: list[dict[str, Any]]) -> list[tuple[str, list[Any]]]:
+        """Return the values by column, in the order of the declaration; names that nothing declares come last."""
+        known = self._packings
+        names = dict.fromkeys(known)
+        seen = set().union(*rows)
+        if more := seen - known.keys():
+            self.unknown.update(dict.fromkeys(sorted(more)))
+            names |= dict.fromkeys(sorted(more))
+        for name in self.plan.required:
+            if lacking := sum(name not in row for row in rows):
+                self.absent[name] += lacking
+        return [(name, [row.get(name) for row in rows]) for name in names if name in seen]
+
+    def _note(self, name: str, packed: PackedColumn) -> None:
+        if packed.unfit:
+            self.unfit[name] += packed.unfit
+
+    def _flattened(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the record with the columns that lie inside of objects; whatever else these hold comes along."""
+        return _spread(row, (), {tuple(path[:n]) for path in self.plan.paths.values() for n in range(1, len(path))})
+
+    def warnings(self) -> list[str]:
+        """Return what differed from the catalog, without values."""
+        path = self.plan.path
+        found = [f"{path}: records have {name}, which the catalog does not have" for name in self.unknown]
+        for name, count in self.unfit.items():
+            found.append(
+                f"{path}.{name}: {count:,} values do not fit {self.plan.columns[name]}, which the catalog says"
+            )
+        for name, count in self.absent.items():
+            found.append(f"{path}.{name}: {count:,} records lack it, and the catalog says that all have it")
+        return found
+
+
+def _at(row: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        row = row.get(name) if isinstance(row, dict) else None
+    return row
+
+
+def _spread(row: dict[str, Any], path: tuple[str, ...], objects: set[tuple[str, ...]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        here = (*path, name)
+        if here in objects and isinstance(value, dict):
+            found |= _spread(value, here, objects)
+        elif here not in objects or value is not None:
+            found["_".join(here)] = value
+    return found

@@ -1,0 +1,217 @@
+"""What becomes of a run in which a connector misbehaves: what lands, what is saved, what is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from airbyte_world import (
+    INTEGER,
+    TEXT,
+    AirbyteWorld,
+    Line,
+    error,
+    record,
+    records,
+    shared_state,
+    state,
+    status,
+    stream,
+    trace,
+)
+from instep.errors import InstepError
+
+ONE = '{"type":"RECORD","record":{"stream":"users","data":'
+DONE = status()
+BOTH = [stream(name=TEXT), stream("orders")]
+ORDERS = [*records(1, 2, "orders"), state(2, 2, "orders"), status(name="orders")]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`lines` are what is sent, `ids` and `at` what is loaded and saved of `users` then (None: nothing), `says` parts
+    of the error (none: the run is done), `notes` of what it notes. `orders`: its two rows land."""
+
+    name: str
+    lines: list[Line]
+    ids: tuple[int, ...]
+    at: int | None
+    says: tuple[str, ...] = ()
+    notes: str = ""
+    streams: list[Any] = field(default_factory=lambda: [stream(name=TEXT)])
+    orders: bool = False
+    limits: dict[str, Any] = field(default_factory=dict)
+    transient: bool | None = None
+
+
+FAULTS = [
+    Fault("a stream that the source no longer has", [*ORDERS, status("INCOMPLETE")], (), None,
+          ("not complete: users (it ended as INCOMPLETE)",), streams=BOTH, orders=True),
+    Fault("exit code 0 without COMPLETE", [*ORDERS, *records(1, 1), state(1, 1), status("STARTED")], (1,), 1,
+          ("users (it ended as STARTED)",), streams=BOTH, orders=True),
+    Fault("no status at all and exit code 0", [*records(1, 2), state(2, 2)], (1, 2), 2),
+    Fault("no status at all and exit code 1", [*records(1, 2), state(2, 2), ["exit", 1]], (1, 2), 2,
+          ("not complete: users", "exit code 1")),
+    Fault("exit code 3 behind complete streams", [*records(1, 2), state(2, 2), DONE, ["exit", 3]], (1, 2), 2,
+          ("exit code 3 after all streams were complete",)),
+    Fault("an error that is the configuration's", [*ORDERS, error("the key is wrong", "config_error", "users"),
+          status("INCOMPLETE")], (), None, ("the key is wrong",), streams=BOTH, orders=True, transient=False),
+    Fault("an error that passes", [error("too many requests", "transient_error"), ["exit", 1]], (), None,
+          ("too many requests",), transient=True),
+    Fault("an error of its system", [*records(1, 1), state(1, 1), error("boom"), ["exit", 1]], (1,), 1,
+          ("boom",), transient=False),
+    Fault("an error behind complete streams", [*records(1, 1), state(1, 1), DONE, error("late")], (1,), 1, ("late",)),
+    Fault("a count that is too high", [*records(1, 2), state(2, 2), *records(3, 3), state(4, 2), DONE], (1, 2, 3), 2,
+          ("about 2 records, and 1 came",)),
+    Fault("a count that is too low", [*ORDERS, *records(1, 2), state(2, 1), DONE], (1, 2), None,
+          ("about 1 records, and 2 came",), streams=BOTH, orders=True),
+    Fault("a shared count that is wrong", [*records(1, 2), shared_state(1, {"users": {"at": 2}}, 5), DONE], (1, 2),
+          None, ("about 5 records, and 2 came",)),
+    Fault("a state before its records", [state(0, 0), *records(1, 2), state(2, 2), DONE], (1, 2), 2),
+    Fault("a state of an unknown stream", [*records(1, 1), state(9, 0, "nobody"), state(1, 1), DONE], (1,), 1),
+    Fault("records of an unknown stream", [record("nobody", id=1), *records(1, 1), state(1, 1), DONE], (1,), 1,
+          notes="nobody: 1 records of a stream that was not asked for"),
+    Fault("a message that is cut off", [*records(1, 1), state(1, 1), f'{ONE}{{"id":2', *records(3, 3), state(3), DONE],
+          (1,), 1, ("a message that is no JSON",)),
+    Fault("invalid UTF-8", [*records(1, 1), state(1, 1), f'{ONE}{{"id":2,"name":"\xff"}}}}}}', DONE], (1,), 1,
+          ("a message that is no JSON",)),
+    Fault("half a surrogate pair", [f'{ONE}{{"id":2,"name":"\\ud800"}}}}}}', DONE], (), None, ("no JSON",)),
+    Fault("text between messages", ["Traceback: nothing", "{braces}", *records(1, 1), state(1, 1), DONE], (1,), 1),
+    Fault("JSON that is no message", ['{"a": 1}', "[1]", "7", '"x"', *records(1, 1), state(1, 1), DONE], (1,), 1),
+    Fault("an unknown type of message", [{"type": "NEWS", "news": 1}, *records(1, 1), state(1, 1), DONE], (1,), 1),
+    Fault("empty lines", ["", "   ", *records(1, 1), "", state(1, 1), DONE], (1,), 1),
+    Fault("a record without data", [{"type": "RECORD", "record": {"stream": "users"}}, DONE], (), None,
+          ("a record without an object of data",)),
+    Fault("a record whose data is a list", [{"type": "RECORD", "record": {"stream": "users", "data": [1]}}], (), None,
+          ("a record without an object of data",)),
+    Fault("a state that cannot be read", [*records(1, 1), {"type": "STATE", "state": {"type": "STREAM"}}, DONE], (1,),
+          None, ("STATE message that cannot be read",)),
+    Fault("a status that cannot be read", [*records(1, 1), state(1, 1), trace("STREAM_STATUS")], (1,), 1,
+          ("TRACE message that cannot be read",)),
+    Fault("no value in the key", [*ORDERS, *records(1, 2), state(2, 2), record(id=None), record(id=4), state(4), DONE],
+          (1, 2), 2, ("no value of id, which is part of its primary key",), streams=BOTH, orders=True),
+    Fault("a key that is missing", [*records(1, 2), record(name="x"), state(3, 3), DONE], (1, 2), None,
+          ("no value of id",)),
+    Fault("keys twice in an object", [f'{ONE}{{"id":1,"id":2}}}}}}', state(1, 1), DONE], (2,), 1),
+    Fault("a name that no column can have", [*records(1, 1), state(1, 1), record(id=2, **{" ": 1}), DONE], (1,), 1,
+          ("a property that cannot be a column",)),
+    Fault("a reserved name", [record(id=2, __op=1), DONE], (), None, ("a property that cannot be a column",)),
+    Fault("records behind its end", [*records(1, 1), state(1, 1), DONE, record(id=2), state(2, 1)], (1, 2), 2),
+    Fault("a signal", [*records(1, 1), state(1, 1), ["kill"]], (1,), 1, ("not complete: users",)),
+    Fault("a process that hangs", [*records(1, 1), state(1, 1), ["sleep", 600]], (1,), 1, ("sent nothing for 4 s",),
+          limits={"silence": 4.0}),
+    Fault("a message without an end", [*records(1, 1), state(1, 1), DONE, ["cut", '{"type":"LOG","lo']], (1,), 1),
+    Fault("logs of every level", [{"type": "LOG", "log": {"level": level, "message": level}} for level in
+          ("FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE", "ODD")] + [*records(1, 1), state(1, 1), DONE], (1,), 1),
+    Fault("estimates", [trace("ESTIMATE", name="users", type="STREAM", row_estimate=9), *records(1, 1), state(1, 1),
+          DONE], (1,), 1),
+    Fault("states that are null", [*records(1, 1), {"type": "STATE", "state": {"type": "STREAM", "stream": {
+          "stream_descriptor": {"name": "users"}, "stream_state": None}}}, DONE], (1,), None),
+    Fault("an empty namespace", [{"type": "RECORD", "record": {"stream": "users", "namespace": "", "data": {"id": 1}}},
+          state(1, 1), DONE], (1,), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_loses_nothing_and_saves_nothing_ahead(world: AirbyteWorld, fault: Fault) -> None:
+    world.streams, world.limits = fault.streams, fault.limits
+    if fault.says:
+        with pytest.raises(InstepError) as raised:
+            world.read(*fault.lines)
+        for text in fault.says:
+            assert text in str(raised.value)
+        if fault.transient is not None:
+            assert raised.value.transient is fault.transient
+    else:
+        notes = world.read(*fault.lines).notes
+        assert fault.notes in "\n".join(notes)
+    assert (tuple(world.ids()) if fault.ids else ()) == fault.ids
+    assert world.states.get("users") == (None if fault.at is None else {"at": fault.at})
+    if fault.orders:
+        assert world.ids("orders") == [1, 2]
+        assert world.states["orders"] == {"at": 2}
+
+
+LARGE = 123456789012345678901234567890
+VALUES = [
+    ({"type": "integer"}, "5", 5),
+    ({"type": "integer"}, "5.0", 5),
+    ({"type": "integer"}, "9223372036854775807", 2**63 - 1),
+    ({"type": "number"}, "1.5", 1.5),
+    ({"type": "number"}, "3", 3.0),
+    ({"type": "boolean"}, "true", True),
+    ({"type": "string"}, "5", "5"),
+    ({"type": ["string", "integer"]}, "5", "5"),
+    ({"oneOf": [{"type": "string"}, {"type": "boolean"}]}, "true", "true"),
+    ({"type": "string", "airbyte_type": "big_integer"}, f'"{LARGE}"', LARGE),
+    ({"type": "integer", "airbyte_type": "big_integer"}, str(LARGE), LARGE),
+    ({"type": "string", "format": "date"}, '"2026-01-31"', "2026-01-31"),
+    ({"type": "string", "format": "date-time"}, '"2026-01-31T12:00:00Z"', "2026-01-31 12:00:00+00:00"),
+    ({"type": "string", "format": "date-time"}, '"2026-01-31T12:00:00"', "2026-01-31 12:00:00+00:00"),
+    ({"type": "string", "format": "date-time"}, '"2026-01-31T12:00:00.123456000+02:00"',
+     "2026-01-31 10:00:00.123456+00:00"),
+    ({"type": "string", "format": "date-time", "airbyte_type": "timestamp_without_timezone"}, '"2026-01-31T12:00:00"',
+     "2026-01-31 12:00:00"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "text", "expected"), VALUES)
+def test_a_value_gets_the_type_that_its_schema_says(world: AirbyteWorld, schema: Any, text: str, expected: Any) -> None:
+    world.streams = [stream(v=schema)]
+    world.read(f'{ONE}{{"id":1,"v":{text}}}}}}}', state(1, 1), status())
+    (row,) = world.records("users", "v")
+    assert (str(row["v"]) if isinstance(expected, str) else row["v"]) == expected
+
+
+INVALID = [("integer", '"n/a"'), ("integer", "1.5"), ("integer", "9223372036854775808"), ("boolean", '"yes"')]
+
+
+@pytest.mark.parametrize(("kind", "text"), INVALID)
+def test_a_value_that_does_not_fit_is_quarantined_and_counted(world: AirbyteWorld, kind: str, text: str) -> None:
+    world.streams = [stream(v={"type": kind})]
+    good = "true" if kind == "boolean" else "7"
+    lines = [f'{ONE}{{"id":{i},"v":{v}}}}}}}' for i, v in ((1, good), (2, text))]
+    report = world.read(*lines, state(2, 2), status())
+    assert [t.invalid_values for t in report.tables] == [1]
+    assert world.ids() == [1, 2]
+    assert any("users.v: 1 values do not fit" in note for note in report.notes)
+
+
+def test_secrets_that_it_prints_are_not_in_its_errors(world: AirbyteWorld) -> None:
+    world.configuration = {"password": "hunter2-long"}
+    said = world.failed(["print", "hunter2-long"], error("login with hunter2-long failed", "config_error"), ["exit", 1])
+    assert "hunter2-long" not in said
+    assert "login with" in said
+
+
+CATALOGS = [([], "offers no stream"), ([stream(), stream()], "offers the stream users twice"),
+            ([stream(" ")], "without a name")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("streams", "says"), CATALOGS)
+def test_a_catalog_that_cannot_be_right_removes_nothing(world: AirbyteWorld, streams: Any, says: str) -> None:
+    world.read(*records(1, 2), state(2, 2), status())
+    world.streams = streams
+    assert says in world.failed(status())
+    assert world.ids() == [1, 2]
+
+
+def test_a_stream_that_is_gone_from_the_catalog_is_a_removed_table(world: AirbyteWorld) -> None:
+    world.streams = BOTH
+    world.read(*records(1, 1), state(1, 1), status(), *ORDERS)
+    world.streams = [stream("orders")]
+    world.read(*ORDERS)
+    world.read(*ORDERS)
+    assert world.accepted("users").retained
+    assert world.ids() == [1]
+
+
+def test_a_column_that_is_gone_from_the_catalog_keeps_its_values(world: AirbyteWorld) -> None:
+    world.streams = [stream(age=INTEGER)]
+    world.read(record(id=1, age=3), state(1, 1), status())
+    world.streams = [stream()]
+    world.read(record(id=2), state(2, 1), status())
+    world.read(record(id=3), state(3, 1), status())
+    assert world.records("users", "id", "age") == [{"id": 1, "age": 3}, {"id": 2}, {"id": 3}]

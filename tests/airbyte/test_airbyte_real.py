@@ -1,0 +1,115 @@
+"""Connectors as they are published, and low-code manifests against a server on this machine.
+
+Their packages are installed once, into the cache that all runs share.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_shop import ITEMS, ORDERS, TOKEN, served
+
+import instep
+from instep.errors import ProjectError
+
+pytestmark = pytest.mark.slow
+
+PROJECT = """\
+version: 1
+engine: local
+sources:
+  shop: {{type: airbyte, {source}}}
+destinations:
+  lake: {{type: duckdb, path: lake.duckdb}}
+connections:
+  shop: {{source: shop, destination: lake, policy: {policy}}}
+"""
+
+
+def project(folder: Path, source: str, policy: str = "propagate_all") -> Path:
+    (folder / "instep.yml").write_text(PROJECT.format(source=source, policy=policy))
+    return folder
+
+
+def rows(opened: Any, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = opened.query(sql).to_arrow().to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "tables"),
+    [
+        (
+            "package: airbyte-source-hardcoded-records==0.0.48, configuration: {count: 250}",
+            {"products": None, "customers": None, "dummy_fields": None},
+        ),
+        (
+            "package: airbyte-source-faker==7.2.1, configuration: {count: 120, seed: 7}",
+            {"users": 120, "products": 100, "purchases": None},
+        ),
+    ],
+)
+def test_a_published_connector_is_checked_and_read(tmp_path: Path, source: str, tables: dict[str, int | None]) -> None:
+    with instep.open(project(tmp_path, source)) as opened:
+        assert all(check.ok for check in opened._with_rows().source("shop").test())
+        assert opened.connection("shop").sync().status == "done"
+        for table, count in tables.items():
+            [found] = rows(opened, f"select count(*) as n from shop.{table}")  # noqa: S608
+            assert found["n"] == (found["n"] if count is None else count)
+            assert found["n"] > 0
+        if "faker" in source:
+            [user] = rows(opened, "select created_at, age from shop.users where id = 1")
+            assert (user["created_at"].year > 1990, isinstance(user["age"], int)) == (True, True)
+            opened.connection("shop").sync()
+            assert rows(opened, "select count(*) as n from shop.users") == [{"n": 120}]
+
+
+def test_a_configuration_is_checked_by_the_connectors_own_schema(tmp_path: Path) -> None:
+    source = "package: airbyte-source-faker==7.2.1, configuration: {count: none, always_updated: 3}"
+    with instep.open(project(tmp_path, source)) as opened:
+        with pytest.raises(ProjectError, match="always_updated: must be of type boolean") as raised:
+            opened.connection("shop").sync()
+        assert "count: must be of type integer" in raised.value.message
+
+
+def test_a_manifest_reads_pages_and_follows_a_schema_that_drifts(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", TOKEN)
+    (tmp_path / "items.yaml").write_text(ITEMS)
+    with served() as shop:
+        shop.items = [{"id": number, "name": f"item {number}"} for number in range(1, 6)]
+        source = f"manifest: items.yaml, configuration: {{port: {shop.port}, token: '${{env:SHOP_TOKEN}}'}}"
+        with instep.open(project(tmp_path, source)) as opened:
+            assert opened.connection("shop").sync().status == "done"
+            assert rows(opened, "select id, name from shop.items order by id") == shop.items
+            assert {"/items?limit=2", "/items?page=2&limit=2", "/items?page=3&limit=2"} & set(shop.requests)
+            assert len(shop.requests) >= 3
+            shop.items[0] |= {"color": "red"}
+            shop.items.append({"id": 6, "name": None, "color": "blue"})
+            assert opened.connection("shop").sync().status == "done"
+            found = rows(opened, "select id, color from shop.items order by id")
+            assert [found[0]["color"], found[5]["color"]] == ["red", "blue"]
+            shop.items[1]["name"] = 17
+            opened.connection("shop").sync()
+            found = rows(opened, "select id, name from shop.items order by id")
+            assert len(found) == 6
+            assert str(found[1]["name"]) == "17", "a value of another type is not lost"
+
+
+def test_a_manifest_reads_on_from_its_state(tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(ORDERS)
+    with served() as shop:
+        shop.orders = [{"id": day, "at": f"2026-01-0{day}T00:00:00Z", "total": day} for day in (1, 2, 3)]
+        source = f"manifest: orders.yaml, configuration: {{port: {shop.port}}}"
+        with instep.open(project(tmp_path, source)) as opened:
+            opened.connection("shop").sync()
+            assert [one["id"] for one in rows(opened, "select id from shop.orders order by id")] == [1, 2, 3]
+            shop.requests.clear()
+            shop.orders += [{"id": 4, "at": "2026-01-04T00:00:00Z", "total": 4}]
+            shop.orders[0] = {**shop.orders[0], "total": 99}
+            opened.connection("shop").sync()
+            assert shop.requests
+            assert all("since=2026-01-03" in one for one in shop.requests), "not from the start"
+            found = {one["id"]: one["total"] for one in rows(opened, "select id, total from shop.orders")}
+            assert found == {1: 1, 2: 2, 3: 3, 4: 4}

@@ -1,0 +1,197 @@
+"""A connector of Airbyte's protocol from its messages to the rows of tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airbyte_world import (
+    INTEGER,
+    TEXT,
+    AirbyteWorld,
+    record,
+    records,
+    shared_state,
+    state,
+    status,
+    stream,
+)
+from instep.project.sections.tables import TableSettings
+
+
+def test_rows_land_and_the_next_read_begins_with_the_state_behind_them(world: AirbyteWorld) -> None:
+    world.read(*records(1, 3), state(3, 3), status())
+    assert world.ids() == [1, 2, 3]
+    assert world.seen["state"] is None
+    world.read(record(id=2, name="b"), record(id=4), state(4, 2), status())
+    assert world.seen["state"] == [
+        {"type": "STREAM", "stream": {"stream_descriptor": {"name": "users"}, "stream_state": {"at": 3}}}
+    ]
+    assert world.records("users", "id", "name") == [{"id": 1}, {"id": 2, "name": "b"}, {"id": 3}, {"id": 4}]
+    assert world.states == {"users": {"at": 4}}
+
+
+def test_its_files_are_private_and_gone(world: AirbyteWorld) -> None:
+    world.configuration = {"api_token": "tok-12345678"}
+    world.read(*records(1, 1), state(1), status())
+    seen = world.seen
+    assert seen["modes"][0] == 0o700
+    assert set(seen["modes"][1:]) == {0o600}
+    assert seen["configuration"] == {"api_token": "tok-12345678"}
+    assert not any("tok-12345678" in word for word in [*seen["argv"], *seen["environment"].values()])
+
+
+MODES = [
+    ("auto", True, ("id",), ("incremental", "append_dedup", 0)),
+    ("auto", True, (), ("incremental", "append", 0)),
+    ("auto", False, ("id",), ("full_refresh", "overwrite", 1)),
+    ("full_refresh", True, ("id",), ("full_refresh", "overwrite", 1)),
+    ("append", True, ("id",), ("incremental", "append", 0)),
+    ("append", False, ("id",), ("full_refresh", "append", 0)),
+    ("upsert", False, ("id",), ("full_refresh", "append_dedup", 0)),
+]
+
+
+@pytest.mark.parametrize(("mode", "incremental", "key", "expected"), MODES)
+def test_the_mode_of_a_table_chooses_how_its_stream_is_read(
+    world: AirbyteWorld, mode: Any, incremental: bool, key: tuple[str, ...], expected: tuple[str, str, int]
+) -> None:
+    world.streams = [stream(key=key, incremental=incremental)]
+    world.tables["users"] = TableSettings(mode=mode)
+    world.read(*records(1, 2), status())
+    (found,) = world.seen["catalog"]["streams"]
+    assert (found["sync_mode"], found["destination_sync_mode"], found["minimum_generation_id"]) == expected
+    assert found["generation_id"] == 1
+    assert found["sync_id"] > 0
+    assert world.ids() == [1, 2]
+
+
+def test_a_full_refresh_replaces_all_rows_at_once(world: AirbyteWorld) -> None:
+    world.streams = [stream(incremental=False)]
+    world.read(*records(1, 3), status())
+    world.read(*records(3, 4), status())
+    assert world.ids() == [3, 4]
+    assert [one["generation_id"] for one in world.seen["catalog"]["streams"]] == [2]
+
+
+def test_a_full_refresh_that_breaks_off_leaves_the_rows_that_are_there(world: AirbyteWorld) -> None:
+    world.streams = [stream(incremental=False), stream("orders")]
+    world.read(*records(1, 3), status(), *records(1, 1, "orders"), state(1, 1, "orders"), status(name="orders"))
+    report = world.failed(
+        *records(8, 9), *records(2, 2, "orders"), state(2, 1, "orders"), status(name="orders"), ["exit", 1]
+    )
+    assert "users" in report
+    assert world.ids() == [1, 2, 3]
+    assert world.ids("orders") == [1, 2]
+    world.read(status(), status(name="orders"))
+    assert world.ids() == []
+
+
+def test_a_stream_without_incremental_reads_resumes_when_its_rows_are_not_replaced(world: AirbyteWorld) -> None:
+    world.streams = [stream(incremental=False)]
+    world.tables["users"] = TableSettings(mode="upsert")
+    world.failed(*records(1, 2), state(2, 2), ["exit", 1])
+    assert world.states == {"users": {"at": 2}}
+    world.read(*records(3, 4), state(4, 2), status())
+    assert world.seen["state"][0]["stream"]["stream_state"] == {"at": 2}
+    assert world.ids() == [1, 2, 3, 4]
+    assert world.states == {}
+
+
+def test_records_that_a_log_tells_as_deleted_are_deletes(world: AirbyteWorld) -> None:
+    world.streams = [stream(name=TEXT, _ab_cdc_deleted_at=TEXT)]
+    world.read(*records(1, 3), state(3, 3), status())
+    world.read(record(id=2, _ab_cdc_deleted_at="2026-01-01"), record(id=4), state(4, 2), status())
+    assert world.ids() == [1, 3, 4]
+
+
+def test_states_that_streams_share_are_one(world: AirbyteWorld) -> None:
+    world.streams = [stream(), stream("orders")]
+    done = [status(), status(name="orders")]
+    both = {"users": {"snapshot": "done"}, "orders": {"snapshot": "done"}}
+    world.read(*records(1, 2), *records(1, 1, "orders"), shared_state(7, both, 3), *done)
+    world.store.backfills.want("shop", ("", "users"), why="test")
+    world.read(*records(1, 5), shared_state(9, both, 5), *done)
+    (given,) = world.seen["state"]
+    assert given["global"]["shared_state"] == {"lsn": 7}
+    assert [one["stream_descriptor"]["name"] for one in given["global"]["stream_states"]] == ["orders"]
+    assert world.state["shared"] == {"lsn": 9}
+    assert world.ids() == [1, 2, 3, 4, 5]
+
+
+def test_a_legacy_state_is_given_back_as_it_was(world: AirbyteWorld) -> None:
+    world.read(*records(1, 2), {"type": "STATE", "state": {"data": {"at": 2}}}, status())
+    world.read(record(id=3), {"type": "STATE", "state": {"type": "LEGACY", "data": {"at": 3}}}, status())
+    assert world.seen["state"] == {"at": 2}
+    assert world.state["legacy"] == {"at": 3}
+
+
+def test_one_stream_is_read_by_itself_and_sent_again_by_itself(world: AirbyteWorld) -> None:
+    world.streams = [stream(), stream("orders")]
+    world.read(
+        *records(1, 2), state(2), status(), *records(1, 1, "orders"), state(1, name="orders"), status(name="orders")
+    )
+    world.read(*records(3, 3), state(3), status(), tables=frozenset({"users"}))
+    assert [one["stream"]["name"] for one in world.seen["catalog"]["streams"]] == ["users"]
+    assert world.states == {"users": {"at": 3}, "orders": {"at": 1}}
+    world.read(*records(1, 4), state(4), status(), tables=frozenset({"users"}), full=True)
+    assert world.seen["state"] is None
+    assert world.states == {"users": {"at": 4}, "orders": {"at": 1}}
+    world.store.backfills.want("shop", ("", "orders"), why="test")
+    world.read(status(), *records(1, 2, "orders"), state(2, name="orders"), status(name="orders"))
+    assert [one["stream"]["stream_descriptor"]["name"] for one in world.seen["state"]] == ["users"]
+    assert world.states == {"users": {"at": 4}, "orders": {"at": 2}}
+    assert not world.store.backfills.waiting("shop")
+
+
+def test_a_new_configuration_is_saved_at_once_and_used_from_then_on(world: AirbyteWorld) -> None:
+    world.configuration = {"refresh_token": "old-token-1"}
+    new = {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "emitted_at": 1}}
+    new["control"]["connectorConfig"] = {"config": {"refresh_token": "new-token-2"}}  # type: ignore[index]
+    world.failed(*records(1, 1), new, ["exit", 1])
+    world.read(*records(1, 1), state(1), status())
+    assert world.seen["configuration"] == {"refresh_token": "new-token-2"}
+    world.read(state(1), status(), full=True)
+    assert world.seen["configuration"] == {"refresh_token": "new-token-2"}
+    world.configuration = {"refresh_token": "written-3"}
+    world.read(state(1), status())
+    assert world.seen["configuration"] == {"refresh_token": "written-3"}
+
+
+def test_a_catalog_that_differs_behind_the_read_is_a_change_of_this_run(world: AirbyteWorld) -> None:
+    world.after = [stream(name=TEXT, age=INTEGER)]
+    world.read(*records(1, 1), state(1), status())
+    assert "age" in {c.name for c in world.accepted("users").columns}
+
+
+def test_names_that_the_catalog_does_not_have_are_new_columns(world: AirbyteWorld) -> None:
+    report = world.read(record(id=1, age=7), state(1), status())
+    assert world.records("users", "id", "age") == [{"id": 1, "age": 7}]
+    assert any("users: records have age" in note for note in report.notes)
+
+
+def test_objects_are_json_unless_they_are_flattened(make: Any) -> None:
+    address = {"type": "object", "properties": {"city": TEXT, "at": {"type": "object", "properties": {"x": INTEGER}}}}
+    data = {"id": 1, "address": {"city": "Rome", "at": {"x": 1}, "zip": "z"}}
+    world: AirbyteWorld = make(streams=[stream(address=address)])
+    world.read(record(**data), state(1), status())
+    (row,) = world.records("users", "address")
+    assert row["address"].replace(" ", "") == '{"city":"Rome","at":{"x":1},"zip":"z"}'
+
+
+def test_flattened_objects_are_columns(world: AirbyteWorld) -> None:
+    address = {"type": "object", "properties": {"city": TEXT, "at": {"type": "object", "properties": {"x": INTEGER}}}}
+    world.streams, world.flatten = [stream(address=address)], ("users",)
+    world.read(record(id=1, address={"city": "Rome", "at": {"x": 1}, "zip": "z"}), record(id=2), state(2, 2), status())
+    names = ("id", "address_city", "address_at_x", "address_zip")
+    assert world.records("users", *names) == [
+        {"id": 1, "address_city": "Rome", "address_at_x": 1, "address_zip": "z"}, {"id": 2},
+    ]  # fmt: skip
+
+
+def test_a_table_that_is_switched_off_is_not_asked_for(world: AirbyteWorld) -> None:
+    world.streams = [stream(), stream("orders")]
+    world.excluded("orders")
+    world.read(*records(1, 1), state(1), status())
+    assert [one["stream"]["name"] for one in world.seen["catalog"]["streams"]] == ["users"]
