@@ -54,7 +54,7 @@ def _parsed(file: Path) -> Any:
     except UnicodeDecodeError as error:
         raise ProjectError(f"{file} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        why = error.strerror if isinstance(error, OSError) else "it is no path"
+        why = str(error.strerror) if isinstance(error, OSError) else "it is no path"
         raise ProjectError(f"{str(file)!r} cannot be read: {why}", hint="check the path and who may read it") from None
 
 
