@@ -582,7 +582,7 @@ DESTINATIONS: list[tuple[str, dict[str, Any], dict[str, Any] | None]] = [
     ("motherduck", {"destination_path": "md:cloud", "motherduck_api_key": MASK}, None),
     (
         "postgres",
-        {"host": "h", "port": 5432, "database": "d", "username": "u", "password": MASK, "schema": "public", "ssl": False},
+        {"host": "h", "port": 5432, "database": "d", "username": "u", "password": MASK, "schema": "public"},
         {"type": "postgres", "host": "h", "port": 5432, "database": "d", "user": "u",
          "password": "${env:AIRBYTE_DESTINATION_LAKE_PASSWORD}"},
     ),

@@ -143,10 +143,12 @@ def database_server(given: Mapping[str, Any], kind: str) -> DatabaseServer:
     key = next((tunnel[name] for name in ("ssh_key", "tunnel_private_key") if tunnel.get(name)), None)
     return DatabaseServer(
         "mysql" if kind == "mysql" else "postgres",
-        text_at(given, "host"),
-        text_at(given, "port"),
-        text_at(given, "database"),
-        text_at(given, "username", "user"),
+        {
+            "host": text_at(given, "host"),
+            "port": text_at(given, "port"),
+            "database": text_at(given, "database"),
+            "user": text_at(given, "username", "user"),
+        },
         given.get("password"),
         form or plain,
         {"ca": tls.get("ca_certificate"), "cert": tls.get("client_certificate"), "key": tls.get("client_key")},

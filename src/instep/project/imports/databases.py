@@ -23,13 +23,11 @@ DAY_MINUTES = 1440
 
 @dataclass(frozen=True)
 class DatabaseServer:
-    """A server of databases in the words of a product. `secrets`: what is secret, by the key of instep.yml."""
+    """A server of databases, as a product's export has it."""
 
     type: ServerType
-    host: str
-    port: str
-    database: str
-    user: str
+    address: Mapping[str, str]
+    """`host`, `port`, `database` and `user`."""
     password: Any = field(default=None, repr=False)
     tls: str = ""
     """A mode in either product's spelling; "" for none said."""
@@ -44,8 +42,7 @@ class DatabaseServer:
     def section(self, found: ImportedProject, owner: str, where: str) -> dict[str, Any]:
         """Return the source's section of instep.yml; secrets become references that `found` lists."""
         section: dict[str, Any] = {"type": self.type}
-        plain = {"host": self.host, "port": self.port, "database": self.database, "user": self.user}
-        for key, text in plain.items():
+        for key, text in self.address.items():
             if text:
                 value = found.literal(owner, key, text, where)
                 section[key] = int(value) if key == "port" and re.fullmatch(r"\d{1,5}", value) else value

@@ -216,10 +216,12 @@ def _server(config: Mapping[str, Any], type: ServerType, database: str) -> Datab
     encrypted = str(config.get("always_encrypted", "")).lower() == "true"
     return DatabaseServer(
         type,
-        text_at(config, "host"),
-        text_at(config, "port"),
-        database,
-        text_at(config, "user"),
+        {
+            "host": text_at(config, "host"),
+            "port": text_at(config, "port"),
+            "database": database,
+            "user": text_at(config, "user"),
+        },
         config.get("password", ""),
         "require" if encrypted else "",
         ssh_host=text_at(config, "tunnel_host"),

@@ -132,9 +132,7 @@ def _import(
     if dry_run:
         say("nothing was written")
     elif into is None:
-        say(
-            "next: set the variables in .env, then `instep validate`, `instep source test`, `instep plan`, `instep sync`"
-        )
+        say("next: set the variables in .env, then run `instep validate`, `instep plan` and `instep sync`")
     else:
         say(f"next: copy what you need from {into} into instep.yml, then run `instep validate`")
 
