@@ -31,10 +31,10 @@ HEAD = """\
 Made by `python scripts/api_keys_page.py` from the models and rules of the code; do not edit.
 
 All keys of the objects that a server stores, with who may set them and the possible effects of their values. The same
-rules apply to both APIs, to `POST`, `PUT` and `PATCH`, and to `instep import`. They are checked when an object is
-written, and again when a worker opens it. A key that is not listed is refused. The [project file](project-file.md) is
-not restricted by them: whoever writes it may do everything that the account of the process may. A key that is not set
-has its default (`lake`, `.instep/staging`). After the objects come the other keys of requests, by what their routes
+rules apply to both APIs, to `POST`, `PUT` and `PATCH`, and to `instep import project`. They are checked when an object
+is written, and again when a worker opens it. A key that is not listed is refused. The [project file](project-file.md)
+is not restricted by them: whoever writes it may do everything that the account of the process may. A key that is not
+set has its default (`lake`, `.instep/staging`). After the objects come the other keys of requests, by what their routes
 need: a role, for some a key without groups.
 
 **On a shelf**: below one of the folders that `shelves` of the project file names (`data/` and `lakes/`), links

@@ -65,7 +65,7 @@ def saved(folder: Path) -> int:
 
 
 def ids(folder: Path) -> list[int]:
-    there = DuckDbDestination(DuckDbConfig("there", str(folder / "w.db")))
+    there = DuckDbDestination(DuckDbConfig.resolved(name="there", path=str(folder / "w.db")))
     if ("shop", "t") not in there.schema.tables():
         return []
     return sorted(row["id"] for row in there.write.read(("shop", "t")).read_all().to_pylist())

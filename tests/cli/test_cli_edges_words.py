@@ -61,7 +61,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str, str]] = [
     (("db", "restore", "nothing.jsonl"), 1, "nothing.jsonl", ""),
     (("secrets", "status"), 1, "there is no master key to seal secrets with", "instep secrets new-key"),
     (("secrets", "new-key", "a b"), 1, "'a b' is no id for a key", "use letters, digits, _, . and -, such as k2"),
-    (("import", "nothing.yml"), 1, "nothing.yml does not exist", ""),
+    (("import", "project", "nothing.yml"), 1, "nothing.yml does not exist", ""),
     (("rollout", "status", "r-1"), 1, "r-1", ""),
     (("queue", "retry", "j-1"), 1, "j-1", ""),
     (("worker", "--log-level", "loud"), 64, "'loud' is none of debug, info, warning, error", ""),

@@ -29,7 +29,7 @@ def test_an_export_of_something_needs_the_keys(shop: Shop) -> None:
     shop.ok("secrets", "new-key")
     file = shop.folder / "more.yml"
     file.write_text("sources: {more: {type: sqlite, path: data/more.db}}\n")
-    shop.ok("import", str(file))
+    shop.ok("import", "project", str(file))
     assert "more.db" in shop.ok("export").out
     (shop.folder / ".instep" / "keys").unlink()
     said = shop.run("export")

@@ -110,9 +110,9 @@ def test_commands_of_a_server(folder: Path, tmp_path: Path, capsys: pytest.Captu
     (folder / "in").mkdir()
     (folder / "in" / "instep.yml").write_text(text)
     (folder / "in" / ".env").write_text("CONNECTION_GOODS_SALT=a\nCONNECTION_MORE_SALT=hush\n")
-    assert run(folder, "import", str(folder / "in"), "--dry-run") == 5
+    assert run(folder, "import", "project", str(folder / "in"), "--dry-run") == 5
     capsys.readouterr()
-    assert run(folder, "import", str(folder / "in"), "--replace") == 0
+    assert run(folder, "import", "project", str(folder / "in"), "--replace") == 0
     assert "created   connection goods" in capsys.readouterr().out
 
 

@@ -38,6 +38,7 @@ LOCAL_COMMANDS = frozenset({
     "engine status", "engine start", "engine stop",
     "version", "init", "demo up", "demo down", "demo change", "demo play",
     "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
+    "import airbyte", "import fivetran",
 })  # fmt: skip
 """The commands that are about this machine alone, whatever server is named."""
 
@@ -63,7 +64,7 @@ WHY = {
     "table": "a server has no route for it",
     "notify": "notices are sent where the project is",
     "export": "it writes what the store keeps, sealed secrets included",
-    "import": "it writes into the store, secrets included",
+    "import project": "it writes into the store, secrets included",
 }
 _INSTEAD = {
     "server": _LOCALLY,

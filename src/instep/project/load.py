@@ -15,7 +15,7 @@ from instep.project.project import Project
 from instep.project.sections.models import ProjectFile
 from instep.project.sections.policies import CHOOSERS, is_word
 from instep.project.text import tree as yaml_tree
-from instep.project.text.problems import Problem, dotted, near, problems_of, raise_all
+from instep.project.text.problems import Problem, dotted, near, placed_problems, problems_of, raise_all
 from instep.project.text.references import Environment, Reference, digest_of
 from instep.project.text.tree import Path as Place
 from instep.project.text.tree import Tree
@@ -64,6 +64,21 @@ def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None, digest
     raise_all(file.name, [*tree.problems, *problems])
     assert model is not None  # what is not valid has problems
     return Project(file, model, tree, Environment.of(file.parent, variables), digest)
+
+
+def problems_in(text: str) -> list[tuple[Place, str]]:
+    """Return the place and the text of every problem of a project file that is not written yet."""
+    tree = yaml_tree.parse(text)
+    if tree.problems:
+        return [((), problem) for _, problem in tree.problems]
+    found = [(path, f"{dotted(path)}: {problem}") for path, problem in _links(tree)]
+    seen: dict[object, object] = {}
+    try:
+        ProjectFile.model_validate(tree.data, context=seen)
+    except ValidationError as error:
+        wrong = placed_problems(error, tree, seen)
+        found = [*((path, f"{dotted(path)}: {problem}") for path, problem in wrong), *found]
+    return found
 
 
 def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Project:
@@ -131,28 +146,25 @@ def text_of(file: Path, missing: str = "make a project with `instep init`") -> s
 
 def _validate(tree: Tree) -> tuple[ProjectFile | None, list[Problem]]:
     seen: dict[object, object] = {}
-    links = list(_links(tree))
+    links = [(tree.line(path), f"{dotted(path)}: {problem}") for path, problem in _links(tree)]
     try:
         return ProjectFile.model_validate(tree.data, context=seen), links
     except ValidationError as error:
         return None, [*problems_of(error, tree, seen), *links]
 
 
-def _links(tree: Tree) -> Iterator[Problem]:
+def _links(tree: Tree) -> Iterator[tuple[Place, str]]:
     """Yield what one section says of another, read from the data so that other errors hide none of it."""
     for name, connection in _section(tree.data, "connections").items():
         if isinstance(connection, dict):
             for problem, field in connection_links(tree.data, connection):
-                path: Place = ("connections", name, *field)
-                yield tree.line(path), f"{dotted(path)}: {problem}"
+                yield ("connections", name, *field), problem
     for problem, field in _notice_links(tree.data, tree.data):
-        yield tree.line(field), f"{dotted(field)}: {problem}"
+        yield field, problem
     for problem, name in _shard_links(tree.data):
-        path = ("connections", name, "shard")
-        yield tree.line(path), f"{dotted(path)}: {problem}"
+        yield ("connections", name, "shard"), problem
     for problem, name, key in _log_links(tree.data):
-        path = ("connections", name, "log", key)
-        yield tree.line(path), f"{dotted(path)}: {problem}"
+        yield ("connections", name, "log", key), problem
 
 
 def _log_links(data: Any) -> Iterator[tuple[str, str, str]]:

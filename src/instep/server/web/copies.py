@@ -354,11 +354,15 @@ FILE = "instep-object.yml"
 
 
 def _imported(*, replaces: bool) -> Callable[[Values], list[str]]:
-    return lambda _: [f"instep import {FILE}{' --replace' if replaces else ''}  # with the YAML in {FILE}"]
+    return lambda _: [f"instep import project {FILE}{' --replace' if replaces else ''}  # with the YAML in {FILE}"]
 
 
 def _changed(_: Values) -> list[str]:
-    return [f"instep export -o {FILE}", f"# change the keys of the YAML in {FILE}", f"instep import {FILE} --replace"]
+    return [
+        f"instep export -o {FILE}",
+        f"# change the keys of the YAML in {FILE}",
+        f"instep import project {FILE} --replace",
+    ]
 
 
 _KINDS = ("source", "destination", "policy", "channel")

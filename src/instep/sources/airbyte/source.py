@@ -143,7 +143,7 @@ class AirbyteDialect:
         return self._tables()
 
     def _tables(self) -> tuple[StreamTable, ...]:
-        flattened = _Matching(self._written.flatten)
+        flattened = _TablePatterns(self._written.flatten)
         return stream_tables(self.name, self._streams.streams, self._settings, flattened)
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
@@ -236,7 +236,7 @@ class AirbyteDialect:
         return restarted(state)
 
 
-class _Matching:
+class _TablePatterns:
     def __init__(self, texts: Patterns) -> None:
         self._patterns = patterns(texts)
 

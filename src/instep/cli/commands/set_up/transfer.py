@@ -1,11 +1,11 @@
-"""`instep export`, `instep import` and `instep remove`: what a server keeps, in files, and taken out."""
+"""`instep export` and `instep remove`: what a server keeps, in files, and taken out."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,9 @@ from instep.cli.arguments import DryRun, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import emit, options, say
 
-if TYPE_CHECKING:
-    from instep.cli.screen import Screen
-
 
 def register(app: typer.Typer) -> None:
     app.command("export", epilog=examples("instep export -o kept.yml"))(write)
-    app.command("import", epilog=examples("instep import kept.yml --dry-run", "instep import kept.yml --replace"))(read)
     app.command(epilog=examples("instep remove source old_shop", "instep remove policy careful --dry-run"))(remove)
 
 
@@ -73,30 +69,3 @@ def write(
 def _print(text: str) -> None:
     """Print the text as it is: it may go to a file or into another program."""
     sys.stdout.write(text)
-
-
-def read(
-    file: Annotated[
-        Path, typer.Argument(help="A project file. Its secrets come from the .env file beside it and the environment.")
-    ],
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite objects that exist already.")] = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Load a project file into the server, all or nothing."""
-    from instep.bootstrap import open_server, user
-    from instep.control.resources.transfer import import_project
-    from instep.project.load import load
-
-    given = load(file)
-    with open_server(options.project) as app:
-        done = import_project(app.objects, given, who=user(), replace=replace, dry_run=dry_run)
-
-    def render(out: Screen) -> None:
-        for word, names in vars(done).items():
-            for kind, name in names:
-                out.write(f"{word:9} {kind} {name}")
-
-    data = {word: [{"kind": k, "name": n} for k, n in names] for word, names in vars(done).items()}
-    emit({**data, "dry_run": dry_run}, render)
-    if dry_run:
-        say("nothing was changed")

@@ -1,0 +1,155 @@
+"""`instep import`: a project file into a server, or another product's configuration into a new project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.arguments import DryRun, examples
+from instep.cli.context import emit, options, say
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.control.imports import ImportedFiles
+    from instep.project.imports.imported_project import Product
+
+family = typer.Typer(
+    help="Load a project file into the server, or import from Airbyte or Fivetran.",
+    epilog=examples("instep import project kept.yml --dry-run", "instep import airbyte sources.json connections.json"),
+    no_args_is_help=True,
+)
+Files = Annotated[list[Path], typer.Argument(help="The files of the export, JSON.")]
+Into = Annotated[
+    Path | None, typer.Option("--into", metavar="NEWFILE", help="Write this new file instead of instep.yml.")
+]
+Warehouse = Annotated[
+    str,
+    typer.Option(
+        "--warehouse",
+        metavar="PLACE",
+        help="An Iceberg warehouse for connections whose destination instep does not have.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(family, name="import")
+
+
+@family.command(epilog=examples("instep import project kept.yml --dry-run", "instep import project kept.yml --replace"))
+def project(
+    file: Annotated[
+        Path, typer.Argument(help="A project file. Its secrets come from the .env file beside it and the environment.")
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite objects that exist already.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Load a project file into the server, all or nothing."""
+    from instep.bootstrap import open_server, user
+    from instep.control.resources.transfer import import_project
+    from instep.project.load import load
+
+    given = load(file)
+    with open_server(options.project) as app:
+        done = import_project(app.objects, given, who=user(), replace=replace, dry_run=dry_run)
+
+    def render(out: Screen) -> None:
+        for word, names in vars(done).items():
+            for kind, name in names:
+                out.write(f"{word:9} {kind} {name}")
+
+    data = {word: [{"kind": k, "name": n} for k, n in names] for word, names in vars(done).items()}
+    emit({**data, "dry_run": dry_run}, render)
+    if dry_run:
+        say("nothing was changed")
+
+
+@family.command(
+    epilog=examples(
+        "instep import airbyte sources.json destinations.json connections.json --dry-run",
+        "instep import airbyte terraform.tfstate --connector source-faker==7.2.1 --warehouse lake",
+    )
+)
+def airbyte(
+    files: Files,
+    into: Into = None,
+    connector: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--connector",
+            metavar="NAME==VERSION",
+            help="The version of a connector that the export does not tell, such as source-faker==7.2.1; repeatable.",
+        ),
+    ] = None,
+    warehouse: Warehouse = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Write a project from an Airbyte configuration.
+
+    FILES are answers of its API or Terraform states. Secrets become references, and are listed; so is what cannot be
+    taken over. See docs/guides/other-products.md.
+    """
+    _import("airbyte", files, into, connector or [], warehouse, dry_run=dry_run)
+
+
+@family.command(
+    epilog=examples(
+        "instep import fivetran account.json --dry-run",
+        "instep import fivetran groups.json destinations.json connections.json schemas.iron_crow.json --warehouse lake",
+    )
+)
+def fivetran(files: Files, into: Into = None, warehouse: Warehouse = "", dry_run: DryRun = False) -> None:
+    """Write a project from a Fivetran account.
+
+    FILES are answers of its management API. Secrets become references, and are listed; so is what cannot be taken
+    over. See docs/guides/other-products.md.
+    """
+    _import("fivetran", files, into, [], warehouse, dry_run=dry_run)
+
+
+def _import(
+    product: Product, files: list[Path], into: Path | None, packages: list[str], warehouse: str, *, dry_run: bool
+) -> None:
+    from instep.control.imports import import_files
+
+    done = import_files(
+        product, files, options.project, into=into, packages=packages, warehouse=warehouse, dry_run=dry_run
+    )
+    found = done.configuration
+    data: dict[str, Any] = {
+        "product": product,
+        **{name: list(getattr(found, name)) for name in ("sources", "destinations", "connections", "notes")},
+        "secrets": [vars(one) for one in found.secrets],
+        "left_out": [vars(one) for one in found.left_out],
+        "files": [str(file) for file in done.files],
+        "written": [] if dry_run else [str(file) for file in done.new],
+        "project": found.text,
+        "dry_run": dry_run,
+    }
+    emit(data, lambda out: _show(out, done, dry_run=dry_run))
+    if dry_run:
+        say("nothing was written")
+    elif into is None:
+        say("next: set the variables in .env, then run `instep validate`, `instep plan` and `instep sync`")
+    else:
+        say(f"next: copy what you need from {into} into instep.yml, then run `instep validate`")
+
+
+def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:
+    found = done.configuration
+    if dry_run:
+        out.write(found.text.rstrip("\n"))
+    for file in done.files:
+        word = "unchanged" if file not in done.new else "would write" if dry_run else "wrote"
+        out.write(f"{word} {file}")
+    counts = [(len(getattr(found, f"{kind}s")), kind) for kind in ("source", "destination", "connection")]
+    text = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for count, kind in counts)
+    out.write(f"imported from {found.product.title()}: {text}")
+    for secret in found.secrets:
+        out.write(f"set {secret.variable}: {secret.key} of {secret.object} ({secret.found})")
+    for note in found.notes:
+        out.write(f"note: {note}")
+    for one in found.left_out:
+        out.write(f"not taken over: {one.object}: {one.reason}; {one.next}", "yellow")

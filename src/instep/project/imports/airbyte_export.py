@@ -1,0 +1,510 @@
+"""What an Airbyte configuration says, in whichever form it was exported: the answers of the public API and of the
+configuration API, or a Terraform state of its provider."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from instep.errors import ProjectError
+from instep.project.imports.documents import (
+    ExportDocument,
+    TerraformResource,
+    is_terraform,
+    json_attribute,
+    list_at,
+    mapping_at,
+    mappings_of,
+    paths_of,
+    terraform_resources,
+    text_at,
+    words_of,
+)
+
+FieldPath = tuple[str, ...]
+Side = Literal["source", "destination"]
+StreamRef = tuple[str, str]
+"""(namespace, name)."""
+
+_DEFINITIONS = {
+    "decd338e-5647-4c0b-adf4-da0e75f5a750": "source-postgres",
+    "435bb9a5-7887-4809-aa58-28c27df0d7ad": "source-mysql",
+    "b5ea17b1-f170-46dc-bc31-cc744ca984c1": "source-mssql",
+    "dfd88b22-b603-4c3d-aad7-3701784586b1": "source-faker",
+    "25c5221d-dce2-4163-ade9-739ef790f503": "destination-postgres",
+    "716ca874-520b-4902-9f80-9fad66754b89": "destination-s3-data-lake",
+}
+"""Connectors by the id of their definition, where an export has no name."""
+_MODES = {
+    ("full_refresh", "overwrite"): "full_refresh_overwrite",
+    ("full_refresh", "append"): "full_refresh_append",
+    ("full_refresh", "overwrite_dedup"): "full_refresh_overwrite_deduped",
+    ("full_refresh", "append_dedup"): "full_refresh_overwrite_deduped",
+    ("full_refresh", "update"): "full_refresh_update",
+    ("full_refresh", "soft_delete"): "full_refresh_soft_delete",
+    ("incremental", "append"): "incremental_append",
+    ("incremental", "append_dedup"): "incremental_deduped_history",
+    ("incremental", "update"): "incremental_update",
+    ("incremental", "soft_delete"): "incremental_soft_delete",
+}
+_MINUTES = {"minute": 1, "hour": 60, "day": 1440, "week": 10_080, "month": 43_200}
+_EVERY = re.compile(r"every\s+(\d{1,5})\s*(minute|hour|day|week|month)s?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class AirbyteActor:
+    """A source or a destination. `connector`: such as `source-postgres`; "" if the export does not name it. `where`:
+    the place in the export."""
+
+    id: str
+    name: str
+    connector: str
+    version: str
+    configuration: Mapping[str, Any] = field(repr=False)
+    sensitive: frozenset[FieldPath]
+    where: str
+
+
+@dataclass(frozen=True)
+class AirbyteMapper:
+    """A mapper of a stream; `settings` is its configuration."""
+
+    kind: str
+    settings: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class AirbyteStream:
+    """A configured stream. `fields`: the fields that are read, None for all."""
+
+    ref: StreamRef
+    mode: str = ""
+    cursor: FieldPath = ()
+    key: tuple[FieldPath, ...] = ()
+    fields: tuple[FieldPath, ...] | None = None
+    mappers: tuple[AirbyteMapper, ...] = ()
+    table: str = ""
+    """Its name at the destination, where that is chosen."""
+
+
+@dataclass(frozen=True)
+class DiscoveredStream:
+    """A stream that the source has."""
+
+    ref: StreamRef
+    fields: tuple[str, ...] = ()
+    own_key: bool = False
+    own_cursor: bool = False
+
+
+@dataclass(frozen=True)
+class AirbyteSchedule:
+    """`cron` as Airbyte has it, or an interval in `minutes`; neither: by hand."""
+
+    cron: str = ""
+    timezone: str = ""
+    minutes: int = 0
+
+
+@dataclass(frozen=True)
+class AirbyteConnection:
+    """A connection. `changes`: the setting for changes that break nothing."""
+
+    id: str
+    name: str
+    source: str
+    destination: str
+    status: str
+    schedule: AirbyteSchedule
+    namespace: str
+    """source, destination or custom_format"""
+    namespace_format: str
+    prefix: str
+    changes: str
+    backfill: str
+    notify: bool | None
+    tags: tuple[str, ...]
+    streams: tuple[AirbyteStream, ...]
+
+
+@dataclass
+class AirbyteExport:
+    """All that the documents say. `discovered` is by source, `catalogs` and `states` are by connection."""
+
+    sources: dict[str, AirbyteActor] = field(default_factory=dict)
+    destinations: dict[str, AirbyteActor] = field(default_factory=dict)
+    connections: dict[str, AirbyteConnection] = field(default_factory=dict)
+    discovered: dict[str, tuple[DiscoveredStream, ...]] = field(default_factory=dict)
+    catalogs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    states: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_export(documents: Sequence[ExportDocument]) -> AirbyteExport:
+    """Read all documents of an export. ProjectError if they have no object of Airbyte's."""
+    export = AirbyteExport()
+    late: list[tuple[ExportDocument, str, Any]] = []
+    for document in documents:
+        if is_terraform(document.data):
+            for resource in terraform_resources(document):
+                _take_resource(export, document, resource)
+            continue
+        _take(export, document, document.data, "", late)
+    for document, id, item in late:
+        _take_late(export, document, id, item)
+    if not (export.sources or export.destinations or export.connections):
+        files = ", ".join(document.file for document in documents)
+        raise ProjectError(
+            f"{files}: no source, destination or connection of Airbyte's",
+            hint="export them as docs/guides/other-products.md describes, or name a Terraform state",
+        )
+    return export
+
+
+def _take(
+    export: AirbyteExport, document: ExportDocument, data: Any, id: str, late: list[tuple[ExportDocument, str, Any]]
+) -> None:
+    """Sort the objects of a document by their form; streams and states need to know the sources: they come late."""
+    if isinstance(data, list):
+        if data and all(isinstance(one, Mapping) and ("streamName" in one or "type" in one) for one in data):
+            late.append((document, id, data))
+            return
+        for one in data:
+            _take(export, document, one, id, late)
+    elif not isinstance(data, Mapping):
+        return
+    elif "sourceId" in data and "destinationId" in data:
+        _add_connection(export, data)
+    elif ("sourceId" in data or "destinationId" in data) and _has_configuration(data):
+        side: Side = "source" if "sourceId" in data else "destination"
+        actor = _api_actor(data, side, document)
+        (export.sources if side == "source" else export.destinations)[actor.id] = actor
+    elif "stateType" in data:
+        late.append((document, text_at(data, "connectionId") or id, data))
+    else:
+        _take_parts(export, document, data, late)
+
+
+def _has_configuration(data: Mapping[str, Any]) -> bool:
+    return "configuration" in data or "connectionConfiguration" in data
+
+
+def _take_parts(
+    export: AirbyteExport,
+    document: ExportDocument,
+    data: Mapping[str, Any],
+    late: list[tuple[ExportDocument, str, Any]],
+) -> None:
+    """Take a page of a list, or a document of several lists; streams and states may be below the id of their owner."""
+    if "data" in data:
+        if text_at(data, "next"):
+            export.notes.append(f"{document.file} is one page of a longer list: export the next ones, too")
+        _take(export, document, data["data"], "", late)
+    for name in ("sources", "destinations", "connections"):
+        if name in data:
+            _take(export, document, data[name], "", late)
+    for name in ("streams", "states"):
+        part = data.get(name)
+        if isinstance(part, Mapping) and "data" not in part:
+            late += [(document, str(id), one) for id, one in part.items()]
+        elif part is not None:
+            _take(export, document, part, "", late)
+
+
+def _take_late(export: AirbyteExport, document: ExportDocument, id: str, item: Any) -> None:
+    """Take the streams of a source, or the state of a connection. A file may be named after its owner's id or name."""
+    items = mappings_of(list_at(item, "data") if isinstance(item, Mapping) and "data" in item else item)
+    if any("streamName" in one for one in items):
+        owner = id if id in export.sources else _owner(export.sources, document.name)
+        if not owner:
+            text = (
+                f"{document.file}: whose streams these are is not clear: put the id of the source into the file's name"
+            )
+            export.notes.append(text)
+            return
+        export.discovered[owner] = tuple(_api_discovered(one) for one in items)
+        return
+    messages = items if any("type" in one for one in items) else state_messages(item)
+    owner = id if id in export.connections else _owner(export.connections, document.name)
+    if messages and owner:
+        export.states[owner] = [dict(one) for one in messages if text_at(one, "type")]
+    elif messages:
+        text = f"{document.file}: whose state this is is not clear: put the id of the connection into the file's name"
+        export.notes.append(text)
+
+
+def _owner(known: Mapping[str, AirbyteActor | AirbyteConnection], file: str) -> str:
+    """Return the id of the object whose id or name is in the name of a file, or of the only one."""
+    named = [id for id, one in known.items() if id in file or (one.name and one.name in file)]
+    found = named or list(known)
+    return found[0] if len(found) == 1 else ""
+
+
+def _api_actor(data: Mapping[str, Any], side: Side, document: ExportDocument) -> AirbyteActor:
+    kind = text_at(data, f"{side}Type") or text_at(data, f"{side}Name")
+    name = text_at(data, "name")
+    return AirbyteActor(
+        text_at(data, f"{side}Id"),
+        name,
+        _connector(kind, side, text_at(data, "definitionId", f"{side}DefinitionId")),
+        text_at(data, "dockerImageTag", "connectorVersion"),
+        mapping_at(data, "configuration", "connectionConfiguration"),
+        frozenset(),
+        f"{document.file}, {side} {name}",
+    )
+
+
+def _connector(kind: str, side: Side, definition: str) -> str:
+    """Return the connector's name, such as `source-google-sheets` of `google-sheets` or `Google Sheets`."""
+    words = re.sub(r"[^a-z0-9]+", "-", kind.strip().lower()).strip("-").removeprefix("airbyte-")
+    if words in ("", "custom", "source", "destination"):
+        return _DEFINITIONS.get(definition.lower(), "")
+    return words if words.startswith(f"{side}-") else f"{side}-{words}"
+
+
+def _api_discovered(data: Mapping[str, Any]) -> DiscoveredStream:
+    fields = tuple(path[0] for path in paths_of(data.get("propertyFields")))
+    return DiscoveredStream(
+        (text_at(data, "streamnamespace", "streamNamespace", "namespace"), text_at(data, "streamName")),
+        tuple(dict.fromkeys(fields)),
+        bool(paths_of(data.get("sourceDefinedPrimaryKey"))),
+        data.get("sourceDefinedCursorField") is True,
+    )
+
+
+def _add_connection(export: AirbyteExport, data: Mapping[str, Any]) -> None:
+    streams = tuple(_stream(one) for one in mappings_of(list_at(mapping_at(data, "configurations"), "streams")))
+    id = text_at(data, "connectionId", "id")
+    catalog = mappings_of(list_at(mapping_at(data, "syncCatalog"), "streams"))
+    if catalog:
+        streams = tuple(
+            _catalog_stream(one) for one in catalog if mapping_at(one, "config").get("selected") is not False
+        )
+        export.catalogs[id] = {"streams": [_configured(one) for one in catalog if _is_selected(one)]}
+        export.discovered.setdefault(text_at(data, "sourceId"), tuple(_catalog_discovered(one) for one in catalog))
+    notify = data.get("notifySchemaChanges")
+    export.connections[id] = AirbyteConnection(
+        id,
+        text_at(data, "name"),
+        text_at(data, "sourceId"),
+        text_at(data, "destinationId"),
+        text_at(data, "status") or "active",
+        _schedule(data),
+        text_at(data, "namespaceDefinition").replace("customformat", "custom_format") or "destination",
+        text_at(data, "namespaceFormat"),
+        text_at(data, "prefix"),
+        text_at(data, "nonBreakingSchemaUpdatesBehavior", "nonBreakingChangesPreference"),
+        text_at(data, "backfillPreference"),
+        notify if isinstance(notify, bool) else None,
+        tuple(text_at(tag, "name") for tag in mappings_of(list_at(data, "tags"))),
+        streams,
+    )
+
+
+def _schedule(data: Mapping[str, Any]) -> AirbyteSchedule:
+    given = mapping_at(data, "schedule")
+    kind = (text_at(given, "scheduleType") or text_at(data, "scheduleType")).lower()
+    cron = mapping_at(mapping_at(data, "scheduleData"), "cron")
+    if expression := text_at(given, "cronExpression") or text_at(cron, "cronExpression"):
+        return AirbyteSchedule(expression, text_at(cron, "cronTimeZone")) if kind != "manual" else AirbyteSchedule()
+    basic = mapping_at(mapping_at(data, "scheduleData"), "basicSchedule") or given
+    unit, units = text_at(basic, "timeUnit").lower().rstrip("s"), text_at(basic, "units")
+    if match := _EVERY.search(text_at(given, "basicTiming")):
+        units, unit = match[1], match[2].lower()
+    if kind == "manual" or unit not in _MINUTES or not re.fullmatch(r"\d{1,5}", units):
+        return AirbyteSchedule()
+    return AirbyteSchedule(minutes=int(units) * _MINUTES[unit])
+
+
+def _stream(data: Mapping[str, Any]) -> AirbyteStream:
+    """Read the configuration of a stream as the public API has it."""
+    selected = mappings_of(list_at(data, "selectedFields"))
+    fields = tuple(words_of(one.get("fieldPath")) for one in selected)
+    return AirbyteStream(
+        (text_at(data, "namespace"), text_at(data, "name")),
+        text_at(data, "syncMode"),
+        words_of(data.get("cursorField")),
+        paths_of(data.get("primaryKey")),
+        tuple(path for path in fields if path) or None,
+        tuple(_mappers(data)),
+        text_at(data, "destinationObjectName"),
+    )
+
+
+def _mappers(data: Mapping[str, Any]) -> Iterator[AirbyteMapper]:
+    for one in mappings_of(list_at(data, "mappers")):
+        yield AirbyteMapper(text_at(one, "type"), mapping_at(one, "mapperConfiguration"))
+    for one in mappings_of(list_at(data, "hashedFields")):
+        yield AirbyteMapper("hashing", {"targetField": ".".join(words_of(one.get("fieldPath")))})
+
+
+def _is_selected(entry: Mapping[str, Any]) -> bool:
+    return mapping_at(entry, "config").get("selected") is not False
+
+
+def _catalog_stream(entry: Mapping[str, Any]) -> AirbyteStream:
+    """Read an entry of a catalog as the configuration API has it."""
+    stream, config = mapping_at(entry, "stream"), mapping_at(entry, "config")
+    chosen = config if config.get("fieldSelectionEnabled") is True else {}
+    mode = (text_at(config, "syncMode"), text_at(config, "destinationSyncMode"))
+    names = {"name": text_at(stream, "name"), "namespace": text_at(stream, "namespace")}
+    given = _stream({**config, **names, "selectedFields": list_at(chosen, "selectedFields")})
+    return AirbyteStream(
+        given.ref, _MODES.get(mode, ""), given.cursor, given.key, given.fields, given.mappers, given.table
+    )
+
+
+def _catalog_discovered(entry: Mapping[str, Any]) -> DiscoveredStream:
+    stream = mapping_at(entry, "stream")
+    return DiscoveredStream(
+        (text_at(stream, "namespace"), text_at(stream, "name")),
+        tuple(map(str, mapping_at(mapping_at(stream, "jsonSchema"), "properties"))),
+        bool(paths_of(stream.get("sourceDefinedPrimaryKey"))),
+        stream.get("sourceDefinedCursor") is True,
+    )
+
+
+def _configured(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a catalog as the protocol's configured catalog has it."""
+    stream, config = mapping_at(entry, "stream"), mapping_at(entry, "config")
+    own = {
+        "name": text_at(stream, "name"),
+        "namespace": text_at(stream, "namespace") or None,
+        "json_schema": mapping_at(stream, "jsonSchema"),
+        "supported_sync_modes": list_at(stream, "supportedSyncModes"),
+        "source_defined_cursor": stream.get("sourceDefinedCursor"),
+        "default_cursor_field": list_at(stream, "defaultCursorField"),
+        "source_defined_primary_key": list_at(stream, "sourceDefinedPrimaryKey"),
+    }
+    return {
+        "stream": {name: value for name, value in own.items() if value not in (None, [])},
+        "sync_mode": text_at(config, "syncMode"),
+        "destination_sync_mode": text_at(config, "destinationSyncMode"),
+        "cursor_field": list_at(config, "cursorField"),
+        "primary_key": list_at(config, "primaryKey"),
+    }
+
+
+def state_messages(data: Any) -> list[dict[str, Any]]:
+    """Return the state that the configuration API answers as the messages of a connector's state file."""
+    kind = text_at(data, "stateType").lower()
+    if kind == "stream":
+        return [{"type": "STREAM", "stream": one} for one in _stream_states(data, "streamState")]
+    if kind == "global":
+        inner = mapping_at(data, "globalState")
+        shared = inner.get("shared_state", inner.get("sharedState"))
+        streams = list(_stream_states(inner, "streamStates", "stream_states"))
+        return [{"type": "GLOBAL", "global": {"shared_state": shared, "stream_states": streams}}]
+    if kind == "legacy" and isinstance(data.get("state"), Mapping):
+        return [{"type": "LEGACY", "data": data["state"]}]
+    return []
+
+
+def _stream_states(data: Any, *names: str) -> Iterator[dict[str, Any]]:
+    for one in mappings_of(list_at(data, *names)):
+        given = mapping_at(one, "streamDescriptor", "stream_descriptor")
+        descriptor = {"name": text_at(given, "name"), "namespace": text_at(given, "namespace") or None}
+        state = one.get("streamState", one.get("stream_state"))
+        yield {
+            "stream_descriptor": {name: value for name, value in descriptor.items() if value},
+            "stream_state": state,
+        }
+
+
+def adopted_state(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the state of a connection as the store keeps it, of the messages of a state file. ProjectError if they
+    are of several types, or none."""
+    kinds = {text_at(one, "type") or "LEGACY" for one in messages}
+    if len(kinds) != 1 or not kinds <= {"STREAM", "GLOBAL", "LEGACY"}:
+        raise ProjectError(
+            "the state is not one of Airbyte's", hint="it is a list of STREAM, GLOBAL or LEGACY messages"
+        )
+    kind = kinds.pop()
+    inner = mapping_at(messages[-1], "global")
+    parts = [mapping_at(one, "stream") for one in messages]
+    streams = mappings_of(list_at(inner, "stream_states")) if kind == "GLOBAL" else parts if kind == "STREAM" else []
+    descriptors = [mapping_at(one, "stream_descriptor") for one in streams]
+    return {
+        "type": kind,
+        "streams": [
+            {
+                "descriptor": {"name": text_at(given, "name"), "namespace": text_at(given, "namespace") or None},
+                "state": one.get("stream_state"),
+            }
+            for given, one in zip(descriptors, streams, strict=True)
+        ],
+        "shared": inner.get("shared_state") if kind == "GLOBAL" else None,
+        "legacy": messages[-1].get("data") if kind == "LEGACY" else None,
+    }
+
+
+def _take_resource(export: AirbyteExport, document: ExportDocument, resource: TerraformResource) -> None:
+    """Take a resource of the Terraform provider: an actor, whose type may be its own or the general one, or a
+    connection."""
+    where = f"{document.file}, {resource.address}"
+    given = resource.attributes
+    if resource.type == "airbyte_connection":
+        _add_connection(export, camel({name: value for name, value in given.items() if value is not None}))
+        return
+    match = re.fullmatch(r"airbyte_(source|destination)(?:_(\w+))?", resource.type)
+    if match is None:
+        return
+    side: Side = "source" if match[1] == "source" else "destination"
+    name = "configuration" if "configuration" in given else "connection_configuration"
+    configuration = json_attribute(given.get(name), where)
+    named = match[2] if match[2] not in (None, "custom") else text_at(given, f"{side}_type")
+    inner = [path[1:] for path in resource.sensitive if path[:1] == (name,) and len(path) > 1]
+    places = frozenset((*inner, *(path[:1] + path[2:] for path in inner if len(path) > 2)))  # without the form's name
+    actor = AirbyteActor(
+        text_at(given, f"{side}_id", "id"),
+        text_at(given, "name") or resource.address,
+        _connector(named or "", side, text_at(given, "definition_id", f"{side}_definition_id")),
+        "",
+        chosen_forms(configuration),
+        places if configuration is given.get(name) else frozenset(),
+        where,
+    )
+    (export.sources if side == "source" else export.destinations)[actor.id] = actor
+
+
+def camel(value: Any) -> Any:
+    """Return a document of the provider with the names that the API has. A mapper's configuration is below the name
+    of its kind."""
+    if isinstance(value, list):
+        return [camel(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {re.sub(r"_([a-z0-9])", lambda m: m[1].upper(), str(k)): camel(v) for k, v in value.items()}
+    if isinstance(inner := found.get("mapperConfiguration"), Mapping):
+        found["mapperConfiguration"] = _chosen(inner)
+    if isinstance(inner := found.get("conditions"), Mapping) and not text_at(inner, "type"):
+        kind = next((name for name, one in inner.items() if isinstance(one, Mapping)), "")
+        found["conditions"] = {"type": kind.upper(), **_chosen(inner)}
+    return found
+
+
+def _chosen(forms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the one form of several that is there, or the mapping itself."""
+    present = [one for one in forms.values() if one is not None]
+    return present[0] if len(present) == 1 and isinstance(present[0], Mapping) else forms
+
+
+FORMS = ("ssl_mode", "tunnel_method", "replication_method", "replication", "catalog_type", "encryption")
+"""Keys of database connectors below which the provider has each form under its name."""
+
+
+def chosen_forms(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of the provider in which the form that was chosen stands in place of all forms. What the
+    form's name says is below `form`, because the provider leaves out its constant."""
+    found = dict(configuration)
+    for name, value in configuration.items():
+        if not isinstance(value, Mapping):
+            continue
+        present = {form: one for form, one in value.items() if one is not None}
+        forms = [(form, one) for form, one in present.items() if isinstance(one, Mapping)]
+        if len(forms) == 1 == len(present) and (name in FORMS or len(value) > 1):
+            form, inner = forms[0]
+            found[name] = {"form": form, **{key: one for key, one in inner.items() if one is not None}}
+    return found
