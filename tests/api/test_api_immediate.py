@@ -18,6 +18,7 @@ from instep.control import detector
 from instep.control.immediate import govern
 from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES
+from instep.errors import Blocked
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
 from instep.operations.values import ObjectKind, leads_to
@@ -348,7 +349,20 @@ def test_if_match_is_checked_where_there_is_something_to_compare_it_with(api: Ap
     assert entries(api, case) == []
 
 
-@EACH
+AT_PROJECT = [one for one in ONE_EACH if one.spec != "create_demo"]
+"""Cases of what a project can do without a server."""
+
+
+def test_the_demo_of_a_page_needs_a_server(tmp_path: Path) -> None:
+    from instep.backends.local import LocalBackend
+
+    with project(tmp_path, WITH_CHANNEL) as app, pytest.raises(Blocked) as error:
+        LocalBackend(app, None, print).operations.perform(record(immediate_specs()["create_demo"].request, {}))
+    assert "instep init --demo" in error.value.hint
+    assert not app.store.objects.names("source")
+
+
+@pytest.mark.parametrize("case", AT_PROJECT, ids=[one.spec for one in AT_PROJECT])
 def test_a_server_answers_and_notes_what_the_project_does(case: Case, tmp_path: Path) -> None:
     from instep.backends.local import LocalBackend
 

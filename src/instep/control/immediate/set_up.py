@@ -19,6 +19,7 @@ from instep.operations.immediate.set_up import (
 )
 from instep.operations.spec import ImmediateRequest, ImmediateWork
 from instep.operations.values import ObjectKind
+from instep.project.served import ServedProject
 from instep.schema.selection.selection import patterns
 from instep.store.work.jobs import CONNECTION_TEST, WAITED_FOR
 
@@ -102,7 +103,13 @@ class DemoCreation(ImmediateWork):
     """Create the demo's connection."""
 
     def execute(self, context: WriteContext, request: CreateDemoRequest, prepared: None) -> CreatedDemo:
-        """Create it; Conflict if one of its names is in use, Blocked where an API may name no file."""
+        """Create it; Conflict if one of its names is in use, Blocked where an API may name no file and without a
+        server."""
+        if not isinstance(context.project, ServedProject):
+            raise Blocked(
+                "a server keeps the demo's connection, and this project is read from its file alone",
+                hint="`instep init --demo` makes a project of the demo, in an empty folder",
+            )
         shelves = context.project.model.shelves
         if not shelves:
             raise Blocked("there is no folder for the demo's files", hint="name one below `shelves` in instep.yml")
