@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from trial_world import EXAMPLES, Trial, example
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pyspark's, of finished jobs
+
 Rows = list[tuple[Any, ...]]
 WHERE = {"duckdb": ["debug"], "iceberg": ["run", "--destination", "LAKE"]}
 
