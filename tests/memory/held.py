@@ -137,7 +137,7 @@ def evolved(held: Held, steps: Sequence[Step], after: Table, commit: Commit) -> 
         _run(entries, step, dropped, held, fresh)
     by_name = {e.name: e for e in entries}
     if len(entries) != len(after.columns) or set(by_name) != set(after.by_name):
-        raise DestinationError(f"the steps for table {after.path} do not lead to the table that is wanted")
+        raise DestinationError(f"the steps for table {after.path} do not lead to the target table")
     ordered = [by_name[c.name] for c in after.columns]
     rows = held.rows
     for entry, column in zip(ordered, after.columns, strict=True):

@@ -103,9 +103,9 @@ def on_error(store: Store, project: Project, connection: str) -> RequestedDetect
     """Return a detection because a sync has failed: the schema may have moved. None if that is switched off, if the
     detector is, or if an error has set one off within the last ten minutes."""
     options = project.detector(connection)
-    wanted = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
+    switched_on = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
     with store.transaction():
-        if not (wanted and enabled(project, connection)) or store.detectors.get(connection).disabled:
+        if not (switched_on and enabled(project, connection)) or store.detectors.get(connection).disabled:
             return None
         if not store.detectors.may_trigger(connection, ON_ERROR_EVERY):
             return None

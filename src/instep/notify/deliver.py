@@ -175,5 +175,5 @@ class Sender:
         if attempt > len(steps) or (end and now >= end):
             return None
         seconds = steps[attempt - 1] * (0.8 + (0.2 if end else 0.4) * self.draw())
-        wanted = now + timedelta(seconds=max(seconds, min(after, LONGEST)))
-        return min(wanted, end) if end else wanted
+        next_attempt = now + timedelta(seconds=max(seconds, min(after, LONGEST)))
+        return min(next_attempt, end) if end else next_attempt

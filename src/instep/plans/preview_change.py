@@ -156,7 +156,7 @@ class PreviewChange(DirectWork):
             else:
                 of, names = check_columns(tried, table, (change.column,))
                 for name in names:
-                    tried.store.backfills.want(tried.name, of.ref, column=name, why="preview")
+                    tried.store.backfills.request(tried.name, of.ref, column=name, why="preview")
                 scope = RunScope(frozenset((table,)), kind="backfill", columns=names)
             report = sync(tried, scope, self.progress, LocalEngine())  # no session of Spark knows the copy
         except InstepError as error:

@@ -165,7 +165,7 @@ class BackfillTable(RunTables):
             return request
         table, names = check_columns(context, request.table, request.columns)
         for name in names:
-            context.store.backfills.want(context.name, table.ref, column=name, why=f"asked for by {context.who}")
+            context.store.backfills.request(context.name, table.ref, column=name, why=f"asked for by {context.who}")
         return replace(request, columns=names)
 
     def run(self, context: SyncContext, request: BackfillRequest) -> SyncReport:

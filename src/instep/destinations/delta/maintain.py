@@ -90,9 +90,9 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
             number += 1
         added = [a for some in run_tasks(session, pack, tasks, "compact") for a in some]
         change.add = [{**a, "dataChange": False} for a in added]
-        if (written := sum(map(rows_of, added))) != (wanted := sum(state.counted(f) for one in bins for f in one)):
+        if (written := sum(map(rows_of, added))) != (expected := sum(state.counted(f) for one in bins for f in one)):
             raise DestinationError(
-                f"table {named(ref)}: {written:,} rows were written in the place of {wanted:,}",
+                f"table {named(ref)}: {written:,} rows were written in the place of {expected:,}",
                 hint="nothing was committed; check the files with `instep verify`",
             )
         files = len(state.own) - len(change.remove) + len(added)

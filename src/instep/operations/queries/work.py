@@ -47,7 +47,7 @@ class ListStatus(Query):
 
 @dataclass(frozen=True)
 class GetStatus(Query):
-    """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
+    """Last run, pauses, waiting changes, how each table fared last, requested backfills, quarantined values. Without
     the state of a source's log: the server opens no source."""
 
     connection: Name

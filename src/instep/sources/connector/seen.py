@@ -96,9 +96,9 @@ class SeenTables:
 
         return self._named(is_first)
 
-    def _named(self, wanted: Callable[[Ref, str, SeenColumn], bool]) -> dict[Ref, frozenset[str]]:
+    def _named(self, is_selected: Callable[[Ref, str, SeenColumn], bool]) -> dict[Ref, frozenset[str]]:
         found = {
-            ref: frozenset(name for name, c in t.columns.items() if name not in t.key and wanted(ref, name, c))
+            ref: frozenset(name for name, c in t.columns.items() if name not in t.key and is_selected(ref, name, c))
             for ref, t in self.tables.items()
         }
         return {ref: names for ref, names in found.items() if names}

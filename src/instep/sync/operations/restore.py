@@ -218,7 +218,7 @@ def _go_back(context: SyncContext, run: Run, made: RestorePreview) -> None:
     with context.transaction():
         for name in (*made.again, *([""] if made.whole else [])):
             why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
-            context.store.backfills.want(context.name, made.table.ref, column=name, why=why)
+            context.store.backfills.request(context.name, made.table.ref, column=name, why=why)
         cursor = {made.table.ref: made.point.cursor}
         context.store.cursors.save(context.name, cursor, run=run.id, fence=run.fence)
 
