@@ -128,7 +128,7 @@ def test_a_table_that_is_wanted_whole_as_a_run_begins(make_connector: MakeConnec
     world.play(*upserts("u", {"id": 1}), *upserts("t", {"id": 1}), CHECKPOINT)
     world.selection = Selection()
     world.steps += [*upserts("u", {"id": 2}), CHECKPOINT]
-    want = partial(world.store.backfills.want, "shop", ("", "u"), why="for a test")
+    want = partial(world.store.backfills.request, "shop", ("", "u"), why="for a test")
     run(world, At("waiting for the connector", 1, want, world.folder / "gate"))
     assert (world.rows("u", "id"), waiting(world)) == ([(2,)], [("u", "table")])
     world.play(CHECKPOINT)
