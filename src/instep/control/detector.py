@@ -1,4 +1,4 @@
-"""The scheduled detector of a connection: asked for, set off by errors, switched off by itself, and how it stands.
+"""Scheduled detection of a connection: requests, detections after an error, disabling after failures, and status.
 
 A detection is a job of the queue. At most one of a connection runs, at most one of (connection, source) waits. When
 detection is switched off what runs goes on to its end, and switched on again there is still at most one.

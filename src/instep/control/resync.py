@@ -1,4 +1,4 @@
-"""Tables that are to be read again as a whole, and blocked columns that are to be dropped: what is meant, what not."""
+"""Requests to reload whole tables and to drop blocked columns: which tables and columns qualify."""
 
 from __future__ import annotations
 

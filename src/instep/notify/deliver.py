@@ -1,4 +1,4 @@
-"""Sends what is due: gathers notices, makes their messages, and notes what has become of each delivery."""
+"""Send due notifications: group them, make their messages, and record the result of each delivery."""
 
 from __future__ import annotations
 

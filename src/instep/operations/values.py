@@ -1,4 +1,4 @@
-"""The values that requests are made of: their bounds, and what they may lead to.
+"""Value types of requests: their bounds and what they may reference.
 
 The closed lists of words that requests, queries and answers use.
 """

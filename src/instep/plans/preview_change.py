@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are ours and quoted
-"""A change tried on copies of the store and of the destination's tables, by the code that runs every day.
+"""Try a change on copies of the store and of the destination's tables, with the code of real runs.
 
 The change is approved in the copy of the store and all others are rejected there, so that what differs afterwards is
 its doing alone. New columns get their values from the source, a new table its rows.

@@ -1,4 +1,4 @@
-"""Another version of a source's connector: what it changes, for whom, and the way there and back.
+"""Upgrade a source's connector: what another version changes, for which connections, and how to roll it back.
 
 The new version is asked beside the one in use; what its schema would do to each connection is planned as a sync would
 plan it, and all of that is thrown away.

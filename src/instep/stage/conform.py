@@ -1,4 +1,4 @@
-"""Makes batches equal to the destination table's schema, with system columns; holds what does not fit.
+"""Conform batches to the destination table's schema, add system columns, and quarantine what does not fit.
 
 Where in a source's files rows come from: told with a batch, kept with what is held of it.
 """

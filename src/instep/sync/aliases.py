@@ -1,4 +1,4 @@
-"""Old names at the destination: recorded before a rename is carried out, shown in views after it, ended in time."""
+"""Views under the old names of renamed tables, recorded before the rename and removed when they expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applied plans on record, step by step: for people and for undo. What is to do is computed anew by every run.
+"""The journal of applied plans, step by step, for people and for undo. Every run computes its work afresh.
 
 A step is `running` from before its commit until after it. If the run dies in between, the next one asks the
 destination which of the two it was, and closes the record as interrupted.

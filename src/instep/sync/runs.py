@@ -1,4 +1,4 @@
-"""Runs of connections in this process, one after the other, each ended with what became of it: what a rollout asks
+"""Run connections in this process, one after the other, each with its recorded result: what a rollout asks
 for, and what a worker does for a job of one.
 
 The work of the operations `sync` and `backfill`: one run of a connection over its tables.

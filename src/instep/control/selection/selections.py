@@ -1,4 +1,4 @@
-"""Switches by command (on, off, hashed): the objects that are meant, what speaks against it, and its effect."""
+"""Switches by command (on, off, hashed): the objects that match, the reasons against it, and its effect."""
 
 from __future__ import annotations
 

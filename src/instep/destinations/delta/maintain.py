@@ -1,4 +1,4 @@
-"""A table's maintenance: small files put together, files and commits that only old versions need, orphans.
+"""Maintenance of a Delta table: compact small files, expire old versions, delete orphaned files.
 
 Puts a table back to an earlier version: its rows, never its columns. What a column is called or stored as by now
 holds for the old rows, too: their values are found by physical name.

@@ -1,4 +1,4 @@
-"""Data files that are rewritten: some of their rows changed, some left out, all others as they were.
+"""Rewrite Delta data files with some rows changed or left out and all others unchanged.
 
 What waits for an undo is written along, so that a column that comes back has the values of these rows too.
 """

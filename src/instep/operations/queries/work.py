@@ -1,4 +1,4 @@
-"""Connections, and how each fares.
+"""Queries about connections, their status, jobs, runs and backfills.
 
 Work of a connection that waits, runs or is over.
 

@@ -1,4 +1,4 @@
-"""The steps that take destination tables from what they are to the target, in an order that works.
+"""The steps from the destination's tables to their target, in an order that can be executed.
 
 Over all tables: drops, renames (a cycle parked under a temporary name), the columns of each table, new tables. Within a
 table: drops, renames (likewise), alterations, additions.

@@ -1,4 +1,4 @@
-"""Names at the destination: given when a table or column is accepted, and kept from then on.
+"""Names at the destination: assigned when a table or column is accepted, and unchanged afterwards.
 
 A name is kept as it is wherever the destination can hold it. Otherwise it is mapped by a fixed rule that ends in
 a hash of the original, so that the same name always leads to the same alias and two names never to one.

@@ -1,4 +1,4 @@
-"""The plan that brings a destination to what was accepted: one object that is explained, then executed."""
+"""The plan: the steps that bring a destination to the accepted schema, first explained, then executed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""Which operations on a table count in the end: the last of each key, and those that an update builds on.
+"""Reduce the operations on a table to those that count: the last of each key, and those that an update builds on.
 
 An upsert replaces the row, a delete removes it, an update touches the columns that were given, of a row that these
 operations brought or else of one that is at the destination. What a delete or a truncate has removed is not there to be

@@ -1,4 +1,4 @@
-"""What a connector has declared and sent so far. Pure.
+"""Tables, columns and types that a connector has declared or sent so far. Pure.
 
 A table or column is there as long as it is declared or was ever sent without being declared: that nothing of it comes
 in a sync says nothing. A declaration that is dropped is believed where rows of the table come without the column.

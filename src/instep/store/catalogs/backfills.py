@@ -1,4 +1,4 @@
-"""Backfills that were asked for and are not done yet.
+"""Requested backfills and their status.
 
 Where a table's cursor stood when a column that is not accepted was first seen.
 """

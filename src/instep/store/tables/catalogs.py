@@ -1,4 +1,4 @@
-"""The control database's tables of connections, schemas, changes and runs; others stand in *_tables.py. The migrations
+"""The control database's tables of connections, schemas, changes and runs; the others are beside it. The migrations
 build the same ones; a test compares both."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brings the values of new columns into the rows that were loaded before them, after the loads of a run.
+"""Backfill new columns in rows that were loaded before, after the loads of a run.
 
 After, because then no value in the table is newer than what is read here: a NULL that a later upsert has written is
 older than the value that takes its place, and a value that is there stays. The key and these columns are read in

@@ -1,4 +1,4 @@
-"""Columns that were kept as JSON and are accepted: their values leave the objects where the source cannot give them.
+"""Move values of accepted overflow columns out of their JSON objects, where the source cannot supply them again.
 
 What the source still has comes by the load or by a fill, and the objects of rows that are gone there are taken out
 afterwards. Where the source has dropped the column, the objects are the only copy: they are taken out before anything

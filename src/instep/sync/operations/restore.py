@@ -1,4 +1,4 @@
-"""Puts one table back to what it was, so that the next sync reads again from there.
+"""Restore one table to an earlier snapshot, cursor included, so that the next sync continues from there.
 
 Only rows go back. The schema stays as it is accepted now; the cursor goes back with the rows, in the same commit.
 """

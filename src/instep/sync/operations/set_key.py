@@ -1,4 +1,4 @@
-"""Gives a table another key, because a person says so: the rows stay, the table is read anew, or it is emptied.
+"""Set another key of a table on request: the rows stay, the table is read anew, or it is emptied.
 
 The table's own schema comes first, then the accepted one, then the choice. Interrupted before the choice is kept, the
 key counts as changed and the table stays paused: nothing is ever read by two keys, and the same command goes on.

@@ -1,4 +1,4 @@
-"""Applies what was decided: the destination's schema first, then the accepted catalog.
+"""Apply decided changes: first to the destination's schema, then to the accepted catalog.
 
 Steps are the difference between what the destination records and what the accepted catalog wants, so a crash
 between the two is repaired by the next run: the steps that were done are not there any more.

@@ -1,4 +1,4 @@
-"""Turns a removal and an addition of a column into a rename, because a person says so.
+"""Turn a removal and an addition of a column into a rename that a person declares.
 
 The accepted column takes the new source name and keeps its values. If the new column was accepted meanwhile, what was
 loaded into it stays beside it as `<name>__v<n>`. The request is recorded before the destination is touched, so

@@ -1,4 +1,4 @@
-"""Turns a removal and an addition of a table into a rename, because a person says so.
+"""Turn a removal and an addition of a table into a rename that a person declares.
 
 The accepted table takes the new name, at the destination too, and keeps its rows; its columns go on by name. If the
 new table was accepted meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. The request is recorded

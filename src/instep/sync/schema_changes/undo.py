@@ -1,4 +1,4 @@
-"""Takes applied changes back: says what that does, then does it as one run.
+"""Undo applied changes: preview the effect, then carry it out as one run.
 
 The destination comes first, each table in one commit, then the accepted catalog with the explicit choice that keeps
 the next detection from applying the same change again. Interrupted in between, the next run finishes it: what is done

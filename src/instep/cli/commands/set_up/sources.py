@@ -1,4 +1,4 @@
-"""`instep source ...` and `instep destination ...`: what can be reached, and what is there."""
+"""`instep source ...` and `instep destination ...`: test sources and destinations, and list their tables."""
 
 from __future__ import annotations
 
