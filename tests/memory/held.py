@@ -29,7 +29,6 @@ CAPABILITIES = Capabilities(
     name="memory",
     promotes=ICEBERG_PROMOTIONS,
     nested=True,
-    transactional_ddl=True,
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,

@@ -118,8 +118,8 @@ class PreviewChange(DirectWork):
             steps, notes = self._try(tried, change)
             before, after = context.destination, tried.destination
             with context.destination_open():
-                tables = tuple(_tables(before, after, change, _touched(tried, steps)))
-                models = tuple(self._models(context, before, after, notes))
+                tables = tuple(_tables(before, after, change, _touched(steps)))
+                models = tuple(self._models(context, before, after))
         return ChangePreview(change.id, change.summary, tuple(one.text for one in steps), tables, models, notes)
 
     def _try(self, tried: SyncContext, change: Review) -> tuple[Sequence[Step], tuple[str, ...]]:
@@ -164,9 +164,7 @@ class PreviewChange(DirectWork):
         failed = [one for one in report.tables if one.status == "failed"]
         return tuple(f"{'.'.join(filter(None, one.table))}: {one.error}" for one in failed)
 
-    def _models(
-        self, context: SyncContext, before: Destination, after: Destination, notes: Sequence[str]
-    ) -> Iterator[PreviewedModel]:
+    def _models(self, context: SyncContext, before: Destination, after: Destination) -> Iterator[PreviewedModel]:
         from instep.plans.downstream import configured, read_models
 
         where = configured(self.app, context.name) if self.app is not None else None
@@ -207,7 +205,7 @@ def _beside(context: SyncContext) -> Iterator[SyncContext]:
             copy.close()
 
 
-def _touched(tried: SyncContext, steps: Sequence[Step]) -> list[Ref]:
+def _touched(steps: Sequence[Step]) -> list[Ref]:
     return sorted({step.table for step in steps})
 
 

@@ -138,10 +138,10 @@ def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(state.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
         groups[place(file)].append(file)
-    return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(state, f) for f in came], how)]
+    return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(f) for f in came], how)]
 
 
-def _facts(state: DeltaTableState, file: Action) -> FileFacts:
+def _facts(file: Action) -> FileFacts:
     return FileFacts(int(file["size"]), rows_of(file) + deleted_rows(file), deleted_rows(file))
 
 
