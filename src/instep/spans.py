@@ -1,4 +1,4 @@
-"""The parts of what is done, timed and within each other. They cost a look-up while nobody listens."""
+"""Nested, timed spans of work. They cost one look-up while nobody listens."""
 
 from __future__ import annotations
 

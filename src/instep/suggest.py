@@ -1,4 +1,4 @@
-"""The names that somebody probably meant, for messages about a name that nobody knows."""
+"""Suggest similar names in messages about an unknown name."""
 
 from __future__ import annotations
 

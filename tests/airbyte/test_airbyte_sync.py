@@ -111,7 +111,7 @@ def test_states_that_streams_share_are_one(world: AirbyteWorld) -> None:
     done = [status(), status(name="orders")]
     both = {"users": {"snapshot": "done"}, "orders": {"snapshot": "done"}}
     world.read(*records(1, 2), *records(1, 1, "orders"), shared_state(7, both, 3), *done)
-    world.store.backfills.want("shop", ("", "users"), why="test")
+    world.store.backfills.request("shop", ("", "users"), why="test")
     world.read(*records(1, 5), shared_state(9, both, 5), *done)
     (given,) = world.seen["state"]
     assert given["global"]["shared_state"] == {"lsn": 7}
@@ -138,7 +138,7 @@ def test_one_stream_is_read_by_itself_and_sent_again_by_itself(world: AirbyteWor
     world.read(*records(1, 4), state(4), status(), tables=frozenset({"users"}), full=True)
     assert world.seen["state"] is None
     assert world.states == {"users": {"at": 4}, "orders": {"at": 1}}
-    world.store.backfills.want("shop", ("", "orders"), why="test")
+    world.store.backfills.request("shop", ("", "orders"), why="test")
     world.read(status(), *records(1, 2, "orders"), state(2, name="orders"), status(name="orders"))
     assert [one["stream"]["stream_descriptor"]["name"] for one in world.seen["state"]] == ["users"]
     assert world.states == {"users": {"at": 4}, "orders": {"at": 2}}

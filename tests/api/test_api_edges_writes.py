@@ -201,7 +201,7 @@ LEFT: list[tuple[dict[str, Any], int, set[str]]] = [
 @pytest.mark.parametrize(("body", "status", "gone"), LEFT)
 def test_backfills_that_nobody_wants_any_more(busy: Api, body: dict[str, Any], status: int, gone: set[str]) -> None:
     for column in ("", "note"):
-        busy.store.backfills.want("eu", ("main", "item"), column=column)
+        busy.store.backfills.request("eu", ("main", "item"), column=column)
     rehearsed = busy.call("POST", "/connections/eu/backfills/cancel", body=body, params={"dry_run": "true"})
     assert (rehearsed.status_code, len(busy.store.backfills.waiting("eu"))) == (status, 2)
     found = busy.call("POST", "/connections/eu/backfills/cancel", "operator", body)

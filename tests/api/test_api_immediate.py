@@ -89,7 +89,7 @@ def a_backfill(api: Api) -> None:
     """Let a column of an accepted table wait for its values."""
     item = Table("main", "item", (Column("id", parse("int64"), nullable=False, key=1), Column("note", parse("string"))))
     api.store.accepted.add("eu", Catalog.of([item]), who="test", why="first")
-    api.store.backfills.want("eu", item.ref, column="note", why="a test")
+    api.store.backfills.request("eu", item.ref, column="note", why="a test")
 
 
 ROLLOUT = {"selection": [{"verb": "off", "object": "main.orders"}], "group": {"matching": ["*"]}}

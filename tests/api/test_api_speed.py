@@ -183,7 +183,7 @@ def lived(store: Store, name: str) -> None:
     store.loaded.save(name, {("main", "item"): [LoadedColumn("id"), LoadedColumn("note", read=False)]})
     store.switches.set(name, [Switch("main", "gone", enabled=False)], "t")
     store.pauses.pause(name, "why")
-    store.backfills.want(name, ("main", "item"), column="id")
+    store.backfills.request(name, ("main", "item"), column="id")
     for files in (9, 3):
         store.events.add(TableMaintained(name, "r", "main.item", 20, files, 20, 5, 1, 1, 1, 0, 0.5))
 

@@ -95,7 +95,7 @@ def test_from_a_plan_to_an_undo(api: Works) -> None:
 def test_a_backfill_of_a_table_and_of_a_column(api: Works) -> None:
     assert api.done(api.post("shop/backfills", {"table": "main.item"}, "operator"))["result"]["tables"] == 1
     asked = api.post("shop/backfills", {"table": "main.item", "columns": ["name"]})
-    [waits] = api.get("/connections/shop/backfills", params={"status": "wanted"})["items"]
+    [waits] = api.get("/connections/shop/backfills", params={"status": "requested"})["items"]
     assert (waits["table"], waits["column"]) == (["main", "item"], "name")
     api.done(asked)
     assert api.get("/connections/shop/backfills")["items"][0]["status"] == "done"

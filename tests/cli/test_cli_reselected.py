@@ -69,7 +69,7 @@ def test_a_type_of_the_source_that_was_kept_out_is_no_retype(shop: Shop, accepte
 
 def test_what_is_read_as_a_whole_anyway_is_said_once(loaded: Shop) -> None:
     with loaded.store() as store:
-        store.backfills.want("shop", REF, why="asked for")
+        store.backfills.request("shop", REF, why="asked for")
     assert loaded.json("status")["connections"][0]["reselected"] == []
 
 

@@ -274,8 +274,8 @@ def test_no_data_file_is_opened_without_a_preview(lake: Shop) -> None:
 def test_what_holds_a_table_up(lake: Shop) -> None:
     lake.ok("pause", "--table", "main.part", "--reason", "a migration")
     with lake.store() as store:
-        store.backfills.want("shop", ("main", "customer"), column="name", why="asked for")
-        store.backfills.want("shop", ("main", "entry"), why="asked for")
+        store.backfills.request("shop", ("main", "customer"), column="name", why="asked for")
+        store.backfills.request("shop", ("main", "entry"), why="asked for")
     assert _one(lake, "main.part")["paused"] == "a migration"
     assert _one(lake, "main.customer")["backfills"] == ["name"]
     assert _one(lake, "main.entry")["backfills"] == ["*"]

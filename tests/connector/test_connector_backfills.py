@@ -52,7 +52,7 @@ def test_a_column_that_somebody_asks_for_is_sent_with_its_table(world: Connector
     world.steps[0] = ["upsert", "t", {"id": 1, "a": "y"}]
     found, waits = estimated(world.context, "t", ["a"])
     assert (found.columns, found.whole, found.why_not, waits) == ((), "its source sends whole rows", "", "")
-    world.store.backfills.want("shop", ("", "t"), column="a", why="asked for")
+    world.store.backfills.request("shop", ("", "t"), column="a", why="asked for")
     report = world.play(kind="backfill", tables=frozenset({"t"}), columns=("a",))
     assert report.notes == (f"t: {WHOLE}",)
     assert (world.rows("t"), waiting(world), world.state) == ([(1, "y")], [], {"at": 2})
@@ -119,7 +119,7 @@ def test_a_table_of_which_nothing_is_sent_is_asked_for_once(world: ConnectorWorl
     if asks == "hash":
         world.selection = Selection(hashed=(Pattern("t.a"),))
     else:
-        world.store.backfills.want("shop", ("", "t"), why="asked for")
+        world.store.backfills.request("shop", ("", "t"), why="asked for")
     world.steps = [*upserts("u", {"id": 2}), CHECKPOINT]
     notes = [note for _ in range(2) for note in world.play(*upserts("u", {"id": 3}), CHECKPOINT).notes]
     assert notes.count("t: the connector sent nothing of it, so its rows stay as they were") == 1

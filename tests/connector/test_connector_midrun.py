@@ -102,7 +102,7 @@ def test_a_table_that_is_dropped(loaded: ConnectorWorld) -> None:
 @pytest.mark.parametrize("already", [False, True])
 def test_a_backfill_that_is_asked_for(loaded: ConnectorWorld, already: bool, column: str) -> None:
     """Even if the same was asked for before."""
-    want = partial(loaded.store.backfills.want, "shop", ("", "t"), column=column, why="for a test")
+    want = partial(loaded.store.backfills.request, "shop", ("", "t"), column=column, why="for a test")
     if already:
         want()
     assert run(loaded, want, full=True) == [("t", "column" if column else "table")]

@@ -83,7 +83,7 @@ def test_a_run_from_the_start_brings_them_at_once(make_connector: MakeConnector)
 def test_nothing_is_sent_again_for_a_table_that_is_off(make_connector: MakeConnector) -> None:
     world = make_connector(declared=KEY)
     world.play(*upserts("t", {"id": 1}), *upserts("u", {"id": 1}), CHECKPOINT)
-    world.store.backfills.want("shop", ("", "u"), why="for a test")
+    world.store.backfills.request("shop", ("", "u"), why="for a test")
     exclude(world)
     assert (world.play(CHECKPOINT).notes, waiting(world)) == ((), [("", "u")])
     include(world)

@@ -153,7 +153,7 @@ def test_nothing_is_mapped_while_operations_wait_that_have_the_old_name(world: C
 
 def test_a_mapping_that_was_interrupted_is_finished_by_the_next_run(world: ConnectorWorld) -> None:
     world.play(*rows("address"), CHECKPOINT)
-    world.store.mappings.want("shop", ("", "t"), "mail", "address", "test")
+    world.store.mappings.request("shop", ("", "t"), "mail", "address", "test")
     world.context.source.forget(("", "t"), "mail")  # type: ignore[attr-defined]
     world.play(*upserts("t", {"id": 99, "n": 1, "address": "last"}), CHECKPOINT)
     assert [c.name for c in world.accepted("t").live] == ["id", "n", "address"]

@@ -110,7 +110,7 @@ def test_a_run_that_fails_is_closed_by_one_thread_after_the_other(
 
 def test_the_connection_is_paused_in_mid_run(world: ConnectorWorld) -> None:
     """What is not built anew has old rows until the stream ends."""
-    world.store.backfills.want("shop", ("", "t"), why="for a test")
+    world.store.backfills.request("shop", ("", "t"), why="for a test")
     wait = ["wait", str(world.folder / "gate")]
     world.steps = [*upserts("u", {"id": 1}), CHECKPOINT, wait, *upserts("t", {"id": 1, "a": "z"}), CHECKPOINT]
     pause = partial(world.store.pauses.pause, "shop", "for a test")
@@ -128,7 +128,7 @@ def test_a_table_that_is_wanted_whole_as_a_run_begins(make_connector: MakeConnec
     world.play(*upserts("u", {"id": 1}), *upserts("t", {"id": 1}), CHECKPOINT)
     world.selection = Selection()
     world.steps += [*upserts("u", {"id": 2}), CHECKPOINT]
-    want = partial(world.store.backfills.want, "shop", ("", "u"), why="for a test")
+    want = partial(world.store.backfills.request, "shop", ("", "u"), why="for a test")
     run(world, At("waiting for the connector", 1, want, world.folder / "gate"))
     assert (world.rows("u", "id"), waiting(world)) == ([(2,)], [("u", "table")])
     world.play(CHECKPOINT)
@@ -139,7 +139,7 @@ def test_a_key_that_is_approved_while_its_table_waits_already(world: ConnectorWo
     """The old rows go: by the new key they would stay beside the new ones."""
     world.declared = TWO
     world.play(CHECKPOINT)
-    world.store.backfills.want("shop", ("", "t"), why="for a test")
+    world.store.backfills.request("shop", ("", "t"), why="for a test")
     world.answer("approved")
     world.steps = [*upserts("t", {"id": 1, "part": 7}), CHECKPOINT]
     world.play()

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def wanted(store: Store) -> dict[str, str]:
     """All there is: columns, a whole table, those of another one; and the jobs by what they are for."""
     for ref, column in ((ITEM.ref, "a"), (ITEM.ref, "b"), (ITEM.ref, ""), (OTHER, "a")):
-        store.backfills.want("shop", ref, column=column)
+        store.backfills.request("shop", ref, column=column)
     asked: dict[str, dict[str, Any]] = {
         "whole": {"table": "main.item", "columns": []},
         "a": {"table": "main.item", "columns": ["a"]},
@@ -61,7 +61,7 @@ def test_what_goes(store: Store, columns: tuple[str, ...], gone: set[str], jobs:
 
 
 def test_one_that_runs_is_asked_to_stop(store: Store) -> None:
-    store.backfills.want("shop", ITEM.ref, column="a")
+    store.backfills.request("shop", ITEM.ref, column="a")
     store.backfills.start(store.backfills.waiting("shop")[0].number, "r-1")
     job, _ = store.jobs.enqueue("shop", "backfill", options={"table": "main.item", "columns": ["a"]})
     assert store.jobs.claim("w-1") is not None

@@ -30,7 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wanted(monkeypatch: pytest.MonkeyPatch, project: Path, *words: str, terminal: set[int] = TERMINAL) -> bool:
     monkeypatch.setattr(os, "isatty", lambda number: number in terminal)
-    return entry._is_wanted([*words], project)
+    return entry._starts_engine([*words], project)
 
 
 @pytest.mark.parametrize(

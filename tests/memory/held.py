@@ -29,7 +29,6 @@ CAPABILITIES = Capabilities(
     name="memory",
     promotes=ICEBERG_PROMOTIONS,
     nested=True,
-    transactional_ddl=True,
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,
@@ -137,7 +136,7 @@ def evolved(held: Held, steps: Sequence[Step], after: Table, commit: Commit) -> 
         _run(entries, step, dropped, held, fresh)
     by_name = {e.name: e for e in entries}
     if len(entries) != len(after.columns) or set(by_name) != set(after.by_name):
-        raise DestinationError(f"the steps for table {after.path} do not lead to the table that is wanted")
+        raise DestinationError(f"the steps for table {after.path} do not lead to the target table")
     ordered = [by_name[c.name] for c in after.columns]
     rows = held.rows
     for entry, column in zip(ordered, after.columns, strict=True):

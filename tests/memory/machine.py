@@ -351,7 +351,7 @@ class Machine(RuleBasedStateMachine):
             return
         with suppress(InstepError):
             check_columns(self.world.context, table.path, (column.name,))
-            self.world.store.backfills.want(NAME, table.ref, column=column.name, why="asked for")
+            self.world.store.backfills.request(NAME, table.ref, column=column.name, why="asked for")
             self.world.sync(tables=frozenset([table.path]), columns=(column.name,), kind="backfill")
 
     @rule(n=N, c=N, way=st.sampled_from(["rekey", "clear", "rebuild"]))

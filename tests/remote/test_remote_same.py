@@ -116,8 +116,8 @@ def test_a_backfill_and_its_end(twins: Twins) -> None:
     twins.both("backfill", "main.item", "--cancel")
     for world in (twins.near, twins.far):
         with world.store() as store:
-            store.backfills.want("shop", ("main", "item"), column="price")
-            store.backfills.want("shop", ("main", "item"), column="name")
+            store.backfills.request("shop", ("main", "item"), column="price")
+            store.backfills.request("shop", ("main", "item"), column="name")
     twins.both("backfill", "main.item", "--column", "price", "--cancel", *JSON)
     twins.both("backfill", "main.item", "--cancel")
     twins.both("backfill", "main.item", "--column", "price", "--now", *JSON)

@@ -261,7 +261,7 @@ def test_drift_is_noted_and_never_dropped() -> None:
         "column mine string of lake.t was not created by instep: it is not changed"
     ]  # type: ignore[union-attr]
     assert world.columns()["z"] == "int64", "a wider type at the destination is kept"
-    assert made.wanted.by_ref["lake", "t"].by_name["mine"] == mine
+    assert made.target.by_ref["lake", "t"].by_name["mine"] == mine
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_a_lookback_needs_a_number_or_a_time(table: Database) -> None:
 
 def test_cutting_is_by_rows_and_bytes_and_never_more_than_pages() -> None:
     def count(rows: int, size: int, pages: int = 100_000, version: int = 180_000) -> int:
-        return len(parts([HeapStorage("t", "r", True, True, False, pages, size, rows / max(pages, 1), 0)], version))
+        return len(parts([HeapStorage("t", "r", True, True, False, pages, size, rows / max(pages, 1))], version))
 
     assert [count(r, 1) for r in (0, 200_000, 300_000, 1_000_000, 5_000_000, 20_000_000)] == [1, 1, 2, 4, 8, 20]
     assert count(10, 10 * CHUNK_BYTES) == 10

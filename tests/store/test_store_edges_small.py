@@ -173,18 +173,18 @@ def test_whether_a_set_up_works(store: Store, calls: list[tuple[str, str]], brok
 def test_backfills_of_one_object_differ_by_what_they_read(any_store: Store) -> None:
     fills = any_store.backfills
     wanted: list[dict[str, Any]] = [{}, {"column": "a"}, {"column": "a", "scope": "since"}, {"column": "b"}]
-    assert [fills.want("shop", T, **w) for w in (*wanted, *wanted)] == [True] * 4 + [False] * 4
+    assert [fills.request("shop", T, **w) for w in (*wanted, *wanted)] == [True] * 4 + [False] * 4
     assert [(f.column, f.scope) for f in fills.waiting("shop")] == [
         ("", "table"), ("a", "column"), ("a", "since"), ("b", "column"),
     ]  # fmt: skip
-    assert fills.want("shop", U)
+    assert fills.request("shop", U)
     assert fills.waiting("twin") == []
 
 
 def test_a_backfill_ends_once(store: Store, clock: Clock) -> None:
     fills = store.backfills
     for column in ("a", "b", "c"):
-        fills.want("shop", T, column=column, change="c-1", why="new")
+        fills.request("shop", T, column=column, change="c-1", why="new")
     a, b, c = (f.number for f in fills.waiting("shop"))
     fills.start(a, "r-1")
     fills.start(a, "r-2")
@@ -197,11 +197,11 @@ def test_a_backfill_ends_once(store: Store, clock: Clock) -> None:
         fills.done(number)
         fills.cancel(number)
     assert [(f.status, f.run, f.ended) for f in fills.find("shop")] == [
-        ("done", "r-2", START + MINUTE), ("cancelled", "", START + MINUTE), ("wanted", "", None),
+        ("done", "r-2", START + MINUTE), ("cancelled", "", START + MINUTE), ("requested", "", None),
     ]  # fmt: skip
-    assert [f.number for f in fills.find("shop", ["wanted", "done"])] == [a, c]
-    assert not fills.want("shop", T, column="c")
-    assert fills.want("shop", T, column="a")
+    assert [f.number for f in fills.find("shop", ["requested", "done"])] == [a, c]
+    assert not fills.request("shop", T, column="c")
+    assert fills.request("shop", T, column="a")
 
 
 def test_what_comes_again_fires_once(any_store: Store) -> None:

@@ -79,8 +79,8 @@ def test_columns_that_backfills_have_filled(any_store: Store, read: list[int]) -
         (C, "w", "column"),
     ]  # fmt: skip
     for table, column, scope in asked:
-        backfills.want("c", table, column=column, scope=scope)
-    backfills.want("d", A, column="other")
+        backfills.request("c", table, column=column, scope=scope)
+    backfills.request("d", A, column="other")
     for connection in ("c", "d"):
         for one in backfills.waiting(connection):
             if one.table != C:

@@ -8,12 +8,12 @@ TABLE = ("public", "orders")
 
 
 def test_a_mapping_waits_once_and_ends_once(any_store: Store) -> None:
-    first = any_store.mappings.want("shop", TABLE, "a", "b", "ana")
-    assert any_store.mappings.want("shop", TABLE, "a", "b", "bo") == first
-    second = any_store.mappings.want("shop", TABLE, "a", "c", "ana")
+    first = any_store.mappings.request("shop", TABLE, "a", "b", "ana")
+    assert any_store.mappings.request("shop", TABLE, "a", "b", "bo") == first
+    second = any_store.mappings.request("shop", TABLE, "a", "c", "ana")
     assert any_store.mappings.waiting("shop") == [first, second]
     any_store.mappings.end(first.number)
     any_store.mappings.end(first.number)
     assert any_store.mappings.waiting("shop") == [second]
     assert any_store.mappings.waiting("twin") == []
-    assert any_store.mappings.want("shop", TABLE, "a", "b", "bo").number > second.number
+    assert any_store.mappings.request("shop", TABLE, "a", "b", "bo").number > second.number

@@ -178,21 +178,21 @@ def test_pauses(any_store: Store, clock: Clock) -> None:
 
 def test_backfills(any_store: Store) -> None:
     backfills = any_store.backfills
-    assert backfills.want("c", ORDERS, column="note", why="column added", change="c-1")
-    assert not backfills.want("c", ORDERS, column="note")
-    assert backfills.want("c", ORDERS)
+    assert backfills.request("c", ORDERS, column="note", why="column added", change="c-1")
+    assert not backfills.request("c", ORDERS, column="note")
+    assert backfills.request("c", ORDERS)
     column, table = backfills.waiting("c")
     assert (column.scope, column.column, column.why, table.scope, table.column) == (
         "column", "note", "column added", "table", "",
     )  # fmt: skip
     backfills.start(column.number, "r1")
-    assert [b.status for b in backfills.waiting("c")] == ["running", "wanted"]
-    assert not backfills.want("c", ORDERS, column="note")
+    assert [b.status for b in backfills.waiting("c")] == ["running", "requested"]
+    assert not backfills.request("c", ORDERS, column="note")
     backfills.done(column.number)
     backfills.cancel(table.number)
     backfills.cancel(column.number)
     assert [b.status for b in backfills.find("c")] == ["done", "cancelled"]
-    assert backfills.want("c", ORDERS, column="note")
+    assert backfills.request("c", ORDERS, column="note")
 
 
 def test_run_results(any_store: Store, clock: Clock) -> None:

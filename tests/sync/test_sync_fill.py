@@ -159,7 +159,7 @@ def test_a_person_is_not_held_up(make_world: MakeWorld) -> None:
     world.run(ADD)
     world.sync()
     assert sizes(world) == {1: None, 2: None, 3: 7}
-    world.store.backfills.want("shop", (world.case.schema, "t"), column="size")
+    world.store.backfills.request("shop", (world.case.schema, "t"), column="size")
     report = world.sync(tables=frozenset({f"{world.case.schema}.t"}), columns=("size",), kind="backfill")
     assert [(t.mode, t.read, t.updated) for t in report.tables] == [("column", 3, 2)]
     assert sizes(world) == {1: 7, 2: 7, 3: 7}
@@ -243,13 +243,13 @@ def test_a_person_hears_what_was_not_filled(make_world: MakeWorld) -> None:
     world.sync()
     ref = (world.case.schema, "t")
     asked: dict[str, Any] = {"tables": frozenset({".".join(ref)}), "columns": ("size",), "kind": "backfill"}
-    world.store.backfills.want("shop", ref, column="size")
+    world.store.backfills.request("shop", ref, column="size")
     world.store.pauses.pause("shop", "for a reason", table=ref)
     report = world.sync(**asked)
     assert report.status == "failed"
     assert "size is not filled: the table is not being synced" in report.tables[0].error
     world.store.pauses.resume("shop", who="test", table=ref)
-    world.store.backfills.want("shop", ref)
+    world.store.backfills.request("shop", ref)
     with pytest.raises(Blocked, match="the whole table has to be read first"):
         world.sync(**asked)
     assert world.sync().status == "done"
@@ -273,7 +273,7 @@ def test_a_column_that_is_not_filled_stays_on_record_until_it_is(make_world: Mak
     world.sync()
     world.sync()
     assert lacking(world) == ["weight"]
-    world.store.backfills.want("shop", (world.case.schema, "t"), column="weight")
+    world.store.backfills.request("shop", (world.case.schema, "t"), column="weight")
     report = world.sync(kind="backfill", tables=frozenset({f"{world.case.schema}.t"}), columns=("weight",))
     assert report.status == "done"
     assert dict(world.rows("t", "id", "weight")) == {1: 7, 2: 7, 3: 7}  # type: ignore[arg-type]

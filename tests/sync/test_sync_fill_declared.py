@@ -18,7 +18,7 @@ def test_a_key_that_is_not_unique_fills_nothing(make_world: MakeWorld) -> None:
     assert report.status == "failed"
     assert "the key id, which the source does not guarantee, is not unique: 1 rows share it" in report.tables[0].error
     assert world.rows("t", "id", "size")[0] == (1, None)
-    assert [b.status for b in world.store.backfills.waiting("shop")] == ["wanted"]
+    assert [b.status for b in world.store.backfills.waiting("shop")] == ["requested"]
     world.run("DELETE FROM t WHERE name = 'late'")
     assert world.sync().status == "done"
     assert world.rows("t", "id", "size") == [(1, 7), (2, 7)]

@@ -183,7 +183,7 @@ def test_a_fill_and_a_count_of_keys_see_the_same_rows(world: World) -> None:
     begun(world, OPEN, cursor("at"))
     world.run("ALTER TABLE t ADD COLUMN n int", "UPDATE t SET n = id")
     world.sync()
-    world.store.backfills.want("shop", (world.case.schema, "t"), column="n", why="asked")
+    world.store.backfills.request("shop", (world.case.schema, "t"), column="n", why="asked")
     assert world.sync().status == "done"
     assert world.rows("t", "id", "n") == [(1, 1), (3, 3)]
 

@@ -77,7 +77,7 @@ def test_hashing_later_reads_the_table_again(make_world: MakeWorld) -> None:
     world.sync()
     assert in_clear(world.folder, SECRET), "until then it is there"
     switch(world, hashed=True)
-    world.store.backfills.want("shop", ("public", "t"), why="hashed")
+    world.store.backfills.request("shop", ("public", "t"), why="hashed")
     world.sync()
     assert world.rows("t") == [(1, digest(SECRET), 1)]
 

@@ -38,7 +38,7 @@ def _pause_table(world: World) -> None:
 
 
 def _want_whole(world: World) -> None:
-    world.store.backfills.want("shop", world.accepted("t").ref)
+    world.store.backfills.request("shop", world.accepted("t").ref)
 
 
 CASES = {

@@ -108,7 +108,7 @@ def test_what_was_filled_since_is_filled_again(world: World, column: str) -> Non
     world.sync()
     before = points(world)[0]
     table = world.accepted("t")
-    world.store.backfills.want("shop", table.ref, column=column)
+    world.store.backfills.request("shop", table.ref, column=column)
     world.sync()
     assert world.differing() == {}
     made = prepare(world.context, table.path, before.id)

@@ -41,7 +41,7 @@ def begun(world: World, *rules: Rule, setup: tuple[str, ...] = SETUP, **modifier
 def fill(world: World, column: str) -> SyncReport:
     """What `instep backfill t --column COLUMN` does."""
     path = f"{world.case.schema}.t"
-    world.store.backfills.want("shop", (world.case.schema, "t"), column=column)
+    world.store.backfills.request("shop", (world.case.schema, "t"), column=column)
     report: SyncReport = world.sync(tables=frozenset({path}), columns=(column,), kind="backfill")
     return report
 

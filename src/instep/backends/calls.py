@@ -107,9 +107,9 @@ def assign_change(backend: Backend, id: str, assignee: str) -> Review:
 
 def find_change(backend: Backend, id: str) -> Review:
     """Find a change by its id or a unique prefix of it. Raises InstepError where none or several fit."""
-    wanted = id if id.startswith("c-") else f"c-{id}"
-    like: list[Review] = backend.items(ListChanges(id=wanted), 9)
-    exact = [one for one in like if one.id == wanted]
+    full_id = id if id.startswith("c-") else f"c-{id}"
+    like: list[Review] = backend.items(ListChanges(id=full_id), 9)
+    exact = [one for one in like if one.id == full_id]
     if len(exact or like) == 1:
         return (exact or like)[0]
     if like:

@@ -203,8 +203,8 @@ class SnapshotServer:
     def end_after(self, seconds: float) -> bool:
         """Return whether nobody has read for so long; then nobody can begin to any more."""
         with self._lock:
-            wanted = seconds if self._was_read else max(seconds, _FIRST)
-            self._ended = not self._readers and time.monotonic() - self._last > wanted
+            idle_seconds = seconds if self._was_read else max(seconds, _FIRST)
+            self._ended = not self._readers and time.monotonic() - self._last > idle_seconds
             return self._ended
 
     def _accept(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers about how connections stand: their loads, the decisions that wait, and the log of their source."""
+"""The status of connections: last loads, pending decisions, and the log position of their source."""
 
 from __future__ import annotations
 

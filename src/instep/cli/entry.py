@@ -72,7 +72,7 @@ def run() -> NoReturn:
 
         try:
             code = run_in_engine(
-                arguments, project, starts=_is_wanted(arguments, project), says="" if _is_requested() else STARTS
+                arguments, project, starts=_starts_engine(arguments, project), says="" if _is_requested() else STARTS
             )
         except NoEngine:
             pass  # it runs here
@@ -88,7 +88,7 @@ def run() -> NoReturn:
     run_in_process(arguments)
 
 
-def _is_wanted(arguments: list[str], project: Path) -> bool:
+def _starts_engine(arguments: list[str], project: Path) -> bool:
     """Return whether an engine is started where there is none: it was asked for, or a person is likely to go on."""
     if _is_requested():
         return _command(arguments) in _STARTS
@@ -149,7 +149,7 @@ def _resident_project(arguments: list[str]) -> Path | None:
         return None  # the command says what is wrong with the folder
     if project is None or _is_switched_off(project):
         return None
-    return project if _is_wanted(arguments, project) or runtime_place().is_dir() else None
+    return project if _starts_engine(arguments, project) or runtime_place().is_dir() else None
 
 
 def _is_in_background() -> bool:

@@ -1,4 +1,4 @@
-"""The console that people read."""
+"""The console of a command: styled text, tables and messages for people."""
 
 from __future__ import annotations
 

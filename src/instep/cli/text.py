@@ -1,4 +1,4 @@
-"""Texts of others, shown harmlessly: what a database calls its things must not move the cursor."""
+"""Untrusted text for a terminal: names from a database must not move the cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backfills that somebody does not want any more."""
+"""Cancel pending and running backfills."""
 
 from __future__ import annotations
 

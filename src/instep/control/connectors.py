@@ -1,4 +1,4 @@
-"""The end of a connector: what its runs leave beside the tables goes with its connection."""
+"""Delete what a connector's runs left beside the tables, when its connection is deleted."""
 
 from __future__ import annotations
 

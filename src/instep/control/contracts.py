@@ -32,8 +32,8 @@ def exported(project: Project, store: Store, connection: str, pattern: str = "")
         )
     catalog = store.accepted.catalog(connection)
     if pattern:
-        wanted = Pattern(pattern)
-        catalog = Catalog.of(t for t in catalog.tables if wanted.matches(t.path))
+        matching = Pattern(pattern)
+        catalog = Catalog.of(t for t in catalog.tables if matching.matches(t.path))
     if not catalog.tables:
         raise InstepError(f"no accepted table of {connection} is called {pattern}", hint="see `instep status`")
     return contract_document(catalog, _terms(project, store, connection, latest.label))

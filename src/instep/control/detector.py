@@ -1,4 +1,4 @@
-"""The scheduled detector of a connection: asked for, set off by errors, switched off by itself, and how it stands.
+"""Scheduled detection of a connection: requests, detections after an error, disabling after failures, and status.
 
 A detection is a job of the queue. At most one of a connection runs, at most one of (connection, source) waits. When
 detection is switched off what runs goes on to its end, and switched on again there is still at most one.
@@ -103,9 +103,9 @@ def on_error(store: Store, project: Project, connection: str) -> RequestedDetect
     """Return a detection because a sync has failed: the schema may have moved. None if that is switched off, if the
     detector is, or if an error has set one off within the last ten minutes."""
     options = project.detector(connection)
-    wanted = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
+    switched_on = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
     with store.transaction():
-        if not (wanted and enabled(project, connection)) or store.detectors.get(connection).disabled:
+        if not (switched_on and enabled(project, connection)) or store.detectors.get(connection).disabled:
             return None
         if not store.detectors.may_trigger(connection, ON_ERROR_EVERY):
             return None

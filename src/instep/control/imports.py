@@ -1,4 +1,4 @@
-"""Import another product's configuration: an export becomes a project, with a list of what is to be done by hand."""
+"""Import another product's configuration: an export becomes a project, with a list of the manual steps that remain."""
 
 from __future__ import annotations
 

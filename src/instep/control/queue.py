@@ -1,4 +1,4 @@
-"""Requests to the queue: work for a connection."""
+"""Queue jobs for a connection."""
 
 from __future__ import annotations
 

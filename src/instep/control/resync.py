@@ -1,4 +1,4 @@
-"""Tables that are to be read again as a whole, and blocked columns that are to be dropped: what is meant, what not."""
+"""Requests to reload whole tables and to drop blocked columns: which tables and columns qualify."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole
     with store.transaction():
         named = () if whole else tuple(".".join(filter(None, ref)) for ref in tables)
         store.events.add(ResyncRequested(connection, named, who))
-        return sum(store.backfills.want(connection, ref, why=f"asked for by {who}") for ref in tables)
+        return sum(store.backfills.request(connection, ref, why=f"asked for by {who}") for ref in tables)
 
 
-def droppable(place: SwitchedConnection, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
+def droppable(place: SwitchedConnection, requested: Mapping[Ref, Sequence[str]]) -> list[str]:
     """Return the paths of the named columns that are loaded. Raises NotListed for a column that there is not, Conflict
     for one that is on: only what is blocked can be dropped, which there is nothing to do for where it was never
     loaded."""
-    named = [(ref, name) for ref, names in wanted.items() for name in names]
+    named = [(ref, name) for ref, names in requested.items() for name in names]
     blocked = {one.path for one in listed(place, columns=True) if one.column and not one.enabled} if named else set()
     return [path for ref, name in named if (path := _path(place, ref, name, blocked))]
 

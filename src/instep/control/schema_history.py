@@ -93,20 +93,20 @@ def version_at(store: Store, connection: str, side: Side, when: Moment | None = 
             return known[-1]
         case datetime():
             return _last(known, [v for v in known if v.at <= when], f"at {when:%Y-%m-%d %H:%M:%S %Z}")
-    wanted = _accepted(store, connection, when)
+    accepted = _accepted(store, connection, when)
     if side == "source":
-        found = [v for v in known if v.at <= wanted.at]
+        found = [v for v in known if v.at <= accepted.at]
     else:
-        found = [v for v in known if v.accepted <= wanted.accepted]
-    return _last(known, found, f"at version {wanted.version} ({wanted.label})")
+        found = [v for v in known if v.accepted <= accepted.accepted]
+    return _last(known, found, f"at version {accepted.version} ({accepted.label})")
 
 
 def _accepted(store: Store, connection: str, when: int | Label) -> SchemaVersion:
-    wanted = f"{when[0]}.{when[1]}" if isinstance(when, tuple) else when
+    label = f"{when[0]}.{when[1]}" if isinstance(when, tuple) else when
     for version in versions(store, connection, "accepted"):
-        if wanted in (version.version, version.label):
+        if label in (version.version, version.label):
             return version
-    raise InstepError(f"connection {connection} has no accepted version {wanted}", hint="see `instep history --schema`")
+    raise InstepError(f"connection {connection} has no accepted version {label}", hint="see `instep history --schema`")
 
 
 def _last(known: Sequence[SchemaVersion], found: Sequence[SchemaVersion], when: str) -> SchemaVersion:

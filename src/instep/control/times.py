@@ -1,4 +1,4 @@
-"""Times as people write them."""
+"""Parse points in time and durations as people write them."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ def evolving(
     """
     entries = [EvolvingColumn(name, stored) for name, stored in now]
     dropped = [(found, step) for step in steps if (found := _run(entries, step, undrop)) is not None]
-    by_name, wanted = {e.name: e for e in entries}, {c.name for c in after.columns}
-    if len(entries) != len(wanted) or by_name.keys() != wanted:
-        odd = sorted(wanted ^ by_name.keys()) or sorted(e.name for e in entries)
+    by_name, expected = {e.name: e for e in entries}, {c.name for c in after.columns}
+    if len(entries) != len(expected) or by_name.keys() != expected:
+        odd = sorted(expected ^ by_name.keys()) or sorted(e.name for e in entries)
         raise DestinationError(
-            f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
+            f"the steps for table {after.path} do not lead to the target table: {', '.join(odd)}",
             hint="plan again: the destination may have been changed manually",
         )
     return [by_name[c.name] for c in after.columns], dropped

@@ -61,16 +61,16 @@ def _may_pass(one: ColumnFilter, values: ColumnRange) -> bool:
 def comparable(value: Any, filters: Sequence[ColumnFilter]) -> Any:
     """Return a bound of a column's values as the values of these filters are, which compare with it; None for one that
     is of another kind."""
-    wanted = next((v for f in filters for v in f.values), None)
-    if isinstance(value, datetime) and isinstance(wanted, datetime):
-        if (value.tzinfo is None) == (wanted.tzinfo is None):
+    operand = next((v for f in filters for v in f.values), None)
+    if isinstance(value, datetime) and isinstance(operand, datetime):
+        if (value.tzinfo is None) == (operand.tzinfo is None):
             return value
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-    if isinstance(wanted, bool) or isinstance(value, bool):
-        return value if isinstance(wanted, bool) and isinstance(value, bool) else None
-    if isinstance(wanted, int | Decimal):
+    if isinstance(operand, bool) or isinstance(value, bool):
+        return value if isinstance(operand, bool) and isinstance(value, bool) else None
+    if isinstance(operand, int | Decimal):
         return value if isinstance(value, int | Decimal) else None
-    return value if type(value) is type(wanted) and isinstance(value, str | date) else None
+    return value if type(value) is type(operand) and isinstance(value, str | date) else None
 
 
 def sql_text(one: ColumnFilter, column: str) -> str:

@@ -1,4 +1,4 @@
-"""Values that are kept as JSON beside a table's rows, for destinations that can take them out."""
+"""Overflow values (`_instep_extra`) as columns, for destinations that can extract them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error for a missing extra `lineage`."""
+"""The error where the extra `lineage` is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL texts as trees.
+"""Parse SQL texts into trees.
 
 A row filter: one condition over the columns of one table, as SQL of its source's dialect.
 """

@@ -1,4 +1,4 @@
-"""Runs told as OpenLineage events: START, then COMPLETE, FAIL or ABORT with the tables that were read and written;
+"""Runs reported as OpenLineage events: START, then COMPLETE, FAIL or ABORT with the tables that were read and written;
 between them an event for each table that a change has altered.
 
 They are made from the store's own log of events, as metrics are. So no run waits for a receiver, one that was killed

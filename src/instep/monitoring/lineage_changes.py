@@ -74,11 +74,11 @@ class Versions:
     def of(self, logged: LoggedEvent) -> AcceptedVersion:
         """Raise InstepError for a connection or a version that there is no more."""
         name, number = logged.connection, int(logged.data["version"])
-        wanted = (name, number, logged.type)
-        if self._last is None or self._last[0] != wanted:
+        version = (name, number, logged.type)
+        if self._last is None or self._last[0] != version:
             settings = self._project.of(name)
             before, after = (LineageTables(settings, self._store, name, at) for at in (number - 1, number))
-            self._last = wanted, AcceptedVersion(self._store, logged, before, after)
+            self._last = version, AcceptedVersion(self._store, logged, before, after)
         return self._last[1]
 
 

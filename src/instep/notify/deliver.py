@@ -1,4 +1,4 @@
-"""Sends what is due: gathers notices, makes their messages, and notes what has become of each delivery."""
+"""Send due notifications: group them, make their messages, and record the result of each delivery."""
 
 from __future__ import annotations
 
@@ -175,5 +175,5 @@ class Sender:
         if attempt > len(steps) or (end and now >= end):
             return None
         seconds = steps[attempt - 1] * (0.8 + (0.2 if end else 0.4) * self.draw())
-        wanted = now + timedelta(seconds=max(seconds, min(after, LONGEST)))
-        return min(wanted, end) if end else wanted
+        next_attempt = now + timedelta(seconds=max(seconds, min(after, LONGEST)))
+        return min(next_attempt, end) if end else next_attempt

@@ -1,4 +1,4 @@
-"""Webhooks of the compatible API: what each is told of, in the form and with the signature that its receivers know.
+"""Webhooks of the compatible API: which events each gets, in the form and with the signature that its receivers expect.
 
 A hook is a document that the API keeps. It is a channel of the outbox under a name of its own, and each event that it
 has asked for is one delivery.

@@ -1,4 +1,4 @@
-"""Routes from events to channels, as the project file has them; asked in the transaction of the event."""
+"""Routes from events to channels by the project file, evaluated in the transaction of the event."""
 
 from __future__ import annotations
 

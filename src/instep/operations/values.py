@@ -1,4 +1,4 @@
-"""The values that requests are made of: their bounds, and what they may lead to.
+"""Value types of requests: their bounds and what they may reference.
 
 The closed lists of words that requests, queries and answers use.
 """
@@ -198,7 +198,7 @@ ChangeView = Literal[
 """Changes by what is to be done about them. Those for `review` wait for a person, of which the `blocked` ones pause
 their table or connection; `pending` ones are accepted and not applied yet; the policy alone has `auto_applied` and
 `ignored` its own."""
-BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
+BackfillStatus = Literal["requested", "running", "done", "cancelled"]
 DeliveryStatus = Literal["waiting", "sent", "dead"]
 Side = Literal["source", "accepted", "destination"]
 """Whose schema: the source's, the accepted one, or the destination's."""

@@ -1,4 +1,4 @@
-"""A plan with all that is told of it, as a command prints it, as a plan file has it, and as a job keeps it."""
+"""A plan with its costs, impact and notes, in the form that commands print and plan files and jobs store."""
 
 from __future__ import annotations
 

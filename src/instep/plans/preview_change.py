@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are ours and quoted
-"""A change tried on copies of the store and of the destination's tables, by the code that runs every day.
+"""Try a change on copies of the store and of the destination's tables, with the code of real runs.
 
 The change is approved in the copy of the store and all others are rejected there, so that what differs afterwards is
 its doing alone. New columns get their values from the source, a new table its rows.
@@ -118,8 +118,8 @@ class PreviewChange(DirectWork):
             steps, notes = self._try(tried, change)
             before, after = context.destination, tried.destination
             with context.destination_open():
-                tables = tuple(_tables(before, after, change, _touched(tried, steps)))
-                models = tuple(self._models(context, before, after, notes))
+                tables = tuple(_tables(before, after, change, _touched(steps)))
+                models = tuple(self._models(context, before, after))
         return ChangePreview(change.id, change.summary, tuple(one.text for one in steps), tables, models, notes)
 
     def _try(self, tried: SyncContext, change: Review) -> tuple[Sequence[Step], tuple[str, ...]]:
@@ -156,7 +156,7 @@ class PreviewChange(DirectWork):
             else:
                 of, names = check_columns(tried, table, (change.column,))
                 for name in names:
-                    tried.store.backfills.want(tried.name, of.ref, column=name, why="preview")
+                    tried.store.backfills.request(tried.name, of.ref, column=name, why="preview")
                 scope = RunScope(frozenset((table,)), kind="backfill", columns=names)
             report = sync(tried, scope, self.progress, LocalEngine())  # no session of Spark knows the copy
         except InstepError as error:
@@ -164,9 +164,7 @@ class PreviewChange(DirectWork):
         failed = [one for one in report.tables if one.status == "failed"]
         return tuple(f"{'.'.join(filter(None, one.table))}: {one.error}" for one in failed)
 
-    def _models(
-        self, context: SyncContext, before: Destination, after: Destination, notes: Sequence[str]
-    ) -> Iterator[PreviewedModel]:
+    def _models(self, context: SyncContext, before: Destination, after: Destination) -> Iterator[PreviewedModel]:
         from instep.plans.downstream import configured, read_models
 
         where = configured(self.app, context.name) if self.app is not None else None
@@ -207,7 +205,7 @@ def _beside(context: SyncContext) -> Iterator[SyncContext]:
             copy.close()
 
 
-def _touched(tried: SyncContext, steps: Sequence[Step]) -> list[Ref]:
+def _touched(steps: Sequence[Step]) -> list[Ref]:
     return sorted({step.table for step in steps})
 
 

@@ -1,4 +1,4 @@
-"""Another version of a source's connector: what it changes, for whom, and the way there and back.
+"""Upgrade a source's connector: what another version changes, for which connections, and how to roll it back.
 
 The new version is asked beside the one in use; what its schema would do to each connection is planned as a sync would
 plan it, and all of that is thrown away.
@@ -258,14 +258,14 @@ class _Upgrading:
                 f"source {self.name} uses {self.before} already", hint="name another version: --to VERSION"
             )
         old, new = self.source(self.before), self.source(after)
-        wanted, known, streams = spec(new.config, _log), None, None
+        offered, known, streams = spec(new.config, _log), None, None
         try:
             known = spec(old.config, _log)
             streams = discover(old.config, _log, old.save_configuration)
         except InstepError as error:
             notes.append(f"{self.before} does not answer any more ({error.message}): {after} is shown alone")
-        configuration = wanted.fitted(new.config.configuration)
-        differences = list(specification_differences(known, wanted, configuration))
+        configuration = offered.fitted(new.config.configuration)
+        differences = list(specification_differences(known, offered, configuration))
         outlooks: tuple[ConnectionOutlook, ...] = ()
         if not any(d.breaking for d in differences):
             found = discover(new.config, _log, new.save_configuration)

@@ -88,15 +88,15 @@ class Project:
 
     def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
         """Return the named connections, or all; ProjectError for an unknown one or when there is none."""
-        wanted = tuple(names)
-        for name in wanted:
+        requested = tuple(names)
+        for name in requested:
             self.connection(name)
         if not self.model.connections:
             raise ProjectError(
                 f"{self.file.name} has no connections",
                 hint="add one under connections: with a source and a destination",
             )
-        return wanted or self.connections
+        return requested or self.connections
 
     def connection(self, name: str) -> ConnectionSection:
         found = self.model.connections.get(name)

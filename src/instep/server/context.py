@@ -53,7 +53,7 @@ class Queued:
 class Enqueues(Protocol):
     """The queue. Both take part in the store's transaction that is open."""
 
-    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
+    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str) -> Queued:
         """One of a kind waits or runs for each connection: a second request answers the first one's."""
 
     def get(self, job: str) -> Queued | None: ...

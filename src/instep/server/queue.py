@@ -23,7 +23,7 @@ class StoredQueue:
     def __init__(self, opened: OpenProject) -> None:
         self._opened, self._store = opened, opened.store
 
-    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
+    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str) -> Queued:
         """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
         values = {name: value for name, value in options.items() if value}
         with self._store.transaction():

@@ -106,12 +106,12 @@ _GLOB = re.compile(r"[*?\[]")
 def selects(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str, str], bool]:
     """Tell of a schema and a name whether the table is included (by no pattern: all are) and not excluded. A pattern
     is about the name alone or behind its schema. Raises ProjectError for a bad regular expression."""
-    wanted, unwanted = ([_pattern(text) for text in texts] for texts in (include, exclude))
+    included_by, excluded_by = ([_pattern(text) for text in texts] for texts in (include, exclude))
 
     def selected(schema: str, name: str) -> bool:
         paths = (name, f"{schema}.{name}")
-        included = not wanted or any(p.matches(path) for p in wanted for path in paths)
-        return included and not any(p.matches(path) for p in unwanted for path in paths)
+        included = not included_by or any(p.matches(path) for p in included_by for path in paths)
+        return included and not any(p.matches(path) for p in excluded_by for path in paths)
 
     return selected
 

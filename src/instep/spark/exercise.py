@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - the names are our own
-"""Runs a little of everything that a sync runs, so that the class archive of its JVM holds those classes."""
+"""Run a small sync of every kind once, so that the JVM's class archive contains the classes that syncs use."""
 
 from __future__ import annotations
 

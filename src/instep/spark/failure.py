@@ -1,4 +1,4 @@
-"""Says in one sentence what made a Spark job fail."""
+"""Explain in one sentence why a Spark job failed."""
 
 from __future__ import annotations
 

@@ -169,15 +169,15 @@ class _Room:
 
     @contextmanager
     def taken(self, parts: int) -> Iterator[None]:
-        wanted = min(parts, self.size)
+        requested = min(parts, self.size)
         with self._change:
-            self._change.wait_for(lambda: self.free >= wanted)
-            self.free -= wanted
+            self._change.wait_for(lambda: self.free >= requested)
+            self.free -= requested
         try:
             yield
         finally:
             with self._change:
-                self.free += wanted
+                self.free += requested
                 self._change.notify_all()
 
 

@@ -175,12 +175,12 @@ def _catalogs(conf: Mapping[str, str]) -> dict[str, str]:
 
 def _missing_classes(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[str]:
     """Name the jars whose classes the session's JVM cannot load."""
-    wanted = dict.fromkeys(_catalogs(conf).values(), jars.ICEBERG)
+    jar_of = dict.fromkeys(_catalogs(conf).values(), jars.ICEBERG)
     if any(value.startswith("jdbc:sqlite:") for value in conf.values()):
-        wanted["org.sqlite.JDBC"] = jars.SQLITE
+        jar_of["org.sqlite.JDBC"] = jars.SQLITE
     if jars.S3_IO in conf.values():
-        wanted["software.amazon.awssdk.services.s3.S3Client"] = jars.AWS
-    for name, jar in wanted.items():
+        jar_of["software.amazon.awssdk.services.s3.S3Client"] = jars.AWS
+    for name, jar in jar_of.items():
         if not _loads(spark, name):
             yield f"the class {name} ({jar.coordinates})"
 

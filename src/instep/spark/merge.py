@@ -169,9 +169,9 @@ def _views(session: SparkSession, plan: MergePlan, files: MergeFiles) -> None:
         frames["k"] = keys.select(*_keys(_functions(session), plan)).distinct()
     frames["t"] = _narrow(session, plan, plan.table, files.table)
     if files.rows <= BROADCAST_ROWS and plan.leaves_others:
-        wanted = frames["r"].select(*_numbered(plan))
-        wanted = wanted.union(frames["k"]) if known else wanted
-        frames["t"] = frames["t"].join(wanted.distinct().hint("broadcast"), _numbered(plan), "left_semi")
+        rows_needed = frames["r"].select(*_numbered(plan))
+        rows_needed = rows_needed.union(frames["k"]) if known else rows_needed
+        frames["t"] = frames["t"].join(rows_needed.distinct().hint("broadcast"), _numbered(plan), "left_semi")
     for view, frame in frames.items():
         frame.createOrReplaceTempView(view)
 

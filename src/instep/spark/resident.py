@@ -92,11 +92,16 @@ def _ask(settings: SparkSettings) -> dict[str, Any] | None:
         return None
     umask = os.umask(0o077)
     os.umask(umask)
-    wanted = {"settings": _shared_settings(settings), "variables": variables, "umask": umask, "folder": str(Path.cwd())}
+    requested = {
+        "settings": _shared_settings(settings),
+        "variables": variables,
+        "umask": umask,
+        "folder": str(Path.cwd()),
+    }
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.connect(place)
-            send(engine, {"ask": "spark", "command": os.getpid(), "settings": wanted})
+            send(engine, {"ask": "spark", "command": os.getpid(), "settings": requested})
             answer = _answer(engine, Path(place))
     except OSError:
         return None
@@ -213,18 +218,18 @@ def _forget_objects(gateway: Any) -> None:
             client.garbage_collect_object(key.removeprefix(f"{client.address}{client.port}"), enqueue=False)
 
 
-def keep(peer: socket.socket, wanted: Mapping[str, Any]) -> None:
+def keep(peer: socket.socket, requested: Mapping[str, Any]) -> None:
     """Start Spark, tell the engine where it is, and keep it until the engine closes its end."""
-    for name in [name for name in os.environ if _JVM_READS.fullmatch(name) and name not in wanted["variables"]]:
+    for name in [name for name in os.environ if _JVM_READS.fullmatch(name) and name not in requested["variables"]]:
         del os.environ[name]
-    os.environ.update(wanted["variables"])
-    os.umask(wanted["umask"])
-    os.chdir(wanted["folder"])
-    shared = {key: value for key, value in wanted["settings"].items() if key not in ("stores", "changed")}
+    os.environ.update(requested["variables"])
+    os.umask(requested["umask"])
+    os.chdir(requested["folder"])
+    shared = {key: value for key, value in requested["settings"].items() if key not in ("stores", "changed")}
     settings = SparkSettings(**{**shared, "jars": tuple(shared["jars"]), "drivers": tuple(shared["drivers"])})
     settings = replace(
         settings,
-        drivers=(*wanted["settings"]["stores"], *settings.drivers),
+        drivers=(*requested["settings"]["stores"], *settings.drivers),
         conf={_REUSE: "false", **settings.conf},  # what a task was given goes with its process
     )
     print(f"process {os.getpid()} starts Spark", flush=True)

@@ -1,4 +1,4 @@
-"""Brings this package to workers elsewhere: modules that the driver imports do not travel by themselves.
+"""Send this package's modules to Spark workers on other machines.
 
 pyarrow and the source's driver have to be installed there; they are not pure Python.
 """

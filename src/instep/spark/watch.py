@@ -1,4 +1,4 @@
-"""Progress of running tasks, and what they are done with: small files that the driver reads.
+"""Progress and results of running tasks, through small files that the driver reads.
 
 Accumulators stay at zero until a task ends and do not exist on Spark Connect; files work everywhere.
 """

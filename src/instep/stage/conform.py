@@ -1,4 +1,4 @@
-"""Makes batches equal to the destination table's schema, with system columns; holds what does not fit.
+"""Conform batches to the destination table's schema, add system columns, and quarantine what does not fit.
 
 Where in a source's files rows come from: told with a batch, kept with what is held of it.
 """
@@ -80,10 +80,10 @@ class Conformer:
     def conform(self, batch: pa.RecordBatch) -> Conformed:
         """`batch` holds the columns that have a source, in the spec's order, then the extra ones; raises StageError."""
         own = len(self._sources)
-        wanted = own + len(self.spec.extra)
-        if batch.num_columns != wanted:
+        expected = own + len(self.spec.extra)
+        if batch.num_columns != expected:
             raise StageError(
-                f"{self.spec.table}: {wanted} columns were read, the source returned {batch.num_columns}",
+                f"{self.spec.table}: {expected} columns were read, the source returned {batch.num_columns}",
                 hint="the table changed while it was read: run detect, then sync again",
             )
         source = dict(zip((c.name for c in self._sources), batch.columns[:own], strict=True))
@@ -129,12 +129,12 @@ class _ConformedBatch:
         accepted = None if refused is None else pc.invert(refused)
         self._system(ids, bad, accepted)
         arrays = []
-        for wanted in self.spec.schema:
-            values = self.values.get(wanted.name)
+        for field in self.spec.schema:
+            values = self.values.get(field.name)
             if values is None:
-                fixed = value_of(wanted)
-                values = pa.nulls(self.rows, wanted.type) if fixed is None else pa.repeat(fixed, self.rows)
-            arrays.append(values if values.type == wanted.type else values.cast(wanted.type))
+                fixed = value_of(field)
+                values = pa.nulls(self.rows, field.type) if fixed is None else pa.repeat(fixed, self.rows)
+            arrays.append(values if values.type == field.type else values.cast(field.type))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
         if refused is not None:
             self._reject(refused, bad)

@@ -41,8 +41,8 @@ def limited(done: Cast, field: pa.Field) -> Cast:
     odd: dict[int, str] = {}
     if metadata.get(_KEY) == _NO_NUL:
         odd |= dict.fromkeys(_with_nul(done.values), NUL)
-    if (wanted := metadata.get(_JSON)) and is_text(done.values.type):
-        odd |= _bad_json(done.values, _valid if wanted == _VALID else _whole)
+    if (json_rule := metadata.get(_JSON)) and is_text(done.values.type):
+        odd |= _bad_json(done.values, _valid if json_rule == _VALID else _whole)
     if metadata.get(_PARTITION) == _BY_TEXTS:
         odd |= _untold(done.values)
     if not odd:

@@ -50,12 +50,12 @@ class FoldPart:
     share: float = 0
 
 
-def fold_parts(scan: Scan, fold: Fold, wanted: int, at_once: int) -> list[FoldPart]:
-    """Divide a scan among tasks: as many as are `wanted`, within the reader's limits."""
+def fold_parts(scan: Scan, fold: Fold, requested: int, at_once: int) -> list[FoldPart]:
+    """Divide a scan among tasks: as many as are `requested`, within the reader's limits."""
     if not scan.chunks:
         return []
     limits = limits_of(scan.reader)
-    parts = pack(scan.chunks, task_count(limits, wanted, at_once))
+    parts = pack(scan.chunks, task_count(limits, requested, at_once))
     return [FoldPart(scan.reader, part, fold, limits.rows_per_second / len(parts)) for part in parts]
 
 

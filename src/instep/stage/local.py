@@ -57,8 +57,8 @@ def extract_locally(
     if not chunks:
         return []
     on_progress, on_done = progress or _silent, done or _silent
-    limits, wanted = limits_of(reader), threads or os.cpu_count() or 1
-    parts = pack(chunks, task_count(limits, wanted, wanted))
+    limits, requested = limits_of(reader), threads or os.cpu_count() or 1
+    parts = pack(chunks, task_count(limits, requested, requested))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""Rows by the partition that they belong to.
+"""Group rows by the partition that they belong to.
 
 Iceberg's partition transforms over whole Arrow columns.
 

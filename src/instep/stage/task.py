@@ -346,12 +346,12 @@ _SLICE = 0.5
 """Seconds: a task that waits can still be stopped and heard."""
 
 
-def task_count(limits: SourceLimits, wanted: int, at_once: int) -> int:
+def task_count(limits: SourceLimits, requested: int, at_once: int) -> int:
     """Return how many tasks to make. Each has one connection, and the driver holds one of those that are allowed. With
     a bound of rows a second no more than run `at_once`, so that none keeps a share that it cannot use."""
     if limits.rows_per_second:
-        wanted = min(wanted, at_once)
-    return max(1, min(wanted, limits.connections - 1)) if limits.connections else max(1, wanted)
+        requested = min(requested, at_once)
+    return max(1, min(requested, limits.connections - 1)) if limits.connections else max(1, requested)
 
 
 class RateLimit:

@@ -1,4 +1,4 @@
-"""Timeouts for servers that are there and say nothing.
+"""Timeouts for servers that accept a connection and stay silent.
 
 Keepalives find out that a machine is gone. A process that hangs, or a balancer that has forgotten the connection, still
 acknowledges them: only a clock of our own ends such a wait. libpq gets the same for sources and destinations.

@@ -1,4 +1,4 @@
-"""The source as it was seen first: what was there then comes in with the first sync."""
+"""The source as the first detection saw it: all that it had then is selected for the first sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old names at the destination: recorded before a rename is carried out, shown in views after it, ended in time."""
+"""Views under the old names of renamed tables, recorded before the rename and removed when they expire."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
 
 
 def _show(
-    context: SyncContext, shown: ViewsFacet, wanted: Mapping[Ref, View], there: Catalog, run: Run
+    context: SyncContext, shown: ViewsFacet, requested: Mapping[Ref, View], there: Catalog, run: Run
 ) -> dict[Ref, str]:
     """Return what keeps each of the views from being there. Those of the connection that are not wanted any more go."""
     fold, trouble = context.naming.fold, dict[Ref, str]()
     tables = {(t.schema, fold(t.name)) for t in there.tables}
     longest = context.destination.capabilities.max_name_bytes
-    free = {ref: view for ref, view in wanted.items() if (ref[0], fold(ref[1])) not in tables}
-    trouble |= {ref: f"{'.'.join(ref)} is a table itself" for ref in wanted if ref not in free}
+    free = {ref: view for ref, view in requested.items() if (ref[0], fold(ref[1])) not in tables}
+    trouble |= {ref: f"{'.'.join(ref)} is a table itself" for ref in requested if ref not in free}
     with _noting(trouble, *free):
         for ref, view in shown.all().items():
             if view.owner == context.name and ref not in free:

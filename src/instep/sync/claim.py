@@ -1,4 +1,4 @@
-"""One run of a connection at a time, kept alive while it works and ended with what became of it."""
+"""Claim a connection for one run, keep its lease alive, and record the run's end."""
 
 from __future__ import annotations
 

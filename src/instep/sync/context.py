@@ -1,4 +1,4 @@
-"""Everything that one connection's run needs, put together by bootstrap.
+"""The context of a run: everything that one connection's sync needs, assembled by bootstrap.
 
 Tables that people name: an error that says which one was probably meant, before anything is done.
 """

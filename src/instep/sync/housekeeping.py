@@ -1,4 +1,4 @@
-"""Work of a sync beside its tables: daily tidying, and removal of staged files that no table refers to."""
+"""Housekeeping of a sync: daily maintenance, and removal of staged files that no table references."""
 
 from __future__ import annotations
 

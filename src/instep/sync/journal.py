@@ -1,4 +1,4 @@
-"""Applied plans on record, step by step: for people and for undo. What is to do is computed anew by every run.
+"""The journal of applied plans, step by step, for people and for undo. Every run computes its work afresh.
 
 A step is `running` from before its commit until after it. If the run dies in between, the next one asks the
 destination which of the two it was, and closes the record as interrupted.
@@ -230,10 +230,10 @@ def _fault(ref: Ref, group: StepGroup, there: Catalog) -> str:
 
 
 def _odd(found: Table, after: Table) -> str:
-    is_, wanted = _shape(found), _shape(after)
-    odd = [name for name in (*wanted, *is_) if is_.get(name) != wanted.get(name)]
+    is_, expected = _shape(found), _shape(after)
+    odd = [name for name in (*expected, *is_) if is_.get(name) != expected.get(name)]
     return "; ".join(
-        f"{name}: {_column_text(is_, name)} instead of {_column_text(wanted, name)}" for name in dict.fromkeys(odd)
+        f"{name}: {_column_text(is_, name)} instead of {_column_text(expected, name)}" for name in dict.fromkeys(odd)
     )
 
 

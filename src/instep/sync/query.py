@@ -164,12 +164,12 @@ def _tables_as_views(
             tree = _tree(connection, sql)
             tables = _tables_by_name(tree, destination, views)
             there = {ref: _shown(destination, views, ref) for ref in tables.values()}
-            wanted = _columns(tree, there)
+            columns = _columns(tree, there)
             filters = filters_of(connection, tree, tables, there)
             once = _each_is_scanned_once(tree)
             for number, (named, ref) in enumerate(tables.items()):
                 table = views[ref].table if ref in views else ref
-                names = _names(there[ref], wanted.get(ref), every=ref in views)
+                names = _names(there[ref], columns.get(ref), every=ref in views)
                 rows = TableRows(destination, table, names, filters.get(ref, ()), most)
                 opened.append(rows)
                 source = rows if once else rereadable_rows(rows.read(), Path(folder) / f"{number}.arrow")
@@ -271,12 +271,12 @@ def _shown(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> Sho
     return {name: columns[c] for name, c in view.columns if c in columns} if view else columns
 
 
-def _names(shown: Shown, wanted: Sequence[str] | None, *, every: bool) -> list[tuple[str, str]]:
+def _names(shown: Shown, columns: Sequence[str] | None, *, every: bool) -> list[tuple[str, str]]:
     """Return the columns to read, as the query and as the table calls them; none for all that the table has, unless
     `every` one of them is named."""
-    if wanted is None and not every:
+    if columns is None and not every:
         return []
-    return [(name, c.name) for name, c in shown.items() if wanted is None or c.name in wanted]
+    return [(name, c.name) for name, c in shown.items() if columns is None or c.name in columns]
 
 
 def _each_is_scanned_once(tree: Any) -> bool:

@@ -51,16 +51,16 @@ def filters_of(
 ) -> dict[Ref, list[ColumnFilter]]:
     """Return what each table may be read by. `tables`: by their names in the query."""
     uses = Counter(ref for node in nodes(tree) if (ref := _table(node, tables)) is not None)
-    wanted = list[tuple[Ref, Column, _Condition]]()
+    pushed = list[tuple[Ref, Column, _Condition]]()
     for node in nodes(tree):
         if node.get("type") == "SELECT_NODE" and node.get("where_clause") and not node.get("sample"):
             for condition in _conditions(node["where_clause"]):
                 ref, column = _resolved(condition, node["from_table"], tables, shown) or (None, None)
                 if ref is not None and column is not None and uses[ref] == 1:
-                    wanted.append((ref, column, condition))
-    values = iter(_evaluated(connection, [c for _, _, condition in wanted for c in condition.constants]))
+                    pushed.append((ref, column, condition))
+    values = iter(_evaluated(connection, [c for _, _, condition in pushed for c in condition.constants]))
     found = defaultdict[Ref, list[ColumnFilter]](list)
-    for ref, column, condition in wanted:
+    for ref, column, condition in pushed:
         own = [_as_column(next(values), column.type) for _ in condition.constants]
         # a row with NULL on the other side of an outer join is no row of this table
         if None not in own and not (condition.operator == "null" and len(tables) > 1):

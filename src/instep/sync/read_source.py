@@ -88,14 +88,14 @@ def plan_read(
     As a sync reads it: renamed objects under their accepted names, what the source has no more as NULL, hashed columns
     as hashes, filtered rows left out. Raises InstepError where a sync would not read the table either.
     """
-    wanted = {c.alias or c.name: c for c in readable_columns(context, path)}
-    if list(wanted) != list(columns):
+    readable = {c.alias or c.name: c for c in readable_columns(context, path)}
+    if list(readable) != list(columns):
         raise SchemaError(
-            f"table {path} has the columns {', '.join(wanted)} by now, and was to be read with {', '.join(columns)}",
+            f"table {path} has the columns {', '.join(readable)} by now, and was to be read with {', '.join(columns)}",
             hint="load it again, without a schema of your own",
         )
     read = _read(context, snapshot, path)
-    own = [c for c in read.columns if (c.column.alias or c.column.name) in wanted]
+    own = [c for c in read.columns if (c.column.alias or c.column.name) in readable]
     read = replace(read, columns=tuple(own))
     made = stage_columns(read, snapshot.yields(read))
     spec = StageSpec(

@@ -194,7 +194,7 @@ class _Sync:
                 )
                 loads = pass_.loads()  # which may ask for backfills
                 waits = self.context.store.backfills.waiting(self.context.name)
-                now = frozenset((b.number, b.wanted_at) for b in waits)
+                now = frozenset((b.number, b.requested_at) for b in waits)
                 loads = [replace(load, backfills=now) for load in loads]
             crashpoint("sync.planned")
             self.progress.tables(rows_of(detection, loads))
@@ -222,7 +222,7 @@ class _Sync:
         found = {one.load.table.ref: one for one in done if one.error is None and one.unread}
         for ref, one in found.items():
             why = f"{one.unread:,} rows are at the source again, or new there, below its cursor"
-            self.context.store.backfills.want(self.context.name, ref, why=why)
+            self.context.store.backfills.request(self.context.name, ref, why=why)
             self.outcome.note(f"{one.load.table.path}: {why}, so the whole table is read again")
             late = f"{why}, and the whole table could not be read in this run: sync again"
             self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", one.load.choice.mode, error=late)

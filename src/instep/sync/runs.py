@@ -1,4 +1,4 @@
-"""Runs of connections in this process, one after the other, each ended with what became of it: what a rollout asks
+"""Run connections in this process, one after the other, each with its recorded result: what a rollout asks
 for, and what a worker does for a job of one.
 
 The work of the operations `sync` and `backfill`: one run of a connection over its tables.
@@ -165,7 +165,7 @@ class BackfillTable(RunTables):
             return request
         table, names = check_columns(context, request.table, request.columns)
         for name in names:
-            context.store.backfills.want(context.name, table.ref, column=name, why=f"asked for by {context.who}")
+            context.store.backfills.request(context.name, table.ref, column=name, why=f"asked for by {context.who}")
         return replace(request, columns=names)
 
     def run(self, context: SyncContext, request: BackfillRequest) -> SyncReport:

@@ -180,10 +180,10 @@ def _waiting(
     columns = [b for b in found if b.scope == "column"]
     why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))
     if columns and limits.max_bytes:
-        from instep.sync.schema_changes.backfill_plan import fill_size, wishes
+        from instep.sync.schema_changes.backfill_plan import fill_size, pending_backfills
 
         opened = context(name)
-        for pending in wishes(opened, store.accepted.catalog(name)):
+        for pending in pending_backfills(opened, store.accepted.catalog(name)):
             size = fill_size(opened, pending.table, pending.numbers)
             why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in pending.backfills}
     return tuple(WaitingBackfill(**vars(b), waits=why.get(b.number, "")) for b in found)

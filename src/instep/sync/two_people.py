@@ -1,4 +1,4 @@
-"""Four eyes for what is done on a person's word: it is carried out for the second one who asks for the same.
+"""Four eyes for operations: an operation runs when a second person makes the same request.
 
 A request is an event. So it is told as a notice, it is on record for good, and nothing has to be cleaned up: it counts
 for a week, until the act is done, or until the connection is deleted.

@@ -1,1 +1,1 @@
-"""Runs what waits in the queue: one process that claims and watches, and one for each lane that works."""
+"""The worker: one process claims queued jobs and watches, and one process per lane runs them."""

@@ -175,9 +175,9 @@ MOST_TABLES = 1000
 
 def discover(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: source (a name), matching (patterns of tables; none: all). No value of a row is in the answer."""
-    wanted = patterns(job.options.get("matching", ()))
+    matching = patterns(job.options.get("matching", ()))
     found = app.source(str(job.options["source"])).discover()
-    fitting = [one for one in found.catalog.tables if not wanted or any(p.matches(one.path) for p in wanted)]
+    fitting = [one for one in found.catalog.tables if not matching or any(p.matches(one.path) for p in matching)]
     tables = [
         {
             "table": one.path,

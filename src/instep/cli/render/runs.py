@@ -1,4 +1,4 @@
-"""The report of a sync, as a table with what the run has to say, and its exit code.
+"""The report of a sync: a table of results, the notes of the run, and the exit code.
 
 Applied plans as `instep history --plans` shows them.
 """

@@ -133,18 +133,37 @@ MOST = 10_000
 class _ForMany(ImmediateWork):
     """Do the same to many changes, each with a result of its own."""
 
+    recorded: tuple[str, ...] = ()
+    """Fields of the request that the audit entry has."""
+
     def prepare(self, context: WriteContext, request: Any) -> Sequence[Review]:
         """Find the changes: matching the names of all open ones would hold up all writers of the store."""
         return _chosen(context, request)
+
+    def execute(self, context: WriteContext, request: Any, prepared: Sequence[Review] | None) -> ChangeAnswers:
+        """Answer the changes that were found, as they are by now."""
+        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
+        return self.answer(context, request, found)
+
+    def answer(self, context: WriteContext, request: Any, found: Sequence[Review]) -> ChangeAnswers:
+        """Do it to each change."""
+        raise NotImplementedError
 
     def refusal(self, result: ChangeAnswers) -> InstepError | None:
         """Return a Conflict about the first change that was not answered."""
         problem = next((one.problem for one in result.items if not one.ok), "")
         return Conflict(problem, hint="see `instep changes list`") if problem else None
 
+    def detail(self, request: Any, result: ChangeAnswers) -> Mapping[str, Any]:
+        """Return what was requested, and the ids of the changes that it was done to."""
+        recorded = {name: getattr(request, name) for name in self.recorded}
+        return {**recorded, "changes": [one.id for one in result.items if one.ok]}
+
 
 class AnsweringMany(_ForMany):
     """Give many changes one answer."""
+
+    recorded = ("answer", "hash")
 
     def prepare(self, context: WriteContext, request: AnswerChangesRequest) -> Sequence[Review]:
         """Find the changes; InstepError for hashes of what is not approved."""
@@ -152,54 +171,35 @@ class AnsweringMany(_ForMany):
             raise InstepError("hash goes with the answer approved", hint="leave it out")
         return super().prepare(context, request)
 
-    def execute(
-        self, context: WriteContext, request: AnswerChangesRequest, prepared: Sequence[Review] | None
-    ) -> ChangeAnswers:
+    def answer(self, context: WriteContext, request: AnswerChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
         """Answer those that can be answered; with `hash` all of them, or none."""
-        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
         if request.hash:
             done = answer_hashed(context.project, context.store, found, "approved", context.who)
             return ChangeAnswers.of([ChangeAnswer(one.id, True, one.summary, change=one) for one in done])
         able = [one for one in found if one.status in EXISTING]
         return _answers(found, reviews.answer(context.store, able, request.answer, context.who), over)
 
-    def detail(self, request: AnswerChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
-        """Return the answer, and the ids of the changes that it was given to."""
-        ids = [one.id for one in result.items if one.ok]
-        return {"answer": request.answer, "hash": request.hash, "changes": ids}
-
 
 class SnoozingMany(_ForMany):
     """Leave many open changes alone for a while."""
 
-    def execute(
-        self, context: WriteContext, request: SnoozeChangesRequest, prepared: Sequence[Review] | None
-    ) -> ChangeAnswers:
+    recorded = ("duration", "until")
+
+    def answer(self, context: WriteContext, request: SnoozeChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
         """Snooze those that are open; InstepError for a time that is none or not ahead."""
-        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
         until = reviews.until(request.duration, request.until, context.store.api_keys.now())
         able = [one for one in found if one.status == "open"]
         return _answers(found, reviews.snooze(context.store, able, until, context.who), not_open)
-
-    def detail(self, request: SnoozeChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
-        """Return how long, and the ids of the changes."""
-        ids = [one.id for one in result.items if one.ok]
-        return {"duration": request.duration, "until": request.until, "changes": ids}
 
 
 class AssigningMany(_ForMany):
     """Name who is to look after many changes."""
 
-    def execute(
-        self, context: WriteContext, request: AssignChangesRequest, prepared: Sequence[Review] | None
-    ) -> ChangeAnswers:
-        """Assign all of them, whatever their state."""
-        found = _chosen(context, request) if prepared is None else _as_they_are(context, prepared, request)
-        return _answers(found, context.store.reviews.assign_many([one.id for one in found], request.assignee), over)
+    recorded = ("assignee",)
 
-    def detail(self, request: AssignChangesRequest, result: ChangeAnswers) -> Mapping[str, Any]:
-        """Return who it is, and the ids of the changes."""
-        return {"assignee": request.assignee, "changes": [one.id for one in result.items if one.ok]}
+    def answer(self, context: WriteContext, request: AssignChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
+        """Assign all of them, whatever their state."""
+        return _answers(found, context.store.reviews.assign_many([one.id for one in found], request.assignee), over)
 
 
 def _chosen(context: WriteContext, request: ChangesRequest) -> list[Review]:

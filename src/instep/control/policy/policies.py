@@ -171,9 +171,9 @@ def explain(
     is the recorded change of that kind, if one stands, with the answer that a person gave. InstepError if it is
     unclear."""
     accepted = store.accepted.catalog(connection)
-    wanted = question(path, kind, accepted, before, after)
-    review = None if before or after else _existing_review(store, connection, wanted)
-    change = change_from_dict(review.change) if review else sample(wanted, accepted)
+    subject = question(path, kind, accepted, before, after)
+    review = None if before or after else _existing_review(store, connection, subject)
+    change = change_from_dict(review.change) if review else sample(subject, accepted)
     policy, tags = project.policy(connection), project.connection(connection).tags
     traced = trace(change, policy, explicit=_answer(review), tags=tags)
     places = tuple(place_of(project, connection, voice) for voice in traced.evaluations)

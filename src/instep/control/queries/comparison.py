@@ -158,12 +158,12 @@ def _compared(
     names = dict.fromkeys(one.name for one in (before, now) if one)
     found = {review.id: (review, change) for name in names for review, change in of_column.get(name, ())}
     refused = {review.id for review, _ in found.values() if review.status == "rejected" or review.action == "ignore"}
-    wanted = [change for id, (review, change) in found.items() if id not in refused and review.rule != PROPOSAL]
+    not_refused = [change for id, (review, change) in found.items() if id not in refused and review.rule != PROPOSAL]
     return ComparedColumn(
         _mark(before, now),
         _side(before) if before else None,
         _side(now) if now else None,
-        _after(before, now, wanted, found.values(), fresh=fresh),
+        _after(before, now, not_refused, found.values(), fresh=fresh),
         tuple(found),
     )
 
@@ -178,23 +178,23 @@ def _mark(before: Column | None, now: Column | None) -> Mark:
 
 
 def _after(
-    before: Column | None, now: Column | None, wanted: Sequence[kinds.Change], found: Any, *, fresh: bool
+    before: Column | None, now: Column | None, not_refused: Sequence[kinds.Change], found: Any, *, fresh: bool
 ) -> ComparedSide | None:
     """Return the column at the destination; a rejected change leaves it as it is."""
     if before is None:
-        comes = fresh or any(isinstance(one, kinds.ColumnAdded | kinds.ColumnRenamed) for one in wanted)
+        comes = fresh or any(isinstance(one, kinds.ColumnAdded | kinds.ColumnRenamed) for one in not_refused)
         return _at_destination(now, "new") if now and comes else None
     if now is None:
         removal = next((review for review, one in found if isinstance(one, kinds.ColumnRemoved)), None)
         dropped = removal is not None and removal.modifiers.get("removed") == "drop" and removal.status != "rejected"
         return None if dropped else _at_destination(before, "kept, gets no new values")
     column, note = before, ""
-    if any(isinstance(one, _TYPES) for one in wanted):
+    if any(isinstance(one, _TYPES) for one in not_refused):
         column, note = now, f"was {before.type}"
     elif before.type != now.type:
         note = "values that do not fit are quarantined"
     side = _at_destination(column, note)
-    renamed = any(isinstance(one, kinds.ColumnRenamed) for one in wanted)
+    renamed = any(isinstance(one, kinds.ColumnRenamed) for one in not_refused)
     name = now.name if renamed else before.alias or before.name
     return ComparedSide(name, side.type, key=side.key, note=side.note)
 

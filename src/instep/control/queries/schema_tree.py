@@ -217,8 +217,8 @@ def _by_state(part: PartialSelection, found: Mapping[Ref, int], state: str) -> M
     if state == "switched":
         switched = {one.ref for one in part.store.switches.of(part.connection) if one.is_chosen}
         return {ref: columns for ref, columns in found.items() if ref in switched}
-    listing, wanted = part.listing(()), state == "enabled"
-    return {ref: columns for ref, columns in found.items() if listing.table(_whole(listing, ref)).enabled is wanted}
+    listing, requested = part.listing(()), state == "enabled"
+    return {ref: columns for ref, columns in found.items() if listing.table(_whole(listing, ref)).enabled is requested}
 
 
 def _whole(listing: ObjectListing, ref: Ref) -> Table:

@@ -125,8 +125,8 @@ class Resources:
         """Return objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what
         all of them have, such as ("destination", "lake") for the group lake, or ("tag", "eu"); `any_of`: what each has
         one of, if it is not empty; `namespace`: connections that may load into it."""
-        wanted, one = tuple(links), frozenset(any_of)
-        ours = self._own_page(kind, after, name, wanted, one)
+        required, one = tuple(links), frozenset(any_of)
+        ours = self._own_page(kind, after, name, required, one)
         called = None
         if namespace:
             ours = (found for found in ours if self.project.namespace_of(found.name) == namespace)
@@ -134,7 +134,7 @@ class Resources:
             shared = tuple(n for n in named if self.project.common_namespace(n) == namespace)
             called = Called(namespace, ("namespace",), shared)
         stored = self.store.objects.page(
-            kind, after=after, limit=limit, name=name, links=wanted, any_of=one, called=called
+            kind, after=after, limit=limit, name=name, links=required, any_of=one, called=called
         )
         theirs = map(_of_server, stored)
         return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
@@ -147,18 +147,18 @@ class Resources:
         return mine | {name for name in self.store.objects.linked(kind, one) if name not in own}
 
     def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
-        wanted = tuple(links)
-        own = sum(1 for _ in self._own_page(kind, "", name, wanted))
-        return own + self.store.objects.count(kind, name=name, links=wanted)
+        required = tuple(links)
+        own = sum(1 for _ in self._own_page(kind, "", name, required))
+        return own + self.store.objects.count(kind, name=name, links=required)
 
     def _own_page(
-        self, kind: ObjectKind, after: str, part: str, wanted: tuple[Link, ...], one: frozenset[Link] = frozenset()
+        self, kind: ObjectKind, after: str, part: str, required: tuple[Link, ...], one: frozenset[Link] = frozenset()
     ) -> Iterator[Managed]:
         for name in sorted(self._sections(kind)):
             if name <= after or part.lower() not in name.lower():
                 continue
-            links = frozenset(links_of(self.project, self._sections(kind)[name]) if wanted or one else ())
-            if links.issuperset(wanted) and (not one or links & one):
+            links = frozenset(links_of(self.project, self._sections(kind)[name]) if required or one else ())
+            if links.issuperset(required) and (not one or links & one):
                 yield self._of_file(kind, name)
 
     def put(
@@ -348,10 +348,10 @@ def _fields(value: Any) -> Any:
     return value if isinstance(value, Reference) else None
 
 
-def _tags(wanted: Any, before: StoredObject | None) -> tuple[str, ...]:
-    if wanted is None:
+def _tags(tags: Any, before: StoredObject | None) -> tuple[str, ...]:
+    if tags is None:
         return before.tags if before else ()
-    return tuple(dict.fromkeys([wanted] if isinstance(wanted, str) else map(str, wanted)))
+    return tuple(dict.fromkeys([tags] if isinstance(tags, str) else map(str, tags)))
 
 
 def _previewed(

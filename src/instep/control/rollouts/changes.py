@@ -125,14 +125,14 @@ def change_patch(
     kind, _, path = text.partition(":")
     if kind not in KINDS:
         raise InstepError(f"{kind!r} is not a kind of change", hint=f"one of: {', '.join(KINDS)}")
-    wanted = ChangePatch(store, verdict, kind, path)
-    found = Counter(r.summary for name in connections for r in wanted._found(name, *EXISTING, "applied"))
+    requested = ChangePatch(store, verdict, kind, path)
+    found = Counter(r.summary for name in connections for r in requested._found(name, *EXISTING, "applied"))
     if not found:
         raise ChangeNotFound(
             f"none of {len(connections)} connections has a change {kind} of {path}",
             hint=_near(store, text, connections),
         )
-    return replace(wanted, summary=max(sorted(found), key=found.__getitem__))
+    return replace(requested, summary=max(sorted(found), key=found.__getitem__))
 
 
 def _near(store: Store, text: str, connections: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Carries rollouts on: wave by wave, connection by connection, and back.
+"""Advance rollouts wave by wave and connection by connection, and roll them back.
 
 A connection's turn is one transaction of the store: its line of the compatibility table is looked at again, the patch
 is applied with what takes it back, and it is running. Its run comes after that. A process that dies in between leaves

@@ -1,4 +1,4 @@
-"""Rollouts in the hands of workers: a job for each run of a connection, and one that carries the rollout on, turn by
+"""Rollouts as jobs of workers: a job for each run of a connection, and one that carries the rollout on, turn by
 turn. A turn begins what may begin, writes down what has ended, and waits for nothing: no lane is held meanwhile."""
 
 from __future__ import annotations

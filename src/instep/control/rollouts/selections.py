@@ -103,7 +103,7 @@ class SelectionPatch:
         """Rows that were loaded hashed are in clear after it, and the other way round."""
         table = next((t for t in place.accepted.tables if path.startswith(f"{t.path}.") and not t.retained), None)
         if table is not None:
-            self.store.backfills.want(place.connection, table.ref, why=f"{path} is as before a rollout")
+            self.store.backfills.request(place.connection, table.ref, why=f"{path} is as before a rollout")
 
 
 def _data(found: Switch | None) -> dict[str, Any] | None:

@@ -111,10 +111,10 @@ class _Patching:
         if patch.enabled is not None and patch.enabled != entry.enabled:
             self.turn("on" if patch.enabled else "off", SwitchTarget(name))
         tables = {t.name: t for t in entry.tables}
-        for table, wanted in patch.tables.items():
+        for table, requested in patch.tables.items():
             if table not in tables:
                 raise self.not_listed("table", f"{name}.{table}", [f"{name}.{t}" for t in tables])
-            self.table(name, tables[table], wanted)
+            self.table(name, tables[table], requested)
 
     def table(self, schema: str, now: TableConfig, patch: TablePatch) -> None:
         table = self.place.known.get((schema, now.name))
@@ -132,8 +132,8 @@ class _Patching:
                 hint="reload the schema config once the source lets the table be read",
             )
         touched = {c.name for c in now.columns}
-        for name, wanted in patch.columns.items():
-            self.column(table, touched, name, wanted)
+        for name, requested in patch.columns.items():
+            self.column(table, touched, name, requested)
 
     def is_open(self, table: Table | None, now: TableConfig) -> bool:
         """Return whether a policy would still decide about the table: what is said of it is a choice then."""
@@ -166,9 +166,9 @@ class _Patching:
             self.turn("hash" if patch.hashed else "unhash", target)
         self.primary_key(table, name, patch.is_primary_key)
 
-    def primary_key(self, table: Table, name: str, wanted: bool | None) -> None:
+    def primary_key(self, table: Table, name: str, requested: bool | None) -> None:
         key = self.place.settings(table).key or table.key
-        if wanted is not None and wanted != (name in key):
+        if requested is not None and requested != (name in key):
             raise InstepError(
                 f"whether {table.path}.{name} is in the key cannot be set here",
                 hint=f"`instep table set-key {table.path} COLUMN...` counts duplicates first",
@@ -179,20 +179,20 @@ class _Patching:
         self.switches[target.path] = made.switch
         self.steps.append(made)
 
-    def handling(self, wanted: Handling | None) -> None:
+    def handling(self, requested: Handling | None) -> None:
         policy = self.place.policy
-        if wanted is None or wanted == handling(policy.preset):
+        if requested is None or requested == handling(policy.preset):
             return
         if policy.rules or policy.overrides:
             what = f"policy {policy.name}" if policy.name else "its policy"
             raise Blocked(
-                f"connection {self.place.connection}: {what} has rules of its own, which {wanted} would replace",
+                f"connection {self.place.connection}: {what} has rules of its own, which {requested} would replace",
                 hint="change the policy itself, or take its rules out first",
             )
         self.settings |= {
             "policy": None,
             "detect_and_propagate_schema_changes": None,
-            "schema_change_handling": wanted,
+            "schema_change_handling": requested,
         }
 
     def locked(self, path: str, why: str) -> Blocked:

@@ -1,4 +1,4 @@
-"""Switches by command (on, off, hashed): the objects that are meant, what speaks against it, and its effect."""
+"""Switches by command (on, off, hashed): the objects that match, the reasons against it, and its effect."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def switch(place: SwitchedConnection, turned: Sequence[SwitchStep], who: str) ->
         for step in new:
             if step.backfill:
                 ref, column = step.backfill
-                store.backfills.want(name, ref, column=column, why=f"{step.target.path} is {WORDS[step.verb]}")
+                store.backfills.request(name, ref, column=column, why=f"{step.target.path} is {WORDS[step.verb]}")
         store.reviews.reopen_rejected(_additions(place, [s for s in new if s.verb == "on"]))
     return new
 

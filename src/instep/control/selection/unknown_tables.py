@@ -1,4 +1,4 @@
-"""Tables that settings name and that the source never had: mostly slips, found once the source was looked at."""
+"""Tables that settings name and the source never had, mostly misspellings, reported after a detection."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Co
     record = made.after_changes(commit, [s.id for s in steps])
     known = {f.name: f for f in fields}
     first = (commit.part.column,) if commit.part else ()
-    by = [known[name] for name in (*first, *(_wanted_by(steps) or ()))]
+    by = [known[name] for name in (*first, *(_requested_by(steps) or ()))]
     if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit, by):
         there = find(warehouse, table.ref) is not None
         if there and commit.part:
@@ -96,7 +96,7 @@ def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Co
         raise Conflict(f"table {named(table.ref)} exists", hint=hint)
 
 
-def _wanted_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
+def _requested_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
     """Return the partition columns that the steps give the table; None if they say nothing of it."""
     found = [s.change.after.partition for s in steps if isinstance(s.change, SetLayout)]
     return tuple(term.column for term in found[-1]) if found else None
@@ -104,8 +104,8 @@ def _wanted_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
 
 def _is_laid_out(state: DeltaTableState, steps: Sequence[Step]) -> bool:
     """Return whether the table has the partitions of the steps, or gets them with the next whole load."""
-    wanted = _wanted_by(steps)
-    return wanted is None or wanted == tuple(f.name for f in state.next_by)
+    requested = _requested_by(steps)
+    return requested is None or requested == tuple(f.name for f in state.next_by)
 
 
 def _plain(table: Table) -> Table:
@@ -140,8 +140,8 @@ def drop(warehouse: ObjectWarehouse, state: DeltaTableState, commit: Commit) -> 
 def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     schema_string(first_fields(table, count(1)))
-    wanted = _wanted_by(steps)
-    by = [f.name for f in state.next_by] if wanted is None else wanted
+    requested = _requested_by(steps)
+    by = [f.name for f in state.next_by] if requested is None else requested
     known = {c.name: c for c in table.columns}
     by = tuple(n for n in by if n in known and not fault(terms([n])[0], known[n].type))
     made = replace(state.record, pending=_plain(table), by=by)
@@ -159,19 +159,19 @@ def _alter(
     state = find(warehouse, ref)
     if state is None or state.record.copy:
         raise not_ours(ref) if state or warehouse.is_taken(ref) else missing(ref)
-    wanted = after or moved
-    if wanted is None:
+    target = after or moved
+    if target is None:
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
-    if state.table() == wanted and _is_laid_out(state, steps):
+    if state.table() == target and _is_laid_out(state, steps):
         return
     state.record.check(commit.fence)
     changes = [s.id for s in steps]
     if state.record.pending is not None:
-        made = replace(state.record, pending=_plain(wanted), by=_next_by(state, steps))
+        made = replace(state.record, pending=_plain(target), by=_next_by(state, steps))
         record = made.after_changes(commit, changes)
         DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)
     else:
-        _columns(state, steps, wanted, changes, commit, how).land("CHANGE COLUMNS", commit, warehouse)
+        _columns(state, steps, target, changes, commit, how).land("CHANGE COLUMNS", commit, warehouse)
 
 
 def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
@@ -212,7 +212,7 @@ class _Next:
 def _columns(
     state: DeltaTableState,
     steps: Sequence[Step],
-    wanted: Table,
+    target: Table,
     changes: Sequence[str],
     commit: Commit,
     how: Rewriting,
@@ -221,7 +221,7 @@ def _columns(
     now = state.table()
     if why := offence(state.ref, [s.change for s in steps], guards((*state.by, *state.next_by))):
         raise IllegalChange(why, hint="nothing was changed")
-    evolution = evolve(now, state.record.parked, steps, wanted)
+    evolution = evolve(now, state.record.parked, steps, target)
     by_name = {f.name: f for f in state.fields}
     new = _next(state, evolution, by_name)
     gone = dict(_parking(state, evolution, by_name))
@@ -232,7 +232,7 @@ def _columns(
         *(p for p in state.record.parked if p.place not in back),
         *(Parked(p.field.name, place, p.field.id, at) for place, p in gone.items()),
     )
-    table = replace(_plain(wanted), columns=tuple(s.column for s in evolution.columns))
+    table = replace(_plain(target), columns=tuple(s.column for s in evolution.columns))
     record = with_stored(replace(state.record, table=table, parked=parked), new.fields, waits)
     record = replace(record, by=_next_by(state, steps)).after_changes(commit, changes)
     change = DeltaCommit(state, record, new.fields)
@@ -245,11 +245,11 @@ def _next_by(state: DeltaTableState, steps: Sequence[Step]) -> tuple[str, ...] |
     """Return the partition columns of the next whole load, by their names after the steps; None if they are those of
     today."""
     new = {s.change.before.name: s.change.after.name for s in steps if isinstance(s.change, ColumnRenamed)}
-    wanted, next_by = _wanted_by(steps), state.record.by
-    if wanted is None:
-        wanted = None if next_by is None else tuple(new.get(name, name) for name in next_by)
+    requested, next_by = _requested_by(steps), state.record.by
+    if requested is None:
+        requested = None if next_by is None else tuple(new.get(name, name) for name in next_by)
     today = tuple(new.get(f.name, f.name) for f in state.by)
-    return None if state.record.pending is None and wanted == today else wanted
+    return None if state.record.pending is None and requested == today else requested
 
 
 def _next(state: DeltaTableState, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:

@@ -80,9 +80,9 @@ class DeltaSchema(DeltaDdl):
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""
-        wanted = list(refs)
-        found = self.warehouse.each(lambda ref: self._why_foreign(find(self.warehouse, ref), ref), wanted)
-        return {ref: str(why) for ref, why in zip(wanted, found, strict=True) if why is not None}
+        requested = list(refs)
+        found = self.warehouse.each(lambda ref: self._why_foreign(find(self.warehouse, ref), ref), requested)
+        return {ref: str(why) for ref, why in zip(requested, found, strict=True) if why is not None}
 
     def _why_foreign(self, table_state: DeltaTableState | None, ref: Ref) -> DestinationError | None:
         if (table_state is None or table_state.record.copy) and self.warehouse.is_taken(ref):
@@ -106,8 +106,8 @@ class DeltaSchema(DeltaDdl):
 
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
         """Return the sizes by the statistics of the log."""
-        wanted = list(refs)
-        found = zip(wanted, self.warehouse.each(lambda ref: find(self.warehouse, ref), wanted), strict=True)
+        requested = list(refs)
+        found = zip(requested, self.warehouse.each(lambda ref: find(self.warehouse, ref), requested), strict=True)
         ours = (
             (ref, table_state) for ref, table_state in found if table_state is not None and not table_state.record.copy
         )

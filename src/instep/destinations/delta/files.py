@@ -58,9 +58,9 @@ def rows_in(
     """Return the rows of a table's data file as `batches` has them. Files of other programs lack the partition
     columns."""
     place, names = values_of(file, state.by), {f.name: f.physical for f in state.columns}
-    wanted = [replace(f, column=names[f.column]) for f in filters if names[f.column] not in place]
+    own_filters = [replace(f, column=names[f.column]) for f in filters if names[f.column] not in place]
     deleted = deleted_places(state.folder, file.get("deletionVector"))
-    return batches(path_of(state, file), fields, partition_values=place, deleted=deleted, filters=wanted)
+    return batches(path_of(state, file), fields, partition_values=place, deleted=deleted, filters=own_filters)
 
 
 def batches(
@@ -106,10 +106,10 @@ def _as(
     batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema, partition_values: Mapping[str, pa.Scalar]
 ) -> pa.RecordBatch:
     columns = [
-        pa.repeat(partition_values.get(wanted.name, pa.scalar(None, wanted.type)), len(batch))
+        pa.repeat(partition_values.get(field.name, pa.scalar(None, field.type)), len(batch))
         if name is None
-        else as_type(batch.column(name), wanted.type)
-        for name, wanted in zip(names, schema, strict=True)
+        else as_type(batch.column(name), field.type)
+        for name, field in zip(names, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -282,11 +282,11 @@ def check_ids(state: DeltaTableState, file: StagedFile, footer: pq.FileMetaData,
     may have widened them since."""
     found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
     shared = state.record.within is not None
-    for wanted in fields:
-        kind, own = found.get(str(wanted.id)), arrow_type(wanted.type)
+    for field in fields:
+        kind, own = found.get(str(field.id)), arrow_type(field.type)
         if kind is None or not (_alike(kind, own) or (shared and _grows(kind, own))):
             raise StageError(
-                f"staged file {file.path} does not have the column {wanted.name!r} as the table needs it",
+                f"staged file {file.path} does not have the column {field.name!r} as the table needs it",
                 hint="nothing was committed; the destination table changed during the run: sync again",
             )
 
@@ -336,8 +336,8 @@ def action(
 def _indexed(state: DeltaTableState, fields: Sequence[DeltaField]) -> Sequence[DeltaField]:
     """Return the columns that have statistics: all, unless somebody has set properties of the table."""
     if names := state.configuration.get("delta.dataSkippingStatsColumns"):
-        wanted = {name.strip().strip("`").casefold() for name in names.split(",")}
-        return [f for f in fields if f.name.casefold() in wanted]
+        indexed = {name.strip().strip("`").casefold() for name in names.split(",")}
+        return [f for f in fields if f.name.casefold() in indexed]
     count = state.configuration.get("delta.dataSkippingNumIndexedCols", "")
     return fields[: int(count)] if count.isdecimal() else fields
 

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""Brings values into rows that have none: they meet the staged values by key, their files are rewritten.
+"""Backfill columns of a Delta table: join staged values by key and rewrite the files.
 
 Values that were kept as JSON beside a table's rows, taken out into columns of their own: one commit.
 """

@@ -1,4 +1,4 @@
-"""Storage beside the tables: dropped columns and tables until their time is over, old files, and copies."""
+"""Retention of a Delta warehouse: dropped columns and tables until they expire, old files, and copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table's maintenance: small files put together, files and commits that only old versions need, orphans.
+"""Maintenance of a Delta table: compact small files, expire old versions, delete orphaned files.
 
 Puts a table back to an earlier version: its rows, never its columns. What a column is called or stored as by now
 holds for the old rows, too: their values are found by physical name.
@@ -90,9 +90,9 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
             number += 1
         added = [a for some in run_tasks(session, pack, tasks, "compact") for a in some]
         change.add = [{**a, "dataChange": False} for a in added]
-        if (written := sum(map(rows_of, added))) != (wanted := sum(state.counted(f) for one in bins for f in one)):
+        if (written := sum(map(rows_of, added))) != (expected := sum(state.counted(f) for one in bins for f in one)):
             raise DestinationError(
-                f"table {named(ref)}: {written:,} rows were written in the place of {wanted:,}",
+                f"table {named(ref)}: {written:,} rows were written in the place of {expected:,}",
                 hint="nothing was committed; check the files with `instep verify`",
             )
         files = len(state.own) - len(change.remove) + len(added)
@@ -138,10 +138,10 @@ def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(state.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
         groups[place(file)].append(file)
-    return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(state, f) for f in came], how)]
+    return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(f) for f in came], how)]
 
 
-def _facts(state: DeltaTableState, file: Action) -> FileFacts:
+def _facts(file: Action) -> FileFacts:
     return FileFacts(int(file["size"]), rows_of(file) + deleted_rows(file), deleted_rows(file))
 
 

@@ -179,5 +179,5 @@ class _PartedChange:
         self._check(touched, found)
 
     def _check(self, touched: set[int], found: dict[str, int]) -> None:
-        wanted = sum(self.sizes[n][0] for n in touched) + found.get("inserted", 0) - found.get("removed", 0)
-        check_rows(self.state, sum(map(rows_of, self.change.add)), wanted)
+        expected = sum(self.sizes[n][0] for n in touched) + found.get("inserted", 0) - found.get("removed", 0)
+        check_rows(self.state, sum(map(rows_of, self.change.add)), expected)

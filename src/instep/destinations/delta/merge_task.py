@@ -199,9 +199,9 @@ def _staged_part(part: DealTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _table_part(part: DealTask, db: duckdb.DuckDBPyConnection, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     state, work = part.state, part.job.work
     fields = fields_by_name(state, work.compared)
-    wanted = _places_of(part, db) if part.among else None
+    among = _places_of(part, db) if part.among else None
     for number, file in enumerate(state.files):
-        own = None if wanted is None else np.sort(wanted[wanted[:, 0] == number, 1])
+        own = None if among is None else np.sort(among[among[:, 0] == number, 1])
         if own is not None and not len(own):
             continue
         start = 0

@@ -23,11 +23,11 @@ def may_have(
     """Return whether a file may have a row that passes the filters, whose columns are the `fields`."""
     if not filters:
         return True
-    wanted = {f.column for f in filters}
+    filtered = {f.column for f in filters}
     place = values_of(file, by)
     stats = json.loads(file.get("stats") or "{}", parse_float=Decimal)
     ranges = dict[str, ColumnRange]()
-    for field in (f for f in fields if f.name in wanted):
+    for field in (f for f in fields if f.name in filtered):
         if field.physical in place:
             value = place[field.physical].as_py()
             ranges[field.name] = ColumnRange(value, value, value is None, value is None)
@@ -67,13 +67,13 @@ def _compared(ranges: Mapping[str, ColumnRange], filters: Sequence[ColumnFilter]
 
 def groups(parquet: pq.FileMetaData, filters: Sequence[ColumnFilter]) -> list[int]:
     """Return the row groups of a file that may have a row that passes the filters on its columns."""
-    wanted, found = {f.column for f in filters}, list[int]()
+    filtered, found = {f.column for f in filters}, list[int]()
     for group in range(parquet.num_row_groups):
         ranges, part = dict[str, ColumnRange](), parquet.row_group(group)
         for place in range(part.num_columns):
             column = part.column(place)
             stats = column.statistics
-            if stats is not None and (name := column.path_in_schema) in wanted:
+            if stats is not None and (name := column.path_in_schema) in filtered:
                 nulls = stats.null_count if stats.has_null_count else None
                 low, high = (stats.min, stats.max) if stats.has_min_max else (None, None)
                 ranges[name] = ColumnRange(low, high, nulls != 0, nulls == part.num_rows)

@@ -1,4 +1,4 @@
-"""Data files that are rewritten: some of their rows changed, some left out, all others as they were.
+"""Rewrite Delta data files with some rows changed or left out and all others unchanged.
 
 What waits for an undo is written along, so that a column that comes back has the values of these rows too.
 """
@@ -240,11 +240,11 @@ def _write(part: _DeltaRewritePart, attempt: int, report: Report | None) -> tupl
     return write_files(part.state, part.layout, writing, part.rows(), part.state.by, report)
 
 
-def check_rows(state: DeltaTableState, rows: int, wanted: int) -> None:
+def check_rows(state: DeltaTableState, rows: int, expected: int) -> None:
     """Raise DestinationError before rows could be lost."""
-    if rows != wanted:
+    if rows != expected:
         raise DestinationError(
-            f"table {named(state.ref)}: {rows:,} rows were written where {wanted:,} should be",
+            f"table {named(state.ref)}: {rows:,} rows were written where {expected:,} should be",
             hint="nothing was committed; check the files with `instep verify`",
         )
 

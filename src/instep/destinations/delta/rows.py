@@ -229,11 +229,11 @@ def take(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa
     parts = [pa.Table.from_batches([], file_schema(fields))]
     order = np.lexsort((at[:, 1], at[:, 0]))
     for number in np.unique(at[:, 0]):
-        wanted, start = np.sort(at[at[:, 0] == number, 1]), 0
+        positions, start = np.sort(at[at[:, 0] == number, 1]), 0
         for batch in rows_in(state, state.files[int(number)], fields):
-            low, high = np.searchsorted(wanted, [start, start + len(batch)])
+            low, high = np.searchsorted(positions, [start, start + len(batch)])
             if low < high:
-                parts.append(pa.Table.from_batches([batch.take(pa.array(wanted[low:high] - start))]))
+                parts.append(pa.Table.from_batches([batch.take(pa.array(positions[low:high] - start))]))
             start += len(batch)
     rows = pa.concat_tables(parts).rename_columns([f.name for f in fields])
     return rows.take(pa.array(np.argsort(order, kind="stable")))
@@ -263,11 +263,11 @@ class DeltaRows(DeltaFacet):
         """Return the rows that have one of the keys (columns by name; no two alike)."""
         table_state, _ = loaded(self.warehouse, ref)
         fields = fields_by_name(table_state, keys.column_names)
-        wanted = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
+        key_columns = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
         names = [*(f"c{i}" for i in range(len(fields))), "n"]
         same = " AND ".join(f"t.{name} = k.{name}" for name in names[:-1])
         with engine() as db:
-            db.register("k", pa.table([*wanted, pa.array(range(len(keys)), pa.int64())], names=names))
+            db.register("k", pa.table([*key_columns, pa.array(range(len(keys)), pa.int64())], names=names))
             db.register("t", table_rows(table_state, keys.column_names))
             found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
         at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)

@@ -209,16 +209,16 @@ _RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "lo
 
 def promoted(made: DeltaField, kind: DataType) -> DeltaField:
     """The column grown to hold `kind`; IllegalChange where Delta's readers have no such widening."""
-    wanted = stored_type(kind, iter(range(1, 1_000_000)))
-    if bare(made.type) == bare(wanted):
+    target = stored_type(kind, iter(range(1, 1_000_000)))
+    if bare(made.type) == bare(target):
         return made
-    if not (isinstance(made.type, str) and isinstance(wanted, str) and _widens(made.type, wanted)):
+    if not (isinstance(made.type, str) and isinstance(target, str) and _widens(made.type, target)):
         raise IllegalChange(
             f"column {made.name!r}: Delta cannot turn {data_type(made.type)} into {kind} in place",
             hint="the column has to be rewritten: add a new column, fill it, drop the old one",
         )
-    changes = [*made.facts.get(CHANGES, ()), {"fromType": made.type, "toType": wanted}]
-    return replace(made, type=wanted, facts={**made.facts, CHANGES: changes})
+    changes = [*made.facts.get(CHANGES, ()), {"fromType": made.type, "toType": target}]
+    return replace(made, type=target, facts={**made.facts, CHANGES: changes})
 
 
 def _widens(before: str, after: str) -> bool:

@@ -21,7 +21,7 @@ from instep.destinations.sql.shape import Physical, Relation
 from instep.destinations.sql.tables import make, with_types
 from instep.schema.planning.step import Step
 
-_NAMED = "AND lower(table_name) IN (SELECT lower(name) FROM unnest($2::VARCHAR[]) AS wanted(name))"
+_NAMED = "AND lower(table_name) IN (SELECT lower(name) FROM unnest($2::VARCHAR[]) AS requested(name))"
 _COLUMNS = (
     "SELECT schema_name, table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() "
     f"WHERE database_name = $1 AND NOT internal {_NAMED} ORDER BY column_index"

@@ -91,7 +91,6 @@ _NAMED: dict[str, str] = {
 CAPABILITIES = Capabilities(
     name="duckdb",
     promotes=DUCKDB_PROMOTIONS,
-    transactional_ddl=True,
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,

@@ -53,7 +53,6 @@ CAPABILITIES = Capabilities(
     promotes=ICEBERG_PROMOTIONS,
     nested=True,
     case_sensitive=False,
-    transactional_ddl=True,
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,

@@ -1,4 +1,4 @@
-"""Rows of Iceberg tables: where tasks write them, and all that brings them in and out."""
+"""The write facet of Iceberg: where tasks stage rows, and how rows are loaded, read and changed."""
 
 from __future__ import annotations
 

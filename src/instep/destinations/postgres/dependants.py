@@ -38,9 +38,9 @@ def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str
 
 def dependants(session: PostgresSession, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
     """Return what of others reads or references the table, or these columns of it."""
-    wanted = None if columns is None else set(columns)
+    requested = None if columns is None else set(columns)
     found = _found(session, [ref])
-    return sorted({what for _, column, what in found if wanted is None or column in wanted})
+    return sorted({what for _, column, what in found if requested is None or column in requested})
 
 
 def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:

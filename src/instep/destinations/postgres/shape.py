@@ -107,7 +107,6 @@ CAPABILITIES = Capabilities(
     name="postgres",
     promotes=POSTGRES_PROMOTIONS,
     case_sensitive=True,
-    transactional_ddl=True,
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,

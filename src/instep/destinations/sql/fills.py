@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - names are quoted
-"""Values for rows that lack them: those of a backfill, and those that were kept as JSON beside the rows."""
+"""Fill columns in existing rows: from a backfill, or from the overflow JSON of the rows."""
 
 from __future__ import annotations
 

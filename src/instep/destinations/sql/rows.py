@@ -57,9 +57,9 @@ class SqlRows(SqlFacet):
 
         def sql(session: SqlSession, record: Record) -> str:
             shown, mine = _shown(session, record, names or record.names), within(record.within, "t")
-            wanted = [text for f in filters if (text := sql_text(f, f"t.{q(f.column)}"))]
+            conditions = [text for f in filters if (text := sql_text(f, f"t.{q(f.column)}"))]
             end = "" if limit is None else f" LIMIT {limit:d}"
-            return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {' AND '.join([mine, *wanted])}{end}"
+            return f"SELECT {shown} FROM {session.name(*ref)} AS t WHERE {' AND '.join([mine, *conditions])}{end}"
 
         record, batches = self.database.select(ref, sql)
         dialect = self.database.dialect

@@ -28,10 +28,10 @@ class SqlSchema(SqlFacet):
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
         """Return the tables that exist; DestinationError for one that is not ours."""
-        wanted, found = list(refs), list[Table]()
+        requested, found = list(refs), list[Table]()
         with self.database.reading() as session:
-            records, there = every(session), session.relations(wanted)
-            for ref in wanted:
+            records, there = every(session), session.relations(requested)
+            for ref in requested:
                 record = records.get(ref)
                 if (record is None or record.copy) and ref in there:
                     raise not_ours(session, ref)
@@ -43,12 +43,12 @@ class SqlSchema(SqlFacet):
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Return the tables that exist and are not ours."""
-        wanted = list(refs)
+        requested = list(refs)
         with self.database.reading() as session:
-            records, there = every(session), session.relations(wanted)
+            records, there = every(session), session.relations(requested)
             shared = {ref: str(is_shared(ref)) for ref, record in records.items() if record.parts}
             ours = {ref for ref, record in records.items() if not record.copy and not record.parts}
-            odd = [ref for ref in wanted if ref not in ours and ref in there]
+            odd = [ref for ref in requested if ref not in ours and ref in there]
             return {ref: shared.get(ref, str(not_ours(session, ref))) for ref in odd}
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
@@ -67,10 +67,10 @@ class SqlSchema(SqlFacet):
     def sizes(self, refs: Iterable[Ref]) -> dict[Ref, TableSize]:
         """Return rows as recorded, and the bytes of the table with its indexes where the database tells them; of one
         shard it does not."""
-        wanted = list(refs)
+        requested = list(refs)
         with self.database.reading() as session:
-            found, taken = every(session), {} if session.part else session.bytes_of(wanted)
-            own = {ref: own_part(session, found[ref]) for ref in wanted if ref in found}
+            found, taken = every(session), {} if session.part else session.bytes_of(requested)
+            own = {ref: own_part(session, found[ref]) for ref in requested if ref in found}
         return {ref: r.size(taken.get(ref)) for ref, r in own.items() if r is not None and not r.copy}
 
     def render_ddl(self, steps: Sequence[Step]) -> list[str]:

@@ -180,13 +180,13 @@ def _alter(
     if record is None or record.copy:
         raise not_ours(session, ref) if session.is_taken(ref) else missing(ref)
     record.check(commit.fence)
-    wanted = after or moved
-    if wanted is None:
+    target = after or moved
+    if target is None:
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
     if record.pending is not None:
-        made = replace(record, pending=_plain(wanted))
+        made = replace(record, pending=_plain(target))
     else:
-        made = _columns(session, record, steps, replace(wanted, schema=ref[0], name=ref[1]))
+        made = _columns(session, record, steps, replace(target, schema=ref[0], name=ref[1]))
     if moved is not None:
         made = _rename(session, made, moved.ref)
     put(session, _moved(session, made.after_changes(commit, [s.id for s in steps]), commit), was=ref)
@@ -206,28 +206,28 @@ def _moved(session: SqlSession, record: Record, commit: Commit) -> Record:
     return record
 
 
-def _columns(session: SqlSession, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
+def _columns(session: SqlSession, record: Record, steps: Sequence[Step], target: Table) -> Record:
     """Return the table with its next columns; its rows stay."""
     now = table_as_it_is(session, record)
-    evolution = evolve(now, record.parked, steps, wanted)
+    evolution = evolve(now, record.parked, steps, target)
     name = session.name(*record.ref)
     lost = evolution.parking(record, PARKED, now_ms())
-    session.dialect.check_names(wanted, len(record.parked) + len(lost))
+    session.dialect.check_names(target, len(record.parked) + len(lost))
     for column, waits in lost:
         what = f"column {column.name!r} of table {named(record.ref)}"
         _refuse_dependants(session, record.ref, what, [column.name])
         _hide_column(session, name, column, waits.place)
     _rename_columns(session, name, evolution)
-    made = _evolved(record, evolution, wanted, lost)
+    made = _evolved(record, evolution, target, lost)
     hidden = {p.name: p.place for _, p in lost}
     for origin in evolution.columns:
         _fit(session, made, origin, hidden)
-    if (now.comment or "") != (wanted.comment or ""):
-        _comment(session, f"TABLE {name}", wanted.comment)
+    if (now.comment or "") != (target.comment or ""):
+        _comment(session, f"TABLE {name}", target.comment)
     # the names that the columns of the key have had; an index goes along with a rename, not with a rewrite
     before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
-    if tuple(before[k] for k in wanted.key) != record.table.key:
-        session.index_key(made, wanted.key, anew=True)
+    if tuple(before[k] for k in target.key) != record.table.key:
+        session.index_key(made, target.key, anew=True)
     return with_types(session, made)
 
 
@@ -248,13 +248,13 @@ def _rename_columns(session: SqlSession, table: str, evolution: Evolution) -> No
         session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
 
 
-def _evolved(record: Record, evolution: Evolution, wanted: Table, lost: Sequence[tuple[Column, Parked]]) -> Record:
+def _evolved(record: Record, evolution: Evolution, target: Table, lost: Sequence[tuple[Column, Parked]]) -> Record:
     """Return the record of a table with its next columns; `lost` are those that it loses, and where they wait."""
     back = {s.parked.place for s in evolution.columns if s.parked}
     return numbered(
         replace(
             record,
-            table=replace(wanted, columns=tuple(s.column for s in evolution.columns)),
+            table=replace(target, columns=tuple(s.column for s in evolution.columns)),
             numbers=evolution.numbers(record),
             parked=(*(p for p in record.parked if p.place not in back), *(p for _, p in lost)),
         )

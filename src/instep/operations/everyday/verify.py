@@ -1,4 +1,4 @@
-"""Compare source and destination.
+"""Compare the rows of source and destination by counts and checksums.
 
 The job's result has `tables`, each with `equal`, the row counts of both sides, and `differences` as text, which counts
 differing rows without naming them.

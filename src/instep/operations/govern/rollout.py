@@ -1,4 +1,4 @@
-"""Carry a rollout on by one turn."""
+"""Advance a rollout by one turn of a worker."""
 
 from __future__ import annotations
 

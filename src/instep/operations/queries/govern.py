@@ -1,4 +1,4 @@
-"""The whole server: the audit log, the routes of notifications and what became of them.
+"""Queries about the whole server: the audit log, API keys, notification routes and deliveries.
 
 API keys, and the key of a request.
 """

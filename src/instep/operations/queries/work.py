@@ -1,4 +1,4 @@
-"""Connections, and how each fares.
+"""Queries about connections, their status, jobs, runs and backfills.
 
 Work of a connection that waits, runs or is over.
 
@@ -47,7 +47,7 @@ class ListStatus(Query):
 
 @dataclass(frozen=True)
 class GetStatus(Query):
-    """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
+    """Last run, pauses, waiting changes, how each table fared last, requested backfills, quarantined values. Without
     the state of a source's log: the server opens no source."""
 
     connection: Name

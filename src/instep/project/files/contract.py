@@ -1,4 +1,4 @@
-"""Data contracts as files: the Open Data Contract Standard, version 3, in YAML or JSON."""
+"""Data contract files: the Open Data Contract Standard, version 3, in YAML or JSON."""
 
 from __future__ import annotations
 

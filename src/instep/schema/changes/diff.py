@@ -264,9 +264,9 @@ def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
     """Yield the changes of a column; each starts from the column as the one before left it."""
     now = before
     if now.type != after.type:
-        wanted = replace(now, type=after.type, native=after.native, note=after.note)
-        yield type_change(now.type, after.type)(ref, now, wanted)
-        now = wanted
+        retyped = replace(now, type=after.type, native=after.native, note=after.note)
+        yield type_change(now.type, after.type)(ref, now, retyped)
+        now = retyped
     if now.nullable != after.nullable:
         yield ColumnNullability(ref, now, now := replace(now, nullable=after.nullable))
     if now.default != after.default:

@@ -79,64 +79,66 @@ def check(tables: Iterable[ContractTable], catalog: Catalog) -> tuple[ContractDi
     return tuple(f for t in tables if not t.retained for f in _check_table(t, find(t, catalog)))
 
 
-def _check_table(wanted: ContractTable, table: Table | None) -> Iterator[ContractDifference]:
+def _check_table(promised: ContractTable, table: Table | None) -> Iterator[ContractDifference]:
     if table is None:
-        yield ContractDifference("table.missing", wanted.names[0], f"table {wanted.names[0]} is missing", wanted.line)
+        yield ContractDifference(
+            "table.missing", promised.names[0], f"table {promised.names[0]} is missing", promised.line
+        )
         return
     columns = {c.name: c for c in table.live}
-    for column in wanted.live:
+    for column in promised.live:
         path = f"{table.path}.{column.name}"
         if (there := columns.get(column.name)) is None:
-            yield ContractDifference("column.missing", path, f"column {path} is missing", wanted.line)
+            yield ContractDifference("column.missing", path, f"column {path} is missing", promised.line)
         else:
-            yield from _check_column(column, there, path, wanted.line)
-    if wanted.key and wanted.key != table.key:
+            yield from _check_column(column, there, path, promised.line)
+    if promised.key and promised.key != table.key:
         now = f"({', '.join(table.key)})" if table.key else "none"
-        message = f"the key of {table.path} is {now}, the contract says ({', '.join(wanted.key)})"
-        yield ContractDifference("key.differs", table.path, message, wanted.line)
-    known = {c.name for c in wanted.columns}
+        message = f"the key of {table.path} is {now}, the contract says ({', '.join(promised.key)})"
+        yield ContractDifference("key.differs", table.path, message, promised.line)
+    known = {c.name for c in promised.columns}
     for name in (n for n in columns if n not in known):
         path = f"{table.path}.{name}"
-        yield ContractDifference("column.extra", path, f"column {path} is not in the contract", wanted.line)
+        yield ContractDifference("column.extra", path, f"column {path} is not in the contract", promised.line)
 
 
-def _check_column(wanted: ContractColumn, column: Column, path: str, line: int) -> Iterator[ContractDifference]:
-    if not wanted.hashed and (why := type_mismatch(wanted, column.type)):
+def _check_column(promised: ContractColumn, column: Column, path: str, line: int) -> Iterator[ContractDifference]:
+    if not promised.hashed and (why := type_mismatch(promised, column.type)):
         yield ContractDifference("type.differs", path, f"column {path} {why}", line)
-    if wanted.required and column.nullable:
+    if promised.required and column.nullable:
         yield ContractDifference(
             "column.nullable", path, f"column {path} may be NULL, the contract requires a value", line
         )
 
 
-def type_mismatch(wanted: ContractColumn, kind: DataType) -> str:
+def type_mismatch(promised: ContractColumn, kind: DataType) -> str:
     """Return why values of a type are not all within what the contract says of a column; "" if they are."""
-    if wanted.type is not None:
-        return "" if fits(kind, wanted.type) else f"is {kind}, the contract says {wanted.type}"
-    if not wanted.logical:
+    if promised.type is not None:
+        return "" if fits(kind, promised.type) else f"is {kind}, the contract says {promised.type}"
+    if not promised.logical:
         return ""
     name, options = plain(kind)
-    if name != wanted.logical and not _is_number(wanted.logical, kind):
-        return f"is {kind} ({name}), the contract says {wanted.logical}"
-    beyond = [f"{key}: {value}" for key, value in wanted.options.items() if _beyond(key, value, options, kind)]
-    return f"is {kind}, the contract says {wanted.logical} with {', '.join(beyond)}" if beyond else ""
+    if name != promised.logical and not _is_number(promised.logical, kind):
+        return f"is {kind} ({name}), the contract says {promised.logical}"
+    beyond = [f"{key}: {value}" for key, value in promised.options.items() if _beyond(key, value, options, kind)]
+    return f"is {kind}, the contract says {promised.logical} with {', '.join(beyond)}" if beyond else ""
 
 
-def fits(kind: DataType, wanted: DataType) -> bool:
-    """Return whether it is the same kind of type, and no wider; a struct has all the fields that are wanted."""
-    if isinstance(kind, Array) and isinstance(wanted, Array):
-        return fits(kind.element, wanted.element)
-    if isinstance(kind, Struct) and isinstance(wanted, Struct):
+def fits(kind: DataType, promised: DataType) -> bool:
+    """Return whether it is the same kind of type, and no wider; a struct has all the promised fields."""
+    if isinstance(kind, Array) and isinstance(promised, Array):
+        return fits(kind.element, promised.element)
+    if isinstance(kind, Struct) and isinstance(promised, Struct):
         there = {f.name: f.type for f in kind.fields}
-        return all(f.name in there and fits(there[f.name], f.type) for f in wanted.fields)
-    return type(kind) is type(wanted) and widens(kind, wanted)
+        return all(f.name in there and fits(there[f.name], f.type) for f in promised.fields)
+    return type(kind) is type(promised) and widens(kind, promised)
 
 
-def _is_number(wanted: str, kind: DataType) -> bool:
+def _is_number(promised: str, kind: DataType) -> bool:
     """An integer is a number, and so is a decimal without a scale an integer."""
-    if wanted == "number":
+    if promised == "number":
         return isinstance(kind, Int)
-    return wanted == "integer" and isinstance(kind, Decimal) and kind.scale == 0
+    return promised == "integer" and isinstance(kind, Decimal) and kind.scale == 0
 
 
 def _beyond(key: str, value: Any, options: Mapping[str, Any], kind: DataType) -> bool:

@@ -1,4 +1,4 @@
-"""The accepted catalog after decisions: what was applied is taken over, what is held stays as it was.
+"""The accepted catalog after decisions: applied changes are included, pending ones are not.
 
 Changes are a sequence, and some of it may be held. So each accepted table and column is followed under two
 names: the one it has in the sequence (as if everything were applied) and the accepted one. A change finds its

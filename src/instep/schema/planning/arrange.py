@@ -1,4 +1,4 @@
-"""The steps that take destination tables from what they are to what is wanted, in an order that works.
+"""The steps from the destination's tables to their target, in an order that can be executed.
 
 Over all tables: drops, renames (a cycle parked under a temporary name), the columns of each table, new tables. Within a
 table: drops, renames (likewise), alterations, additions.
@@ -55,7 +55,7 @@ class PlanScene:
     before: Catalog
     accepted: Catalog
     found: Catalog
-    wanted: Catalog
+    target: Catalog
     able: Capabilities
     prefix: str
     moves: Lineage
@@ -65,25 +65,25 @@ class PlanScene:
 
 @dataclass(frozen=True)
 class _Match:
-    """An accepted table before and after, the destination table that holds it and the wanted one; any may be absent."""
+    """An accepted table before and after, its destination table and the target table; any may be absent."""
 
     before: Table | None
     after: Table | None
     found: Table | None
-    wanted: Table | None
+    target: Table | None
 
     @property
     def ref(self) -> Ref:
-        named = self.before or self.after or self.wanted
+        named = self.before or self.after or self.target
         return named.ref if named else ("", "")
 
     @property
     def is_new(self) -> bool:
-        return self.found is None and self.wanted is not None and not self.wanted.retained
+        return self.found is None and self.target is not None and not self.target.retained
 
     @property
     def moves(self) -> bool:
-        return bool(self.found and self.wanted and self.found.ref != self.wanted.ref)
+        return bool(self.found and self.target and self.found.ref != self.target.ref)
 
 
 @dataclass
@@ -109,19 +109,19 @@ def arrange(scene: PlanScene) -> Arrangement:
     bodies: dict[Ref, tuple[list[Step], Table]] = {}
     for match in matches:
         try:
-            if match.wanted is not None and match.wanted.ref in scene.foreign:
-                out.refuse(match, scene.foreign[match.wanted.ref])
-            elif match.wanted is not None:
-                bodies[match.wanted.ref] = _body(scene, match, out)
+            if match.target is not None and match.target.ref in scene.foreign:
+                out.refuse(match, scene.foreign[match.target.ref])
+            elif match.target is not None:
+                bodies[match.target.ref] = _body(scene, match, out)
         except IllegalChange as error:
             out.refuse(match, str(error))
     _drops(scene, matches, out)
     _renames(scene, matches, out)
     for match in matches:
-        if match.wanted is None or match in out.stuck:
+        if match.target is None or match in out.stuck:
             out.after += [match.found] if match.found and match in out.stuck else []
             continue
-        steps, after = bodies[match.wanted.ref]
+        steps, after = bodies[match.target.ref]
         out.steps += steps
         out.after += [after] if match.found or steps else []
     out.steps.sort(key=lambda s: isinstance(s.change, TableAdded))
@@ -142,38 +142,38 @@ def _matches(scene: PlanScene) -> Iterator[_Match]:
     by_name = {t.name: t for t in left.values()}
     holds: dict[Ref, Table] = {}
     sides = []
-    for wanted in scene.wanted.tables:
-        after = by_path.get(wanted.alias)
+    for target in scene.target.tables:
+        after = by_path.get(target.alias)
         old = origin.get(after.ref) if after else None
-        sides.append((scene.before.get(old) if old else None, after, wanted))
+        sides.append((scene.before.get(old) if old else None, after, target))
 
-    def as_left(before: Table | None, wanted: Table) -> Table | None:
-        have = by_origin(before, wanted)
+    def as_left(before: Table | None, target: Table) -> Table | None:
+        have = by_origin(before, target)
         return have if have and before and have.id is not None and have.id == before.id else None
 
-    def of_id(before: Table | None, wanted: Table) -> Table | None:
-        return by_id.get(wanted.id) if wanted.id is not None else None
+    def of_id(before: Table | None, target: Table) -> Table | None:
+        return by_id.get(target.id) if target.id is not None else None
 
-    def by_origin(before: Table | None, wanted: Table) -> Table | None:
+    def by_origin(before: Table | None, target: Table) -> Table | None:
         return by_name.get(before.alias or before.name) if before else None
 
-    def of_name(before: Table | None, wanted: Table) -> Table | None:
-        return left.get(wanted.ref)
+    def of_name(before: Table | None, target: Table) -> Table | None:
+        return left.get(target.ref)
 
     for tell in (as_left, of_id, by_origin, of_name):
-        for before, _, wanted in sides:
-            have = tell(before, wanted)
-            if have is not None and have.ref in left and wanted.ref not in holds:
-                holds[wanted.ref] = left.pop(have.ref)
-    for before, after, wanted in sides:
-        yield _Match(before, after, holds.get(wanted.ref), wanted)
+        for before, _, target in sides:
+            have = tell(before, target)
+            if have is not None and have.ref in left and target.ref not in holds:
+                holds[target.ref] = left.pop(have.ref)
+    for before, after, target in sides:
+        yield _Match(before, after, holds.get(target.ref), target)
     for have in (*gone.values(), *left.values()):
         yield _Match(dropped.get(have.name), None, have, None)
 
 
 def _drops(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> None:
     for match in matches:
-        if match.wanted is not None or match.found is None:
+        if match.target is not None or match.found is None:
             continue
         if match.before is None:
             detail = f"table {match.found.path} exists, but no accepted table writes to it: it is not changed"
@@ -194,12 +194,12 @@ def _renames(scene: PlanScene, matches: Sequence[_Match], out: Arrangement) -> N
             out.refuse(match, f"{scene.able.name} cannot rename table {match.ref[1]}")
     going = {m.found.ref for m in waiting if m.found} | {s.table for s in out.steps}
     still = {t.ref for t in scene.found.tables} - going
-    while stuck := [m for m in waiting if m.wanted and m.wanted.ref in still]:
+    while stuck := [m for m in waiting if m.target and m.target.ref in still]:
         for match in stuck:
             waiting.remove(match)
-            out.refuse(match, f"the name {match.wanted.path if match.wanted else ''} is taken at the destination")
+            out.refuse(match, f"the name {match.target.path if match.target else ''} is taken at the destination")
             still |= {match.found.ref} if match.found else set()
-    for found, after in _in_order([(m.found, m.wanted) for m in waiting if m.found and m.wanted], scene, still):
+    for found, after in _in_order([(m.found, m.target) for m in waiting if m.found and m.target], scene, still):
         out.steps.append(_step(scene, found.ref, TableRenamed(found, after)))
 
 
@@ -208,51 +208,51 @@ def _in_order(moves: list[tuple[Table, Table]], scene: PlanScene, still: set[Ref
     while moves:
         free = next((m for m in moves if m[1].ref not in taken), None)
         if free is None:
-            (found, wanted), *rest = moves
+            (found, target), *rest = moves
             parked = replace(found, name=spare(f"{scene.prefix}parked", {name for _, name in taken}))
             yield found, parked
-            moves, new = [*rest, (parked, wanted)], parked.ref
+            moves, new = [*rest, (parked, target)], parked.ref
         else:
-            found, wanted = free
-            yield found, replace(found, schema=wanted.schema, name=wanted.name)
+            found, target = free
+            yield found, replace(found, schema=target.schema, name=target.name)
             moves.remove(free)
-            new = wanted.ref
+            new = target.ref
         taken.remove(found.ref)
         taken.add(new)
 
 
 def _body(scene: PlanScene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
-    """Return the steps of the columns, under the table's wanted name."""
-    found, wanted = match.found, match.wanted
-    assert wanted is not None
+    """Return the steps of the columns, under the table's target name."""
+    found, target = match.found, match.target
+    assert target is not None
     if found is None:
-        live = replace(wanted, columns=tuple(c for c in wanted.columns if not c.retained))
+        live = replace(target, columns=tuple(c for c in target.columns if not c.retained))
         column_steps(replace(live, columns=()), live, Pairing((), live.columns, (), ()), scene.able, scene.prefix)
-        return ([] if wanted.retained else [_step(scene, wanted.ref, TableAdded(live))]), live
+        return ([] if target.retained else [_step(scene, target.ref, TableAdded(live))]), live
     # columns without a recorded source name take the one that they were accepted under
     names = {c.alias or c.name: c.name for c in match.before.columns} if match.before else {}
     columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
     found = replace(found, columns=tuple(columns))
-    pairing = _pair(scene, match, found, wanted)
-    out.notes += [_drift(wanted, column) for column in pairing.drifted]
+    pairing = _pair(scene, match, found, target)
+    out.notes += [_drift(target, column) for column in pairing.drifted]
     anew = _new_generation(match)
-    after = after_steps(found, wanted, pairing, scene.able, anew=anew)
-    changes = column_steps(found, wanted, pairing, scene.able, scene.prefix, anew=anew)
+    after = after_steps(found, target, pairing, scene.able, anew=anew)
+    changes = column_steps(found, target, pairing, scene.able, scene.prefix, anew=anew)
     if anew:
-        changes.insert(0, TableReplaced(replace(found, schema=wanted.schema, name=wanted.name), after))
-    return [_step(scene, wanted.ref, c, _consent(scene, match, c)) for c in changes], after
+        changes.insert(0, TableReplaced(replace(found, schema=target.schema, name=target.name), after))
+    return [_step(scene, target.ref, c, _consent(scene, match, c)) for c in changes], after
 
 
-def _pair(scene: PlanScene, match: _Match, found: Table, wanted: Table) -> Pairing:
+def _pair(scene: PlanScene, match: _Match, found: Table, target: Table) -> Pairing:
     before = match.before
     trail = ColumnTrail()
     if before is not None:
         went = {c.name: scene.moves.get((before.ref, c.name)) for c in before.columns}
         trail = ColumnTrail(before, {name: to[1] for name, to in went.items() if to})
-    same_table = not _new_generation(match) and found.id == wanted.id
-    found_pairs = pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
+    same_table = not _new_generation(match) and found.id == target.id
+    found_pairs = pair(found, target, trail, prefix=scene.prefix, same_table=same_table)
     # nobody loads a table that stays behind: a column that was dropped there manually would come back empty
-    return replace(found_pairs, added=()) if wanted.retained else found_pairs
+    return replace(found_pairs, added=()) if target.retained else found_pairs
 
 
 def _new_generation(match: _Match) -> bool:
@@ -261,13 +261,13 @@ def _new_generation(match: _Match) -> bool:
         return False
     if match.found is None or match.found.id is None or match.found.id != match.after.id:
         return True
-    return match.wanted is not None and _holds_other_types(match.found, match.wanted)
+    return match.target is not None and _holds_other_types(match.found, match.target)
 
 
-def _holds_other_types(found: Table, wanted: Table) -> bool:
+def _holds_other_types(found: Table, target: Table) -> bool:
     """True if rows there are told apart by values of another type or, of a table without a key, hold such values."""
     there = {c.alias: c.type for c in found.columns if c.alias}
-    telling = [c for c in wanted.columns if c.key or not wanted.key]
+    telling = [c for c in target.columns if c.key or not target.key]
     return any(not widens(c.type, there.get(c.alias, c.type)) for c in telling)
 
 
@@ -336,7 +336,7 @@ class ColumnTrail:
         return known and column.alias not in self.moved
 
 
-def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> Pairing:
+def pair(found: Table, target: Table, trail: ColumnTrail, *, prefix: str, same_table: bool) -> Pairing:
     """Return columns that are as they were left follow the trail. Others pair by recorded source id (within one table
     id), then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
     whatever they are."""
@@ -345,7 +345,7 @@ def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_t
     pairs: dict[str, Column] = {}
 
     def match(tell: Callable[[Column, Column], bool]) -> None:
-        for want in wanted.columns:
+        for want in target.columns:
             have = next((c for c in left if want.name not in pairs and tell(c, want)), None)
             if have is not None:
                 pairs[want.name] = have
@@ -357,38 +357,38 @@ def pair(found: Table, wanted: Table, trail: ColumnTrail, *, prefix: str, same_t
     match(lambda have, want: trail.is_as_left(found, have) and follows(have, want))
     if same_table:
         match(lambda have, want: have.id is not None and have.id == want.id)
-    # an interrupted plan has left the table as wanted already: every name is there, new ones among them
+    # an interrupted plan has left the table like its target already: every name is there, new ones among them
     there = {(c.alias, c.name) for c in found.columns}
     fresh = {new for old, new in trail.moved.items() if new != old} - trail.moved.keys()
-    if bool(fresh) and all((c.alias, c.name) in there for c in wanted.columns):
+    if bool(fresh) and all((c.alias, c.name) in there for c in target.columns):
         match(lambda have, want: have.alias == want.alias and have.name == want.name)
     match(follows)
     match(lambda have, want: have.name == want.name)
     gone += [c for c in left if trail.dropped(c)]
     return Pairing(
-        same=tuple((pairs[w.name], w) for w in wanted.columns if w.name in pairs),
-        added=tuple(w for w in wanted.columns if w.name not in pairs and not w.retained),
+        same=tuple((pairs[w.name], w) for w in target.columns if w.name in pairs),
+        added=tuple(w for w in target.columns if w.name not in pairs and not w.retained),
         dropped=tuple(gone),
         drifted=tuple(c for c in left if c not in gone and not c.name.startswith(prefix)),
     )
 
 
 def column_steps(
-    found: Table, wanted: Table, pairing: Pairing, able: Capabilities, prefix: str, *, anew: bool = False
+    found: Table, target: Table, pairing: Pairing, able: Capabilities, prefix: str, *, anew: bool = False
 ) -> list[StepChange]:
     """Return the edits of one table's columns; raises IllegalChange for what the format cannot do. `anew`: all rows
     load again, so that no old value needs a wider type."""
-    ref = wanted.ref
-    _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, wanted, able)
+    ref = target.ref
+    _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, target, able)
     key = _remaining_key(found, pairing)
     steps: list[StepChange] = [KeyRemoved(ref, found.key)] if able.keys and found.key and not key else []
     steps += [ColumnRemoved(ref, replace(c, key=0), found.columns.index(c)) for c in pairing.dropped]
     if pairing.dropped and not able.drops:
-        raise IllegalChange(f"{able.name} cannot drop a column of {wanted.path}", hint="use removed: retain")
+        raise IllegalChange(f"{able.name} cannot drop a column of {target.path}", hint="use removed: retain")
     moves = [(have, want) for have, want in pairing.same if have.name != want.name]
     if moves and not able.renames:
         raise IllegalChange(
-            f"{able.name} cannot rename {moves[0][0].name} of {wanted.path}", hint="reject the rename, or rebuild"
+            f"{able.name} cannot rename {moves[0][0].name} of {target.path}", hint="reject the rename, or rebuild"
         )
     steps += renames(ref, moves, able, prefix, {c.name for c in found.columns if c not in pairing.dropped})
     for have, want in pairing.same:
@@ -396,12 +396,12 @@ def column_steps(
         if anew and (not want.retained and have.type != want.type and widens(want.type, have.type)):
             stored = replace(stored, type=want.type)
             steps.append(ColumnNarrowed(ref, replace(stored, type=have.type), stored))
-        steps += _alter(wanted, stored, want, able, renamed=have.name != want.name)
+        steps += _alter(target, stored, want, able, renamed=have.name != want.name)
     end = len(found.columns) - len(pairing.dropped)
     steps += [ColumnAdded(ref, replace(column, key=0), end + i) for i, column in enumerate(pairing.added)]
-    if able.keys and key != wanted.key:
-        steps.append(KeyChanged(ref, key, wanted.key) if wanted.key else KeyRemoved(ref, key))
-    return steps + _comment(found, wanted, able)
+    if able.keys and key != target.key:
+        steps.append(KeyChanged(ref, key, target.key) if target.key else KeyRemoved(ref, key))
+    return steps + _comment(found, target, able)
 
 
 def _remaining_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
@@ -410,19 +410,19 @@ def _remaining_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
     return tuple(now[n] for n in found.key) if all(n in now for n in found.key) else ()
 
 
-def _check_names(columns: Sequence[Column], foreign: Sequence[Column], wanted: Table, able: Capabilities) -> None:
+def _check_names(columns: Sequence[Column], foreign: Sequence[Column], target: Table, able: Capabilities) -> None:
     seen = {able.fold(c.name): c.name for c in foreign}
     for column in columns:
         if not column.name:
-            raise IllegalChange(f"a column of {wanted.path} has no destination name", hint="assign names first")
+            raise IllegalChange(f"a column of {target.path} has no destination name", hint="assign names first")
         if len(column.name.encode()) > able.max_name_bytes:
             raise IllegalChange(
-                f"the name {column.name!r} in {wanted.path} has more than {able.max_name_bytes} bytes ({able.name})",
+                f"the name {column.name!r} in {target.path} has more than {able.max_name_bytes} bytes ({able.name})",
                 hint="give the column another destination name",
             )
         if (twin := seen.get(able.fold(column.name))) is not None:
             raise IllegalChange(
-                f"{column.name!r} in {wanted.path} is taken by {twin!r}", hint="rename or drop the other column"
+                f"{column.name!r} in {target.path} is taken by {twin!r}", hint="rename or drop the other column"
             )
         seen[able.fold(column.name)] = column.name
 
@@ -468,7 +468,7 @@ def spare(stem: str, taken: set[str]) -> str:
 
 
 def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, renamed: bool) -> list[StepChange]:
-    """A type that is wider than wanted is kept, a NOT NULL is only ever relaxed."""
+    """A type that is wider than the target is kept, a NOT NULL is only ever relaxed."""
     ref, steps = table.ref, list[StepChange]()
     known = have.id is not None and have.id != want.id
     if not renamed and have.alias and (known or have.alias != want.alias):
@@ -490,18 +490,18 @@ def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, rena
     return steps
 
 
-def _comment(found: Table, wanted: Table, able: Capabilities) -> list[StepChange]:
-    if able.comments and (found.comment or None) != (wanted.comment or None):
-        return [TableComment(wanted.ref, found.comment, wanted.comment)]
+def _comment(found: Table, target: Table, able: Capabilities) -> list[StepChange]:
+    if able.comments and (found.comment or None) != (target.comment or None):
+        return [TableComment(target.ref, found.comment, target.comment)]
     return []
 
 
-def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities, *, anew: bool = False) -> Table:
+def after_steps(found: Table, target: Table, pairing: Pairing, able: Capabilities, *, anew: bool = False) -> Table:
     """Return the table that the steps lead to: kept columns in their order, then the added ones."""
     now = {have.name: (have, want) for have, want in pairing.same}
     stay = [c for c in found.columns if c not in pairing.dropped]
     columns = [_after(*now[c.name], able, anew=anew) if c.name in now else c for c in stay]
-    return replace(wanted, columns=(*columns, *pairing.added))
+    return replace(target, columns=(*columns, *pairing.added))
 
 
 def _after(have: Column, want: Column, able: Capabilities, *, anew: bool) -> Column:

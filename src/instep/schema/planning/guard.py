@@ -1,4 +1,4 @@
-"""Columns that a destination table's own layout stands on: what of a plan would break it, and what is kept instead."""
+"""Columns that a destination table's layout depends on: which steps would break it, and what is done instead."""
 
 from __future__ import annotations
 

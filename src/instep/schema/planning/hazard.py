@@ -49,7 +49,6 @@ class Capabilities:
     promotes: frozenset[tuple[str, str]] = frozenset()
     nested: bool = False
     case_sensitive: bool = False
-    transactional_ddl: bool = False
     undo_by_id: bool = False
     renames: bool = True
     drops: bool = True

@@ -1,4 +1,4 @@
-"""Names at the destination: given when a table or column is accepted, and kept from then on.
+"""Names at the destination: assigned when a table or column is accepted, and unchanged afterwards.
 
 A name is kept as it is wherever the destination can hold it. Otherwise it is mapped by a fixed rule that ends in
 a hash of the original, so that the same name always leads to the same alias and two names never to one.
@@ -52,7 +52,7 @@ class NamedCatalog:
 @dataclass(frozen=True)
 class _CustomName:
     alias: str
-    wanted: str
+    requested: str
 
 
 def follow_custom_names(
@@ -70,11 +70,9 @@ def follow_custom_names(
     if given is no_custom_names:
         return NamedCatalog(catalog)
     tables = list(catalog.tables)
-    wanted_names = [_custom_table_name(t, before, origins, given, legal) for t in tables]
-    aliases, stuck = _moved(wanted_names, fold, frozenset())
-    unchanged = [
-        (tables[i].ref, f"it stays {tables[i].alias}: the name {wanted_names[i].wanted} is taken") for i in stuck
-    ]
+    custom = [_custom_table_name(t, before, origins, given, legal) for t in tables]
+    aliases, stuck = _moved(custom, fold, frozenset())
+    unchanged = [(tables[i].ref, f"it stays {tables[i].alias}: the name {custom[i].requested} is taken") for i in stuck]
     out = []
     for table, alias in zip(tables, aliases, strict=True):
         columns, notes = _columns(table, given, legal, fold, system)
@@ -107,10 +105,10 @@ def _columns(
     names = given(table.ref).columns
     if not names:
         return table.columns, iter(())
-    wanted_names = [_custom_column_name(c, names.get(c.name, ""), legal) for c in table.columns]
-    aliases, stuck = _moved(wanted_names, fold, system)
+    custom = [_custom_column_name(c, names.get(c.name, ""), legal) for c in table.columns]
+    aliases, stuck = _moved(custom, fold, system)
     notes = (
-        f"{table.columns[i].name} stays {table.columns[i].alias}: the name {wanted_names[i].wanted} is taken"
+        f"{table.columns[i].name} stays {table.columns[i].alias}: the name {custom[i].requested} is taken"
         for i in stuck
     )
     return tuple(replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True)), notes
@@ -122,21 +120,21 @@ def _custom_column_name(column: Column, name: str, legal: Legal) -> _CustomName:
 
 
 def _moved(
-    wanted_names: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
+    custom: Sequence[_CustomName], fold: Callable[[str], str], system: frozenset[str]
 ) -> tuple[list[str], list[int]]:
     """Return the aliases once those have moved that can, all at once, and the places of those that cannot."""
-    going = [i for i, w in enumerate(wanted_names) if w.wanted != w.alias]
+    going = [i for i, w in enumerate(custom) if w.requested != w.alias]
     stuck: list[int] = []
     while True:
-        taken = {fold(w.alias) for i, w in enumerate(wanted_names) if i not in going and w.alias} | system
+        taken = {fold(w.alias) for i, w in enumerate(custom) if i not in going and w.alias} | system
         fallen = []
         for i in going:
-            name = fold(wanted_names[i].wanted)
+            name = fold(custom[i].requested)
             if name in taken:
                 fallen.append(i)
             taken.add(name)
         if not fallen:
-            return [w.wanted if i in going else w.alias for i, w in enumerate(wanted_names)], sorted(stuck)
+            return [w.requested if i in going else w.alias for i, w in enumerate(custom)], sorted(stuck)
         stuck += fallen
         going = [i for i in going if i not in fallen]
 
@@ -244,7 +242,7 @@ def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
 
 
 @dataclass(frozen=True)
-class _WantedName:
+class _NameCandidate:
     """A name to be given: what it is now, what it should be, what that is without a hash, and what the hash is made
     of."""
 
@@ -262,7 +260,7 @@ def assign(catalog: Catalog, naming: Naming) -> Catalog:
     naming table and column, for a name that cannot be held and for aliases that are double already.
     """
     tables = sorted(catalog.tables, key=lambda t: t.ref)
-    aliases = _give([_wanted_table_name(t, naming) for t in tables], naming, frozenset(), naming.namespace)
+    aliases = _give([_table_candidate(t, naming) for t in tables], naming, frozenset(), naming.namespace)
     return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
 
 
@@ -270,8 +268,8 @@ def with_custom_names(catalog: Catalog, before: Catalog, origins: Mapping[Ref, R
     """`catalog` with the aliases that people give by now to what has one: see `follow_custom_names`."""
 
     def legal(kind: str, name: str, original: str) -> str:
-        wanted = name if kind == "table" else _unsystematic(name, naming)
-        return _legal(wanted, original, naming, table=kind == "table")[0]
+        requested = name if kind == "table" else _unsystematic(name, naming)
+        return _legal(requested, original, naming, table=kind == "table")[0]
 
     return follow_custom_names(catalog, before, origins, naming.given, legal, naming.fold, naming.system)
 
@@ -286,8 +284,8 @@ def destination_ref(table: Table, naming: Naming) -> Ref:
 def _with_columns(table: Table, naming: Naming) -> Table:
     if all(c.alias for c in table.columns) and _distinct(table.columns, naming):
         return table
-    wanted_names = [_wanted_column_name(table, c, naming) for c in table.columns]
-    aliases = _give(wanted_names, naming, _system(table.columns, naming), f"table {table.path}")
+    candidates = [_column_candidate(table, c, naming) for c in table.columns]
+    aliases = _give(candidates, naming, _system(table.columns, naming), f"table {table.path}")
     columns = (c if c.alias else replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True))
     return replace(table, columns=tuple(columns))
 
@@ -303,7 +301,7 @@ def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
     return naming.system - own
 
 
-def _wanted_table_name(table: Table, naming: Naming) -> _WantedName:
+def _table_candidate(table: Table, naming: Naming) -> _NameCandidate:
     given = naming.given(table.ref).table
     plain = bool(given) or table.schema in ("", naming.default_schema)
     if not table.alias:
@@ -312,18 +310,18 @@ def _wanted_table_name(table: Table, naming: Naming) -> _WantedName:
     full = given or (table.name if plain else f"{table.schema}__{table.name}")
     original = f"{table.schema}\0{table.name}"
     natural, clean = _legal(full, original, naming, table=True)
-    return _WantedName(table.alias, natural, clean, original, exact=plain and natural == full)
+    return _NameCandidate(table.alias, natural, clean, original, exact=plain and natural == full)
 
 
-def _wanted_column_name(table: Table, column: Column, naming: Naming) -> _WantedName:
+def _column_candidate(table: Table, column: Column, naming: Naming) -> _NameCandidate:
     if is_row_id(column):
         own = f"{naming.prefix}id"
-        return _WantedName(column.alias, own, own, column.name, exact=True)
+        return _NameCandidate(column.alias, own, own, column.name, exact=True)
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
     name = naming.given(table.ref).columns.get(column.name, column.name)
     natural, clean = _legal(_unsystematic(name, naming), column.name, naming)
-    return _WantedName(column.alias, natural, clean, column.name, exact=natural == name)
+    return _NameCandidate(column.alias, natural, clean, column.name, exact=natural == name)
 
 
 def _unsystematic(name: str, naming: Naming) -> str:
@@ -346,25 +344,25 @@ def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
     return name.encode()[: naming.max_bytes - len(suffix)].decode(errors="ignore") + suffix
 
 
-def _give(wanted_names: Sequence[_WantedName], naming: Naming, system: frozenset[str], where: str) -> list[str]:
-    """Return an alias for each wanted name: first those that are there, then names that need no change, then the
+def _give(candidates: Sequence[_NameCandidate], naming: Naming, system: frozenset[str], where: str) -> list[str]:
+    """Return an alias for each candidate: first those that are there, then names that need no change, then the
     others."""
     taken = set(system)
-    given = [wanted_name.alias for wanted_name in wanted_names]
+    given = [candidate.alias for candidate in candidates]
     for alias in filter(None, given):
         if naming.fold(alias) in taken:
             raise SchemaError(f"{where}: the name {alias} is used twice", hint="rename one of the two in the source")
         taken.add(naming.fold(alias))
-    for place in sorted(range(len(wanted_names)), key=lambda i: not wanted_names[i].exact):
+    for place in sorted(range(len(candidates)), key=lambda i: not candidates[i].exact):
         if not given[place]:
-            given[place] = _free(wanted_names[place], naming, taken)
+            given[place] = _free(candidates[place], naming, taken)
             taken.add(naming.fold(given[place]))
     return given
 
 
-def _free(wanted_name: _WantedName, naming: Naming, taken: Set[str]) -> str:
-    tries = (_hashed(wanted_name.natural, wanted_name.original, naming, attempt) for attempt in count())
-    return next(name for name in chain([wanted_name.natural], tries) if naming.fold(name) not in taken)
+def _free(candidate: _NameCandidate, naming: Naming, taken: Set[str]) -> str:
+    tries = (_hashed(candidate.natural, candidate.original, naming, attempt) for attempt in count())
+    return next(name for name in chain([candidate.natural], tries) if naming.fold(name) not in taken)
 
 
 @dataclass(frozen=True)
@@ -388,7 +386,7 @@ def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     named = assign(catalog, naming)
     aliases = [named.by_ref[t.ref].alias for t in tables]
-    met = _met([_wanted_table_name(t, naming) for t in tables], aliases, naming)
+    met = _met([_table_candidate(t, naming) for t in tables], aliases, naming)
     found = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
     return *found, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
 
@@ -397,7 +395,7 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
     columns, aliases = table.columns, [c.alias for c in named.columns]
     if all(c.alias for c in columns):
         return
-    met = dict(_met([_wanted_column_name(table, c, naming) for c in columns], aliases, naming))
+    met = dict(_met([_column_candidate(table, c, naming) for c in columns], aliases, naming))
     for place, column in enumerate(columns):
         if is_row_id(column):
             continue
@@ -407,16 +405,16 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
             yield Collision(table, column, aliases[place], columns[met[place]].name)
 
 
-def _met(wanted_names: Sequence[_WantedName], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
-    """(place, place of the one that has the name) of the wishes without an alias that are not given as they are."""
+def _met(candidates: Sequence[_NameCandidate], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
+    """(place, place of the one that has the name) of the candidates without an alias that are not given as they are."""
     holders: dict[str, int] = {}
-    for place in sorted(range(len(wanted_names)), key=lambda i: (not wanted_names[i].alias, not wanted_names[i].exact)):
-        wanted_name, alias = wanted_names[place], aliases[place]
-        mapped = wanted_name.natural != wanted_name.plain
-        other = holders.get(naming.fold(wanted_name.plain))
-        if other is not None and not wanted_name.alias and (mapped or alias != wanted_name.natural):
+    for place in sorted(range(len(candidates)), key=lambda i: (not candidates[i].alias, not candidates[i].exact)):
+        candidate, alias = candidates[place], aliases[place]
+        mapped = candidate.natural != candidate.plain
+        other = holders.get(naming.fold(candidate.plain))
+        if other is not None and not candidate.alias and (mapped or alias != candidate.natural):
             yield place, other
-        for name in (alias, wanted_name.plain) if mapped else (alias,):
+        for name in (alias, candidate.plain) if mapped else (alias,):
             holders.setdefault(naming.fold(name), place)
 
 

@@ -1,4 +1,4 @@
-"""The plan that brings a destination to what was accepted: one object that is explained, then executed."""
+"""The plan: the steps that bring a destination to the accepted schema, first explained, then executed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StepGroup:
 @dataclass(frozen=True)
 class Plan:
     """`base_accepted` and `base_destination` are the fingerprints that it starts from. `after` is the accepted catalog
-    that it leads to, `wanted` the destination's tables then. `notes` are facts found on the way (drift); `refused`
+    that it leads to, `target` the destination's tables then. `notes` are facts found on the way (drift); `refused`
     names accepted tables whose changes the destination cannot take and why: they stay as accepted before. `remarks`:
     what settings ask for and is left out, in sentences for people; no part of what the plan does."""
 
@@ -64,7 +64,7 @@ class Plan:
     decisions: tuple[Decision, ...]
     steps: tuple[Step, ...]
     after: Catalog
-    wanted: Catalog
+    target: Catalog
     notes: tuple[Change, ...] = ()
     refused: Mapping[Ref, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = field(default=(), compare=False)
@@ -83,7 +83,7 @@ class Plan:
             return None
         if isinstance(change, TableRenamed):
             return change.after
-        return self.wanted.get(group[-1].table)
+        return self.target.get(group[-1].table)
 
 
 def _alone(one: Step) -> bool:
@@ -128,13 +128,13 @@ def plan(
     accepted_before: Catalog,
     accepted_after: Catalog,
     destination: Catalog,
-    wanted: Catalog,
+    target: Catalog,
     able: Capabilities,
     *,
     prefix: str = "_instep_",
     foreign: Mapping[Ref, str] | None = None,
 ) -> Plan:
-    """Return the steps from what the destination has (`inspect`) to what is wanted (`desired`).
+    """Return the steps from what the destination has (`inspect`) to its target (`desired`).
 
     Tables and columns are paired by recorded source id, then by the recorded source name (followed through the
     decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A table
@@ -145,7 +145,7 @@ def plan(
         accepted_before,
         accepted_after,
         destination,
-        wanted,
+        target,
         able,
         prefix,
         lineage(decisions, accepted_before),
@@ -159,7 +159,7 @@ def plan(
         decisions=tuple(decisions),
         steps=tuple(made.steps),
         after=_put_back(scene, made.refused),
-        wanted=Catalog.of(made.after),
+        target=Catalog.of(made.after),
         notes=tuple(made.notes),
         refused=made.refused,
     )
@@ -219,7 +219,7 @@ def plan_to_dict(made: Plan) -> dict[str, Any]:
         "decisions": [decision_to_dict(d) for d in made.decisions],
         "steps": [step_to_dict(s) for s in made.steps],
         "after": catalog_to_dict(made.after),
-        "wanted": catalog_to_dict(made.wanted),
+        "target": catalog_to_dict(made.target),
         "notes": [change_to_dict(c) for c in made.notes],
         "refused": [{"table": list(ref), "why": why} for ref, why in sorted(made.refused.items())],
     }
@@ -237,7 +237,7 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
             decisions=tuple(decision_from_dict(d) for d in data["decisions"]),
             steps=tuple(step_from_dict(s) for s in data["steps"]),
             after=catalog_from_dict(data["after"]),
-            wanted=catalog_from_dict(data["wanted"]),
+            target=catalog_from_dict(data["target"]),
             notes=tuple(change_from_dict(c) for c in data["notes"]),
             refused={(r["table"][0], r["table"][1]): r["why"] for r in data["refused"]},
         )

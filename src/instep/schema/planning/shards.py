@@ -129,47 +129,47 @@ class _ShardedPlan:
         self.columns[new] = replace(column, name=new, alias=self.after.by_name[new].alias)
         self.changes.append(ColumnRenamed(self.after.ref, column, self.columns[new]))
 
-    def put(self, wanted: Column, rewritten: RewriteColumn | None, undropped: UndropColumn | None) -> None:
+    def put(self, target: Column, rewritten: RewriteColumn | None, undropped: UndropColumn | None) -> None:
         """A column that this shard wants is there, with a type that holds its values and those of all others."""
-        there = self.columns.get(wanted.name)
-        if wanted.name in self.carried:
-            wanted = replace(wanted, type=promote(wanted.type, self.carried[wanted.name]))
+        there = self.columns.get(target.name)
+        if target.name in self.carried:
+            target = replace(target, type=promote(target.type, self.carried[target.name]))
         if there is None:
-            new = replace(wanted, nullable=True, key=0, id=None, retained=False)
+            new = replace(target, nullable=True, key=0, id=None, retained=False)
             self.columns[new.name] = new
             back = replace(undropped, after=new) if undropped else None
             self.changes.append(back or ColumnAdded(self.after.ref, new, len(self.columns) - 1))
             return
-        others = self.scene.holders(wanted.name)
-        kind = promote(there.type, wanted.type)
+        others = self.scene.holders(target.name)
+        kind = promote(there.type, target.type)
         if rewritten and not others:
-            kind = wanted.type
+            kind = target.type
         if kind == there.type:
             return
         made = replace(there, type=kind, native="")
-        self.columns[wanted.name] = made
-        if rewritten and (not others or kind == wanted.type):
+        self.columns[target.name] = made
+        if rewritten and (not others or kind == target.type):
             self.changes.append(RewriteColumn(self.after.ref, there, made))
         elif self.scene.able.promotes_in_place(there.type, kind):
             self.changes.append(ColumnWidened(self.after.ref, there, made))
         else:
-            raise IllegalChange(_clash(self.after, wanted, there, others, kind))
+            raise IllegalChange(_clash(self.after, target, there, others, kind))
 
     def drop(self) -> None:
         """Drop what neither this shard nor another one has any more."""
         mine = self.scene.mine.columns if self.scene.mine else ()
-        wanted = self.after.by_name
-        for column in (c for c in mine if c.name in self.columns and c.name not in wanted):
+        target = self.after.by_name
+        for column in (c for c in mine if c.name in self.columns and c.name not in target):
             if not self.scene.holders(column.name):
                 place = list(self.columns).index(column.name)
                 gone = replace(self.columns.pop(column.name), key=0)
                 self.changes.append(ColumnRemoved(self.after.ref, gone, place))
 
 
-def _clash(after: Table, wanted: Column, there: Column, others: Sequence[str], kind: DataType) -> str:
+def _clash(after: Table, target: Column, there: Column, others: Sequence[str], kind: DataType) -> str:
     where = f"shard{'s' * (len(others) > 1)} {', '.join(others)}" if others else "the shared table"
     return (
-        f"column {wanted.name} of table {after.path} is {wanted.type} here and {there.type} in {where}, and cannot "
+        f"column {target.name} of table {after.path} is {target.type} here and {there.type} in {where}, and cannot "
         f"become {kind}, which holds both, in place: give it another name in `tables: ...: columns:`, or the same type "
         "at its source"
     )

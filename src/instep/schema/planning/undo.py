@@ -1,4 +1,4 @@
-"""Takes applied changes back: from what was accepted before and after them to the accepted catalog without them.
+"""Undo applied changes: compute the accepted catalog without them.
 
 Each change finds its object as it is called today, by source id, else by name. An object that has moved on since
 gets in the way: nothing later is ever taken back with it.

@@ -1,4 +1,4 @@
-"""The presets as one table: what each of them says to each kind of change. Adding a preset adds a column.
+"""The presets as one table: the action of each for each kind of change. Adding a preset adds a column.
 
 A cell is an action, the modifiers that come with it, and an effect: what the action means for that kind.
 """

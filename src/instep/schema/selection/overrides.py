@@ -1,4 +1,4 @@
-"""Switches by command: explicit choices about objects, which follow them by id."""
+"""Selection by command: explicit choices about tables and columns, which follow them by id."""
 
 from __future__ import annotations
 

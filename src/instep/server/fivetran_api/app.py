@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -21,13 +21,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep import model
 from instep.control.resources.api_keys import authenticate
-from instep.control.resources.resources import Resources
 from instep.egress.guard import EgressGuard
 from instep.errors import Conflict, InstepError
 from instep.model import JobKind
 from instep.operations.registry import policy_of
 from instep.project.project import Project
 from instep.server.access import described_once
+from instep.server.context import OpenProject
 from instep.server.fivetran_api import (
     connection_state,
     connections,
@@ -225,20 +225,7 @@ def shown(job: model.Job) -> ApiJob:
 PATH = "/v1"
 
 
-class OpenServer(Protocol):
-    """An open server, as `bootstrap` gives it."""
-
-    @property
-    def project(self) -> Project: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def objects(self) -> Resources: ...
-
-
-def ports_of(opened: OpenServer, rates: Rates, wait: float = WAIT) -> Ports:
+def ports_of(opened: OpenProject, rates: Rates, wait: float = WAIT) -> Ports:
     """`wait`: seconds that a request waits for a job."""
     store = opened.store
 
@@ -257,6 +244,6 @@ def ports_of(opened: OpenServer, rates: Rates, wait: float = WAIT) -> Ports:
     )
 
 
-def compatible(opened: OpenServer, rates: Rates) -> FastAPI:
+def compatible(opened: OpenProject, rates: Rates) -> FastAPI:
     """Return the application to mount at PATH."""
     return create_compatible(ports_of(opened, rates), PATH)

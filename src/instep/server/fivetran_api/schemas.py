@@ -173,16 +173,16 @@ def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     Without a worker, or with a source that cannot be reached, the first sync is the first look.
     """
     item, parsed = context.ours(id), parse(ConfigBody, body)
-    wanted = parsed.patch()
-    chosen, store, who = precreated(wanted), context.ports.store, context.caller.name
+    patch = parsed.patch()
+    chosen, store, who = precreated(patch), context.ports.store, context.caller.name
     with store.transaction():
-        place, salt = _with_salt(context.place(id), item, wanted)
+        place, salt = _with_salt(context.place(id), item, patch)
         if place.known.tables:
             raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
         for one in chosen:
             if one.hashed:
                 check_salt(place, one.path)
-        handling = {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None}
+        handling = {} if patch.handling is None else {"schema_change_handling": patch.handling, "policy": None}
         _set(context, id, {**handling, **salt})
         store.connections.configure(id)
         store.switches.set(id, chosen, who)
@@ -218,10 +218,10 @@ def reload(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
 def drop_columns(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     parsed = parse(DropBody, body)
     found = parsed.schemas
-    wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
-    if not any(wanted.values()):
+    requested = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
+    if not any(requested.values()):
         raise Refusal(400, "The body names no column.")
-    return _drop(context, id, wanted, parsed)
+    return _drop(context, id, requested, parsed)
 
 
 @router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
@@ -314,12 +314,12 @@ def _set(context: RequestContext, id: str, settings: dict[str, object]) -> None:
 
 
 def _drop(
-    context: RequestContext, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], body: DropBody
+    context: RequestContext, id: str, requested: dict[tuple[str, str], tuple[str, ...]], body: DropBody
 ) -> JSONResponse:
     """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
     second person who names the same columns."""
     context.ours(id)
-    paths = droppable(context.place(id), wanted)
+    paths = droppable(context.place(id), requested)
     if paths:
         if context.ports.project(id).model.four_eyes:
             from instep.sync.two_people import dropping

@@ -61,7 +61,7 @@ def detect(
 
 def _work(the: ServerContext, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
     def do() -> WriteAnswer:
-        found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who, why=why)
+        found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who)
         return WriteAnswer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))

@@ -52,7 +52,7 @@ def backfill(
 
     def before() -> None:
         for column in body.columns:
-            the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
+            the.store.backfills.request(name, table.ref, column=column, why=f"asked for by {who.who}")
 
     return ask(the, writes, name, "backfill", body.options(), body.why, before)
 

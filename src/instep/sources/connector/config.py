@@ -1,4 +1,4 @@
-"""What is said about a connector: where it is, what it is given, and how much of the machine it may use.
+"""Configuration of a connector: its code, its inputs, and its limits.
 
 What a connector was given and must not be read in its texts.
 """

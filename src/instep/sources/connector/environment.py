@@ -74,13 +74,13 @@ def interpreter(config: ConnectorConfig) -> Path:
     """Return the Python of the connector's environment, which is made if it is not there. Raises SetupError with what
     pip said if that fails, ProjectError if the requirements cannot be read."""
     source = Path(config.path)
-    wanted = requirements(source)
+    required = requirements(source)
     base = config.python or getattr(sys, "_base_executable", sys.executable)
-    folder = place_of(config) / _digest([*wanted, *contents(source, wanted)], base)
+    folder = place_of(config) / _digest([*required, *contents(source, required)], base)
     with locked(folder):
         if not (folder / READY).exists():
             shutil.rmtree(folder, ignore_errors=True)
-            _make(folder, base, wanted, source, config.name)
+            _make(folder, base, required, source, config.name)
             (folder / READY).touch()
     return folder / "bin" / "python"
 
@@ -120,10 +120,10 @@ def _lines(file: Path, folder: Path, within: tuple[Path, ...] = ()) -> list[str]
     return found
 
 
-def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
+def contents(folder: Path, required: Sequence[str]) -> Iterator[str]:
     """Digests of what is required as a file or folder on this machine: another content, another environment. The folder
     of the connector itself counts as a place, where an environment links to it."""
-    for line in wanted:
+    for line in required:
         if (place := _local(folder, line)) is None:
             continue
         if place.resolve() == folder.resolve():
@@ -189,9 +189,9 @@ def cache_folder() -> Path:
     return Path(cache)
 
 
-def _digest(wanted: Sequence[str], base: str) -> str:
+def _digest(required: Sequence[str], base: str) -> str:
     offered = [(d.name, d.version) for d in _offered()]
-    parts = [_VERSION, list(wanted), os.path.realpath(base), sys.version, offered]
+    parts = [_VERSION, list(required), os.path.realpath(base), sys.version, offered]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -204,8 +204,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: str) -> None:
-    install(folder, base, [_for_pip(source, line) for line in wanted], f"connector {name}", _HINT, source)
+def _make(folder: Path, base: str, required: Sequence[str], source: Path, name: str) -> None:
+    install(folder, base, [_for_pip(source, line) for line in required], f"connector {name}", _HINT, source)
     _offer(folder)
 
 

@@ -1,4 +1,4 @@
-"""Stands between us and a connector's process: a program of its own, run by path, standard library only.
+"""Supervisor of a connector's process: a program of its own, run by path, standard library only.
 
 It starts the process with limits, watches its memory, and when the process ends, or whoever started this ends, it kills
 every process that came of it, those that left its group included. Standard input is one line of JSON, then nothing: its

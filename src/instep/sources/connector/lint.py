@@ -1,4 +1,4 @@
-"""What looks wrong in a connector's tables: `schema()` against what was sent. Pure."""
+"""Findings about a connector's tables: `schema()` compared with the rows that were sent. Pure."""
 
 from __future__ import annotations
 

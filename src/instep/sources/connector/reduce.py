@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - columns are numbered
-"""Which operations on a table count in the end: the last of each key, and those that an update builds on.
+"""Reduce the operations on a table to those that count: the last of each key, and those that an update builds on.
 
 An upsert replaces the row, a delete removes it, an update touches the columns that were given, of a row that these
 operations brought or else of one that is at the destination. What a delete or a truncate has removed is not there to be
@@ -101,8 +101,8 @@ class ConnectorScan:
         try:
             with pq.ParquetFile(file) as source:
                 names = source.schema_arrow.names
-                wanted = set(names) if ROW_ID in columns else {*columns, SEQ} & set(names)
-                for batch in source.iter_batches(BATCH, columns=[n for n in names if n in wanted]):
+                columns_read = set(names) if ROW_ID in columns else {*columns, SEQ} & set(names)
+                for batch in source.iter_batches(BATCH, columns=[n for n in names if n in columns_read]):
                     found = dict(zip(batch.schema.names, batch.columns, strict=True))
                     if ROW_ID in columns:
                         found[ROW_ID] = row_ids({n: v for n, v in found.items() if n not in OWN}, len(batch))
@@ -195,13 +195,13 @@ def _numbers(db: duckdb.DuckDBPyConnection, where: str) -> Numbers:
     return np.asarray(found, np.int64)
 
 
-def among(numbers: pa.Array, wanted: Numbers) -> pa.Array:
-    """Return a mask of those that are among the sorted `wanted`."""
+def among(numbers: pa.Array, members: Numbers) -> pa.Array:
+    """Return a mask of those that are among the sorted `members`."""
     own = numbers.to_numpy()
-    if not len(wanted):
+    if not len(members):
         return pa.array(np.zeros(len(own), bool))
-    at = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
-    return pa.array(wanted[at] == own)
+    at = np.minimum(np.searchsorted(members, own), len(members) - 1)
+    return pa.array(members[at] == own)
 
 
 def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) -> Iterator[pa.RecordBatch]:
@@ -224,14 +224,14 @@ def mixed(db: duckdb.DuckDBPyConnection, scan: ConnectorScan, *, loose: bool) ->
 
 def _load_raw(db: duckdb.DuckDBPyConnection, scan: ConnectorScan) -> None:
     """Yield the table `raw`: the values of the operations in `parts`; `given` are places of columns."""
-    wanted: Numbers = np.asarray(db.execute("SELECT n FROM parts ORDER BY n").fetchnumpy()["n"], np.int64)
+    part_numbers: Numbers = np.asarray(db.execute("SELECT n FROM parts ORDER BY n").fetchnumpy()["n"], np.int64)
     kinds = _kinds(scan)
     fields = [("n", pa.int64()), ("given", pa.list_(pa.int32())), *((f"c{i}", k) for i, k in enumerate(kinds))]
     schema = pa.schema(fields)
 
     def coming() -> Iterator[pa.RecordBatch]:
         for numbers, found in scan.batches((GIVEN, *scan.columns)):
-            mask = among(numbers, wanted)
+            mask = among(numbers, part_numbers)
             filtered = {name: values.filter(mask) for name, values in found.items()}
             rows = numbers.filter(mask)
             if len(rows):

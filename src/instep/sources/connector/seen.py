@@ -1,4 +1,4 @@
-"""What a connector has declared and sent so far. Pure.
+"""Tables, columns and types that a connector has declared or sent so far. Pure.
 
 A table or column is there as long as it is declared or was ever sent without being declared: that nothing of it comes
 in a sync says nothing. A declaration that is dropped is believed where rows of the table come without the column.
@@ -96,9 +96,9 @@ class SeenTables:
 
         return self._named(is_first)
 
-    def _named(self, wanted: Callable[[Ref, str, SeenColumn], bool]) -> dict[Ref, frozenset[str]]:
+    def _named(self, is_selected: Callable[[Ref, str, SeenColumn], bool]) -> dict[Ref, frozenset[str]]:
         found = {
-            ref: frozenset(name for name, c in t.columns.items() if name not in t.key and wanted(ref, name, c))
+            ref: frozenset(name for name, c in t.columns.items() if name not in t.key and is_selected(ref, name, c))
             for ref, t in self.tables.items()
         }
         return {ref: names for ref, names in found.items() if names}

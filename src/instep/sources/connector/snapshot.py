@@ -49,12 +49,12 @@ class ConnectorSession:
         if scan.what == "changed":
             yield from _in_order(scan, mixed(db, scan, loose=True), given=True) if ends.mixed else ()
             return
-        wanted = ends.whole if scan.what == "rows" else ends.gone
-        every = len(wanted) == ends.all
+        numbers_read = ends.whole if scan.what == "rows" else ends.gone
+        every = len(numbers_read) == ends.all
         for numbers, found in scan.batches(scan.columns):
             values = [found.get(c, pa.nulls(len(numbers))) for c in scan.columns]
             batch = pa.RecordBatch.from_arrays(values, names=list(scan.columns))
-            yield batch if every else batch.filter(among(numbers, wanted))
+            yield batch if every else batch.filter(among(numbers, numbers_read))
         if scan.what == "rows" and ends.mixed:
             yield from _in_order(scan, mixed(db, scan, loose=False), given=False)
 

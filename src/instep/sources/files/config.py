@@ -51,5 +51,5 @@ class FilesConfig(FilesSourceSection):
         return (not include or _named(include, table)) and not _named(exclude, table)
 
 
-def _named(wanted: tuple[Pattern, ...], table: str) -> bool:
-    return any(p.matches(table) or p.matches(f"{SCHEMA}.{table}") for p in wanted)
+def _named(listed: tuple[Pattern, ...], table: str) -> bool:
+    return any(p.matches(table) or p.matches(f"{SCHEMA}.{table}") for p in listed)

@@ -113,13 +113,13 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
 
 
 def pieces(
-    stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
+    stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, columns: Sequence[str], name: str
 ) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
     if not shape.columns:
         return
     reader = _open(stream, options, len(shape.columns), name)
-    places = {c.name: at for at, c in enumerate(shape.columns) if c.name in wanted}
+    places = {c.name: at for at, c in enumerate(shape.columns) if c.name in columns}
     header = options.header and (part is None or part.start == 0)
     lines = _Lines(reader.bad)
     offset = part.line if part else 0

@@ -102,7 +102,7 @@ def pieces(
     state: FileState,
     shape: FileShape,
     part: FilePart | None,
-    wanted: Sequence[str],
+    columns: Sequence[str],
 ) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it), columns by name; raises ReadError, which names the file."""
     kind = state.format(options.format)
@@ -110,10 +110,10 @@ def pieces(
         return
     with _opened(config, state, part, whole=kind == "parquet") as stream:
         if kind == "parquet":
-            yield from parquet.pieces(stream, shape, part, wanted)
+            yield from parquet.pieces(stream, shape, part, columns)
         else:
             room = csv if kind == "csv" else jsonl
-            yield from room.pieces(stream, options_for(options, state), shape, part, wanted, state.name)
+            yield from room.pieces(stream, options_for(options, state), shape, part, columns, state.name)
 
 
 def options_for(options: FileOptions, state: FileState) -> FileOptions:

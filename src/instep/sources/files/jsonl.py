@@ -42,10 +42,10 @@ def inspect(stream: Any, options: FileOptions, reserved: Sequence[str], name: st
 
 
 def pieces(
-    stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, wanted: Sequence[str], name: str
+    stream: Any, options: FileOptions, shape: FileShape, part: FilePart | None, columns: Sequence[str], name: str
 ) -> Iterator[Piece]:
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
-    names = {c.name: c.stored_name if c.note else c.name for c in shape.columns if c.name in wanted}
+    names = {c.name: c.stored_name if c.note else c.name for c in shape.columns if c.name in columns}
     for lines, objects, bad in _records(stream, options, name, part.line if part else 0):
         arrays = {n: _texts([o.get(key) for o in objects]) for n, key in names.items()}
         yield Piece(arrays, pa.array(lines, pa.int64()), bad)

@@ -56,11 +56,11 @@ def _batch_rows(footer: pq.FileMetaData, groups: range) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
-def pieces(file: Any, shape: FileShape, part: FilePart | None, wanted: Sequence[str]) -> Iterator[Piece]:
+def pieces(file: Any, shape: FileShape, part: FilePart | None, columns: Sequence[str]) -> Iterator[Piece]:
     """Yield the rows of the part's row groups (None: all); columns that the file lacks are left out."""
     parquet = pq.ParquetFile(file)
     groups = range(parquet.metadata.num_row_groups) if part is None else range(part.start, part.end)
-    places = [at for at, column in enumerate(shape.columns) if column.name in wanted]
+    places = [at for at, column in enumerate(shape.columns) if column.name in columns]
     line = 1 + (part.line if part else 0)
     schema = parquet.schema_arrow
     roots = [schema.names[at] for at in places]

@@ -223,8 +223,8 @@ class FilesSession:
             )
 
     def _pieces(self, scan: FileScan, file: File, part: FilePart | None, table: str) -> Iterator[Piece]:
-        wanted = {*scan.columns, *scan.key, *([scan.where[0]] if scan.where else [])}
-        found = records(self.config, scan.table, file, part, wanted)
+        columns = {*scan.columns, *scan.key, *([scan.where[0]] if scan.where else [])}
+        found = records(self.config, scan.table, file, part, columns)
         if scan.key:
             found = self._newest(scan, file, found, self.keys.setdefault(table, set()))
         for piece in found:
@@ -273,10 +273,10 @@ def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapp
     return len(distinct) + keyless
 
 
-def records(config: FilesConfig, table: str, file: File, part: FilePart | None, wanted: set[str]) -> Iterator[Piece]:
+def records(config: FilesConfig, table: str, file: File, part: FilePart | None, columns: set[str]) -> Iterator[Piece]:
     """The records of a file with all columns that are wanted: NULL where the file lacks them."""
-    about = wanted & set(config.metadata)
-    own = sorted(wanted - about)
+    about = columns & set(config.metadata)
+    own = sorted(columns - about)
     for piece in pieces(config, config.options_of(table), file.state, file.shape, part, own):
         rows = len(piece.lines)
         arrays: dict[str, Any] = {n: piece.arrays.get(n, pa.nulls(rows)) for n in own}
@@ -305,7 +305,7 @@ def scans(
     spec: str,
     table: Table,
     files: Sequence[File],
-    wanted: Sequence[str],
+    columns: Sequence[str],
     bound: Column | None,
     rows: CursorRange,
     *,
@@ -314,7 +314,7 @@ def scans(
     """Return the chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a
     column `_file_number` is ours and not one of the files."""
     key = {k: table.by_name[k].type for k in table.key}
-    scan = FileScan(table.name, {n: table.by_name[n].type for n in wanted}, (), key=key)
+    scan = FileScan(table.name, {n: table.by_name[n].type for n in columns}, (), key=key)
     if numbered and bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):
         files = [f for f in files if _between(f.number, rows)]
     elif bound is not None and (rows.lower is not None or rows.upper is not None):

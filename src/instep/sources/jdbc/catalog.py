@@ -67,13 +67,17 @@ Denied = dict[tuple[str, ...], str]
 
 def tables(connection: JdbcConnection, config: JdbcConfig) -> tuple[list[Table], Denied]:
     """(the selected tables of all places, why the driver cannot describe others)."""
-    wanted, denied = selects(config.include, config.exclude), Denied()
-    found = [t for place in places(connection, config) for t in _tables(connection, config, place, wanted, denied)]
+    is_selected, denied = selects(config.include, config.exclude), Denied()
+    found = [t for place in places(connection, config) for t in _tables(connection, config, place, is_selected, denied)]
     return found, denied
 
 
 def _tables(
-    connection: JdbcConnection, config: JdbcConfig, place: JdbcPlace, wanted: Callable[[str, str], bool], denied: Denied
+    connection: JdbcConnection,
+    config: JdbcConfig,
+    place: JdbcPlace,
+    is_selected: Callable[[str, str], bool],
+    denied: Denied,
 ) -> Iterable[Table]:
     meta = connection.metadata()
     with connection.describing(f"listing the tables of {place.name or 'the database'}"):
@@ -82,7 +86,9 @@ def _tables(
     found = {
         str(row[2]): (KINDS[kind], row[4] or None)
         for row in listed
-        if (kind := (row[3] or "TABLE").upper()) in KINDS and _is_in(row, place) and wanted(place.name, str(row[2]))
+        if (kind := (row[3] or "TABLE").upper()) in KINDS
+        and _is_in(row, place)
+        and is_selected(place.name, str(row[2]))
     }
     columns = _columns(connection, place, list(found), denied) if found else {}
     known = [name for name, (kind, _) in found.items() if kind == "table" and name in columns]

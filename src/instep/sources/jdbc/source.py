@@ -69,8 +69,8 @@ def checks(config: JdbcConfig, connection: JdbcConnection, found: Discovery) -> 
 def _driver(config: JdbcConfig, text: str) -> Check:
     sound, found = SOUND.get(config.kind), re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     if sound and found and tuple(map(int, found.groups())) < sound:
-        wanted = ".".join(map(str, sound))
-        return Check("driver", False, f"{text} has published flaws", f"use {wanted} or newer", needed=False)
+        sound_version = ".".join(map(str, sound))
+        return Check("driver", False, f"{text} has published flaws", f"use {sound_version} or newer", needed=False)
     return Check("driver", True, text)
 
 

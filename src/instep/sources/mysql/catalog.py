@@ -69,11 +69,11 @@ class _CatalogView:
 
 
 def _parts(config: MySqlSourceSection) -> tuple[_CatalogView, _CatalogView, _CatalogView]:
-    wanted = where(config)
+    condition = where(config)
     return (
-        _CatalogView(_TABLE_FIELDS, "tables", f"{wanted} AND {_KINDS}"),
-        _CatalogView(_COLUMN_FIELDS, "columns", wanted),
-        _CatalogView(_KEY_FIELDS, "statistics", f"{wanted} AND index_name = 'PRIMARY'"),
+        _CatalogView(_TABLE_FIELDS, "tables", f"{condition} AND {_KINDS}"),
+        _CatalogView(_COLUMN_FIELDS, "columns", condition),
+        _CatalogView(_KEY_FIELDS, "statistics", f"{condition} AND index_name = 'PRIMARY'"),
     )
 
 
@@ -162,8 +162,8 @@ def _decoded(name: str) -> Ref | None:
     return parts[0], parts[1]
 
 
-def _statistics(connection: pymysql.Connection[Any], wanted: str) -> dict[Ref, TableStats]:
-    rows = run(connection, _STATS.format(where=wanted))
+def _statistics(connection: pymysql.Connection[Any], condition: str) -> dict[Ref, TableStats]:
+    rows = run(connection, _STATS.format(where=condition))
     return {(row[0], row[1]): TableStats(int(row[2]), int(row[3] or 0)) for row in rows if row[2] is not None}
 
 

@@ -40,7 +40,7 @@ WITH RECURSIVE part(oid, depth) AS (
 SELECT n.nspname, c.relname, c.relkind, coalesce(m.amname, '') = 'heap',
        has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'), row_security_active(c.oid),
        coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::int8, coalesce(pg_table_size(c.oid), 0),
-       CASE WHEN c.relpages > 0 THEN c.reltuples / c.relpages ELSE -1 END, depth
+       CASE WHEN c.relpages > 0 THEN c.reltuples / c.relpages ELSE -1 END
 FROM (SELECT oid, min(depth) AS depth FROM part GROUP BY oid) p
 JOIN pg_class c ON c.oid = p.oid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am m ON m.oid = c.relam
 ORDER BY depth, c.oid
@@ -77,7 +77,6 @@ class HeapStorage:
     pages: int
     bytes: int
     density: float
-    depth: int
 
     @property
     def rows(self) -> int:

@@ -73,8 +73,8 @@ class PostgresSnapshot:
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Page ranges, or one query where an index finds the rows; raises ReadError if the table is gone."""
-        wanted = [c for c in _sourced(read) if not columns or c.column.name in columns]
-        what = ", ".join(_expression(c.source) for c in wanted if c.source)
+        selected = [c for c in _sourced(read) if not columns or c.column.name in columns]
+        what = ", ".join(_expression(c.source) for c in selected if c.source)
         limit = condition(read, rows)
         with translated(self._config, read.source.path):
             stored = self._ask(lambda: storage(self._connection, *read.source.ref))
@@ -259,13 +259,13 @@ def _task_settings(config: PostgresSourceSection, connection: psycopg.Connection
     """
     import psycopg
 
-    wanted = settings(config)
+    parameters = settings(config)
     if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
-        wanted["client_encoding"] = "SQL_ASCII"
+        parameters["client_encoding"] = "SQL_ASCII"
     alive = {"client_connection_check_interval": "1s"}
     try:
         with connection.transaction():
             connection.execute(set_statement(alive).encode())
     except psycopg.Error:
-        return wanted
-    return {**wanted, **alive}
+        return parameters
+    return {**parameters, **alive}

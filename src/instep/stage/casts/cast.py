@@ -389,9 +389,9 @@ def _struct(values: pa.Array, source: DataType, target: pa.DataType, inner: Inne
     children = dict(zip((f.name for f in values.type), values.flatten(), strict=True))
     kinds = {f.name: f for f in source.fields} if isinstance(source, Struct) else {}
     parts = []
-    for wanted in target:
-        part = children.get(wanted.name)
-        kind = kinds.get(wanted.name, Field(wanted.name, source)).type
-        parts.append(pa.nulls(len(values), wanted.type) if part is None else inner(part, kind, wanted.type))
+    for to_field in target:
+        part = children.get(to_field.name)
+        kind = kinds.get(to_field.name, Field(to_field.name, source)).type
+        parts.append(pa.nulls(len(values), to_field.type) if part is None else inner(part, kind, to_field.type))
     mask = values.is_null() if values.null_count else None
     return pa.StructArray.from_arrays(parts, fields=list(target), mask=mask)

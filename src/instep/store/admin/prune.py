@@ -1,4 +1,4 @@
-"""Forgets what is old and needed for nothing: in slices, so that nobody waits long for the store.
+"""Delete expired records in small slices, so that nobody waits long for the store.
 
 What undo, history, quarantine and the chain of schemas look at stays however old it is: accepted catalogs, schemas,
 changes, plans, the audit log, events that tell what was decided or done to a schema, and the runs that these name.

@@ -1,4 +1,4 @@
-"""Backfills that were asked for and are not done yet.
+"""Requested backfills and their status.
 
 Where a table's cursor stood when a column that is not accepted was first seen.
 """
@@ -35,7 +35,7 @@ class Backfill:
     change: str
     status: BackfillStatus
     run: str
-    wanted_at: datetime
+    requested_at: datetime
     ended: datetime | None = None
 
 
@@ -43,7 +43,7 @@ class Backfills:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def want(
+    def request(
         self,
         connection: str,
         table: tuple[str, str],
@@ -64,13 +64,13 @@ class Backfills:
             c.table_name == table[1],
             c.column_name == column,
             c.scope == scope,
-            c.status.in_(("wanted", "running")),
+            c.status.in_(("requested", "running")),
         )
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             if instead:
                 transaction.execute(update(backfills).where(*same).values(status="cancelled", ended=self._db.now()))
-            elif transaction.execute(update(backfills).where(*same).values(wanted_at=self._db.now())).rowcount:
+            elif transaction.execute(update(backfills).where(*same).values(requested_at=self._db.now())).rowcount:
                 return False
             transaction.execute(
                 insert(backfills).values(
@@ -81,21 +81,21 @@ class Backfills:
                     scope=scope,
                     why=why,
                     change=change,
-                    status="wanted",
-                    wanted_at=self._db.now(),
+                    status="requested",
+                    requested_at=self._db.now(),
                 )
             )
             return True
 
     def start(self, number: int, run: str) -> None:
         """Names the run that works on it."""
-        self._set(number, ("wanted", "running"), status="running", run=run)
+        self._set(number, ("requested", "running"), status="running", run=run)
 
     def done(self, number: int) -> None:
-        self._set(number, ("wanted", "running"), status="done", ended=self._db.now())
+        self._set(number, ("requested", "running"), status="done", ended=self._db.now())
 
     def cancel(self, number: int) -> None:
-        self._set(number, ("wanted", "running"), status="cancelled", ended=self._db.now())
+        self._set(number, ("requested", "running"), status="cancelled", ended=self._db.now())
 
     def _set(self, number: int, was: Sequence[BackfillStatus], **values: Any) -> None:
         where = (backfills.c.number == number, backfills.c.status.in_(was))
@@ -109,7 +109,7 @@ class Backfills:
     def waiting_of(self, names: Sequence[str]) -> dict[str, list[Backfill]]:
         """`waiting` of several connections."""
         c = backfills.c
-        query = select(backfills).where(c.connection.in_(names), c.status.in_(("wanted", "running")))
+        query = select(backfills).where(c.connection.in_(names), c.status.in_(("requested", "running")))
         with self._db.read() as transaction:
             rows = transaction.execute(query.order_by(c.number))
             return by_connection(names, ((row.connection, _backfill(row)) for row in rows))

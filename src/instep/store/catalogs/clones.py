@@ -1,4 +1,4 @@
-"""Tables as they were before something took their place: kept under names of their own until a person purges them."""
+"""Copies of tables from before they were replaced, retained under their own names until a person purges them."""
 
 from __future__ import annotations
 

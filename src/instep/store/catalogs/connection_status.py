@@ -1,4 +1,4 @@
-"""Status of a connection: its loads, its tables, and what waits."""
+"""Status of a connection: its loads, its tables, and its pending work."""
 
 from __future__ import annotations
 

@@ -128,16 +128,16 @@ class DestinationNames:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def hold(self, connection: str, destination: str, wanted: Mapping[Ref, Ref]) -> None:
-        """Make `wanted` (table to namespace and name) all that a connection owns: what it had beside is free again.
+    def hold(self, connection: str, destination: str, owned: Mapping[Ref, Ref]) -> None:
+        """Make `owned` (table to namespace and name) all that a connection owns: what it had beside is free again.
         Raises Conflict, having changed nothing, if another connection owns one of them."""
-        if self.of(connection) == wanted:
+        if self.of(connection) == owned:
             return
         c = destination_names.c
         with self._db.write() as transaction:
             now = self._db.now()
             ensure(transaction, connection, now)
-            for target, owner in self.owners(destination, wanted.values()).items():
+            for target, owner in self.owners(destination, owned.values()).items():
                 if owner != connection:
                     raise Conflict(
                         f"table {'.'.join(target)} of destination {destination} belongs to another connection",
@@ -147,7 +147,7 @@ class DestinationNames:
             common = {"destination": destination, "connection": connection, "at": now}
             rows = [
                 common | {"table_schema": t[0], "table_name": t[1], "namespace": to[0], "name": to[1]}
-                for t, to in wanted.items()
+                for t, to in owned.items()
             ]
             if rows:
                 transaction.execute(insert(destination_names), rows)

@@ -159,11 +159,11 @@ class Steps:
         self._move(plan, ids, {"status": status, "ended": self._db.now(), "error": error})
 
     def _move(self, plan: str, ids: Iterable[str], values: Mapping[str, Any]) -> None:
-        wanted = set(ids)
+        requested = set(ids)
         with self._db.write() as transaction:
-            where = (steps.c.plan == plan, steps.c.step.in_(sorted(wanted)))
-            if transaction.execute(update(steps).where(*where).values(**values)).rowcount < len(wanted):
-                raise InstepError(f"plan {plan} has no step {', '.join(sorted(wanted))}", hint="plan again")
+            where = (steps.c.plan == plan, steps.c.step.in_(sorted(requested)))
+            if transaction.execute(update(steps).where(*where).values(**values)).rowcount < len(requested):
+                raise InstepError(f"plan {plan} has no step {', '.join(sorted(requested))}", hint="plan again")
 
     def of(self, plan: str) -> tuple[StepRecord, ...]:
         """Return the steps in the order of their execution."""

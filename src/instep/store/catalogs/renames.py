@@ -104,7 +104,7 @@ class Mappings:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def want(self, connection: str, table: tuple[str, str], old: str, new: str, who: str) -> DeclaredRename:
+    def request(self, connection: str, table: tuple[str, str], old: str, new: str, who: str) -> DeclaredRename:
         """Record a mapping that begins now; one that is under way already is answered as it is."""
         known = (m for m in self.waiting(connection) if (m.table, m.old, m.new) == (table, old, new))
         if (found := next(known, None)) is not None:
@@ -150,17 +150,17 @@ class Undos:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def want(self, connection: str, changes: Iterable[str], drops: Iterable[str], who: str) -> Undo:
+    def request(self, connection: str, changes: Iterable[str], drops: Iterable[str], who: str) -> Undo:
         """Record an undo that begins now; one of the same changes that is under way is answered as it is."""
-        wanted = tuple(changes)
-        if (found := next((u for u in self.waiting(connection) if u.changes == wanted), None)) is not None:
+        requested = tuple(changes)
+        if (found := next((u for u in self.waiting(connection) if u.changes == requested), None)) is not None:
             return found
-        values = {"changes": [*wanted], "drops": [*drops], "who": who}
+        values = {"changes": [*requested], "drops": [*drops], "who": who}
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())
             query = insert(undos).values(connection=connection, at=self._db.now(), **values)
             number = transaction.execute(query.returning(undos.c.number)).scalar_one()
-        return Undo(number, connection, wanted, tuple(values["drops"]), who)
+        return Undo(number, connection, requested, tuple(values["drops"]), who)
 
     def end(self, number: int) -> None:
         """Record that the undo was done or abandoned."""

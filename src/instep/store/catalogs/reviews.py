@@ -246,11 +246,11 @@ class Reviews:
         return [review_of(row) for row in transaction.execute(query)]
 
     def _one(self, transaction: Connection, review_id: str) -> Review:
-        wanted = review_id if review_id.startswith("c-") else f"c-{review_id}"
-        exact = transaction.execute(select(reviews).where(reviews.c.id == wanted)).first()
+        full_id = review_id if review_id.startswith("c-") else f"c-{review_id}"
+        exact = transaction.execute(select(reviews).where(reviews.c.id == full_id)).first()
         if exact is not None:  # by the key: the beginning of an id is looked for in every row
             return review_of(exact)
-        query = select(reviews).where(reviews.c.id.startswith(wanted, autoescape=True)).order_by(reviews.c.id).limit(9)
+        query = select(reviews).where(reviews.c.id.startswith(full_id, autoescape=True)).order_by(reviews.c.id).limit(9)
         rows = transaction.execute(query).all()
         if len(rows) == 1:
             return review_of(rows[0])

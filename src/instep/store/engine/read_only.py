@@ -1,4 +1,4 @@
-"""A store in a folder that may not be written, for commands that only look."""
+"""A store in a read-only folder, for commands that only read."""
 
 from __future__ import annotations
 

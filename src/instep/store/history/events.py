@@ -122,5 +122,5 @@ def _tell(happened: Sequence[Event]) -> None:
 
 
 def _of(connection: str | None, connections: Collection[str] | None) -> list[ColumnElement[bool]]:
-    wanted = {connection} if connection is not None else connections
-    return [] if wanted is None else [events.c.connection.in_(sorted(wanted))]
+    names = {connection} if connection is not None else connections
+    return [] if names is None else [events.c.connection.in_(sorted(names))]

@@ -1,4 +1,4 @@
-"""Notices on their way: written in the transaction of their events, gathered into deliveries, tried until they arrive.
+"""The outbox of notifications: written in the transaction of their events, grouped into deliveries, retried.
 
 A delivery is sent at least once: whoever claims it has a lease, and one whose process died is claimed again under
 the same id, by which a receiver knows it.

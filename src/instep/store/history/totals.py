@@ -1,4 +1,4 @@
-"""Totals since the store was made: they grow, and do not shrink when events are deleted.
+"""Totals since the store was created; deleting old events does not reduce them.
 
 The log of events is folded into totals by whoever asks for them: nothing is counted while rows move, and each event
 counts once, because the number up to which events were folded is written with the totals.

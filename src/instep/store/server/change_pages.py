@@ -1,4 +1,4 @@
-"""Changes as people look for them: pages of those that match, how many there are, and the same ones elsewhere.
+"""Search of changes: pages of matches, their count, and equal changes of other connections.
 
 A text is matched by the database; a regular expression here, over the names that there are: of those that fit, the
 database makes the page. `check_regex` has refused expressions that may be slow.

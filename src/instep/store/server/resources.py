@@ -205,25 +205,25 @@ def _object(row: Row[Any]) -> StoredObject:
     return StoredObject(**{**row._mapping, "tags": tuple(row.tags)})
 
 
-def _link(transaction: Connection, kind: StoredKind, name: str, wanted: Iterable[Link]) -> None:
+def _link(transaction: Connection, kind: StoredKind, name: str, required: Iterable[Link]) -> None:
     transaction.execute(delete(links).where(links.c.kind == kind, links.c.name == name))
-    rows = [{"kind": kind, "name": name, "what": what, "value": value} for what, value in dict.fromkeys(wanted)]
+    rows = [{"kind": kind, "name": name, "what": what, "value": value} for what, value in dict.fromkeys(required)]
     if rows:
         transaction.execute(insert(links), rows)
 
 
-def _filtered(query: Select[Any], kind: StoredKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
+def _filtered(query: Select[Any], kind: StoredKind, name: str, required: Iterable[Link]) -> Select[Any]:
     query = query.where(objects.c.kind == kind)
     if name:
         query = query.where(objects.c.name.icontains(name, autoescape=True))
-    for what, value in wanted:
+    for what, value in required:
         has = select(links.c.name).where(links.c.kind == kind, links.c.what == what, links.c.value == value)
         query = query.where(objects.c.name.in_(has))
     return query
 
 
-def _with_one(query: Select[Any], kind: StoredKind, wanted: Iterable[Link]) -> Select[Any]:
-    fitting = [and_(links.c.what == what, links.c.value == value) for what, value in wanted]
+def _with_one(query: Select[Any], kind: StoredKind, required: Iterable[Link]) -> Select[Any]:
+    fitting = [and_(links.c.what == what, links.c.value == value) for what, value in required]
     if not fitting:
         return query
     return query.where(objects.c.name.in_(select(links.c.name).where(links.c.kind == kind, or_(*fitting))))

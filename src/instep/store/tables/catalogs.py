@@ -1,4 +1,4 @@
-"""The control database's tables of connections, schemas, changes and runs; others stand in *_tables.py. The migrations
+"""The control database's tables of connections, schemas, changes and runs; the others are beside it. The migrations
 build the same ones; a test compares both."""
 
 from __future__ import annotations
@@ -305,15 +305,15 @@ backfills = Table(
     text_column("change"),
     Column("status", String, nullable=False),
     text_column("run"),
-    Column("wanted_at", Utc, nullable=False),
+    Column("requested_at", Utc, nullable=False),
     Column("ended", Utc),
     sqlite_autoincrement=True,
 )
 one_while(
-    "uq_backfills_wanted",
+    "uq_backfills_requested",
     backfills,
     ("connection", "table_schema", "table_name", "column_name", "scope"),
-    "status IN ('wanted', 'running')",
+    "status IN ('requested', 'running')",
 )
 
 switches = Table(

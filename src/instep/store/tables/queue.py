@@ -1,4 +1,4 @@
-"""The tables of the queue: jobs, workers, schedules, detectors, looks at sources.
+"""The tables of the queue: jobs, workers, schedules, detectors, detections of sources.
 
 The tables of notices, in the same metadata as the others.
 """

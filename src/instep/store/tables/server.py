@@ -1,4 +1,4 @@
-"""The tables of what a server keeps: objects, what they refer to, sealed secrets."""
+"""The tables of a server's objects, their references and sealed secrets."""
 
 from __future__ import annotations
 

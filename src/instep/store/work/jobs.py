@@ -339,8 +339,8 @@ class Jobs:
             if before:
                 older = self._get(transaction, before)
                 query = query.where(_older(older.created, older.id))
-            wanted = select(*columns).where(jobs.c.id.in_(query)).order_by(jobs.c.created.desc(), jobs.c.id.desc())
-            return [_job(row) for row in transaction.execute(wanted)]
+            page = select(*columns).where(jobs.c.id.in_(query)).order_by(jobs.c.created.desc(), jobs.c.id.desc())
+            return [_job(row) for row in transaction.execute(page)]
 
     def counts(self) -> dict[JobStatus, int]:
         """Return how many there are of each status."""

@@ -30,14 +30,14 @@ class Schedules:
         query = select(schedules).where(schedules.c.next_due <= now)
         return self._rows(query.order_by(schedules.c.next_due).limit(limit))
 
-    def put(self, *wanted: Scheduled) -> None:
+    def put(self, *scheduled: Scheduled) -> None:
         """Add schedules, or replace those of the same connection and kind."""
-        if not wanted:
+        if not scheduled:
             return
         with self._db.write() as transaction:
-            for one in wanted:
+            for one in scheduled:
                 transaction.execute(schedules.delete().where(*_same(one.connection, one.kind)))
-            transaction.execute(insert(schedules), [vars(one) for one in wanted])
+            transaction.execute(insert(schedules), [vars(one) for one in scheduled])
 
     def drop(self, which: Iterable[tuple[str, JobKind]]) -> None:
         """They come no more; jobs that wait or run are left alone."""

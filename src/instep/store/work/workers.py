@@ -1,4 +1,4 @@
-"""Workers, and whether they live."""
+"""Workers and their heartbeats."""
 
 from __future__ import annotations
 

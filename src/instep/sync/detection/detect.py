@@ -370,7 +370,7 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
         catalogs = seen.catalog, detection.source
         hidden = out_of_sight(context, known, {f.key for f in findings}, detection.accepted, catalogs)
         for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
-            store.backfills.want(context.name, ref, why=why)
+            store.backfills.request(context.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(
             context.name, findings, source_print, count=count, unseen=detection.denied.keys(), out_of_sight=hidden

@@ -123,7 +123,7 @@ def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> 
     return [step(left.ref, RecordIdentity(left.ref, left.by_name[n], left.by_name[n])) for n in new]
 
 
-def as_left(context: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catalog:
+def as_left(context: SyncContext, target: Catalog, done: Iterable[str]) -> Catalog:
     """Return the destination's schema to remember: tables whose difference nobody has answered (`done`: ids of the
     reviews that are answered now) stay remembered as they were left."""
     answered = set(done)
@@ -132,19 +132,19 @@ def as_left(context: SyncContext, wanted: Catalog, done: Iterable[str]) -> Catal
     ]
     before = context.store.schemas.latest(context.name, "destination") if open_ else None
     if before is None:
-        return wanted
+        return target
     accepted = context.store.accepted.catalog(context.name)
     for review in open_:
         table = accepted.get(review.table)
         if table and (old := before.get(destination_ref(table, context.naming))):
-            wanted = wanted.put(old)
-    return wanted
+            target = target.put(old)
+    return target
 
 
 def want_reload(context: SyncContext, made: Plan, review: Review, ref: Ref) -> None:
     """The accepted table `ref` is read again after a repair that may have left values out."""
     if reloads(context, made, review, ref):
-        context.store.backfills.want(context.name, ref, why=review.summary, change=review.id)
+        context.store.backfills.request(context.name, ref, why=review.summary, change=review.id)
 
 
 def reloads(context: SyncContext, made: Plan, review: Review, ref: Ref) -> bool:

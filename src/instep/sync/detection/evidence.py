@@ -96,10 +96,10 @@ def _columns(
     work = _reader(context, sides, snapshot, ref)
     if isinstance(work, Sample):
         return [work] * len(pairs)
-    wanted = [work.column(str(c.removed.before.name), str(c.added.after.name)) for c in pairs]
+    compared = [work.column(str(c.removed.before.name), str(c.added.after.name)) for c in pairs]
     if not work.keys:
-        return [work.by_values(w) for w in wanted]
-    return work.by_key(wanted)
+        return [work.by_values(w) for w in compared]
+    return work.by_key(compared)
 
 
 def values_of_rename(
@@ -214,18 +214,18 @@ class _EvidenceReader:
             why = why or ("its values look like secrets" if any(map(is_secret, texts)) else "")
         return f"values of column {name} are not shown: {why}" if why else ""
 
-    def by_key(self, wanted: Sequence[_Column]) -> list[Sample]:
+    def by_key(self, compared: Sequence[_Column]) -> list[Sample]:
         """Return what rows of the same key say about each column."""
-        found = self.matching(wanted)
+        found = self.matching(compared)
         if isinstance(found, Sample):
-            return [found] * len(wanted)
-        return [_compared(o, n, hide=self.is_hashed(c)) for c, (o, n) in zip(wanted, found.columns, strict=True)]
+            return [found] * len(compared)
+        return [_compared(o, n, hide=self.is_hashed(c)) for c, (o, n) in zip(compared, found.columns, strict=True)]
 
-    def matching(self, wanted: Sequence[_Column]) -> _Matching | Sample:
+    def matching(self, compared: Sequence[_Column]) -> _Matching | Sample:
         """Return the rows that both sides have, by key. Rows whose cursor has moved since they were loaded were changed
         meanwhile: they are left out."""
         keys, stamps = self.keys, self.stamps
-        every = [*keys, *stamps, *wanted]
+        every = [*keys, *stamps, *compared]
         rows = self.source_rows(every, spread=True)
         names = [c.place for c in keys]
         unique = _first_of_each(rows[: len(keys)])

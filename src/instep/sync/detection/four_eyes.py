@@ -1,4 +1,4 @@
-"""Four eyes: a destructive change is not carried out on behalf of the person who has approved it."""
+"""Four eyes: a destructive change is not applied on behalf of the person who approved it."""
 
 from __future__ import annotations
 

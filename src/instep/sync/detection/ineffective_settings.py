@@ -82,8 +82,8 @@ def missing_includes(
     seen |= {path: Table(*ref, ()) for ref in _tables(discovery.denied) if (path := ".".join(filter(None, ref)))}
     known = {**{t.path: t for t in accepted.tables}, **seen}
     columns = {f"{t.path}.{c.name}" for t in known.values() for c in t.columns}
-    wanted = [*(p.text for p in context.project_selection.include), *sorted(context.project_selection.on - columns)]
-    lost = [text for text in wanted if not any(map(Pattern(text).matches, known))]
+    requested = [*(p.text for p in context.project_selection.include), *sorted(context.project_selection.on - columns)]
+    lost = [text for text in requested if not any(map(Pattern(text).matches, known))]
     theirs = [text for text in context.scope.include if not _fits(text, known.values())]
     every: Mapping[str, Table] = {}
     if (lost or theirs) and (before := _ever(context.store.reviews, context.name)):
@@ -172,8 +172,8 @@ def _within(column: str, tables: Collection[str]) -> bool:
 
 def _outside(context: SyncContext) -> Callable[[str], bool]:
     """Return what tells whether the section of the source keeps the table of a column from the connection."""
-    wanted, unwanted = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
-    let_in, excluded = tuple(wanted), tuple(unwanted)
+    included, left_out = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
+    let_in, excluded = tuple(included), tuple(left_out)
 
     def outside(column: str) -> bool:
         table = column.rpartition(".")[0]

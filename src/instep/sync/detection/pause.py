@@ -1,4 +1,4 @@
-"""Holds what policy does not accept: pauses open with a change, and end when the source takes it back."""
+"""Pauses by policy: they begin with a change that is not accepted, and end when the source reverts it."""
 
 from __future__ import annotations
 

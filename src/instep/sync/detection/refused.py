@@ -1,4 +1,4 @@
-"""Changes that were accepted and that the destination cannot take: they wait for a person, with the reason."""
+"""Accepted changes that the destination refuses: they wait for a person, with the reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Brings the values of new columns into the rows that were loaded before them, after the loads of a run.
+"""Backfill new columns in rows that were loaded before, after the loads of a run.
 
 After, because then no value in the table is newer than what is read here: a NULL that a later upsert has written is
-older than the value that takes its place, and a value that is there stays. The key and the wanted columns are read in
+older than the value that takes its place, and a value that is there stays. The key and these columns are read in
 a snapshot of their own, staged like every other read, and joined into the destination's files. Cursors do not move.
 A fill that was interrupted reads again, for the same reason, and goes on with the files that it has not been through.
 
@@ -55,9 +55,9 @@ from instep.sync.schema_changes.backfill_plan import (
     estimate_new,
     fill_size,
     gone,
+    pending_backfills,
     whole_tables,
     why_whole,
-    wishes,
 )
 from instep.sync.schema_changes.evolve import PlanPreview
 from instep.sync.schema_changes.selected import selected_reads
@@ -93,11 +93,11 @@ class Filling:
         return bool(self.scope.columns)
 
     def all(self) -> None:
-        """All wishes of the run's tables that may be carried out now."""
+        """All pending backfills of the run's tables that may be carried out now."""
         accepted = self.context.store.accepted.catalog(self.context.name)
         for backfill in gone(self.context, accepted):
             self.context.store.backfills.cancel(backfill.number)
-        found = [w for w in wishes(self.context, accepted) if self._may(w)]
+        found = [w for w in pending_backfills(self.context, accepted) if self._may(w)]
         if found:
             changes = tuple(sorted({b.change for w in found for b in w.backfills if b.change}))
             with span("backfill", tables=tuple(w.table.path for w in found), changes=changes):
@@ -199,8 +199,8 @@ class Filling:
         context, table = self.context, pending.table
         ref, settings = destination_ref(table, context.naming), context.settings(table)
         target, meta = context.destination.write.target(ref), f"{context.naming.prefix}meta"
-        wanted = (*table.key, *(c.name for c in pending.columns))
-        columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
+        needed = (*table.key, *(c.name for c in pending.columns))
+        columns = stage_columns(read, snapshot.yields(read), needed, target.types)
         names = {*(c.name for c in columns), meta}
         schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
         decided = on_invalid_value_of(detection).get(table.ref, "quarantine")
@@ -368,12 +368,12 @@ def _add(context: SyncContext, found: PlanPreview, decision: Decision, one: _Tab
     review = found.reviews.get(key(decision.change))
     if review is None:
         return False
-    wanted = backfill_of(context, decision, one.before, found.plan, places)
+    chosen = backfill_of(context, decision, one.before, found.plan, places)
     if reloads(context, found.plan, review, one.table.ref) or may_be_swapped(context, decision.change, one.table):
-        wanted = ("table", "")
-    if wanted is None or wanted[0] == "since":
+        chosen = ("table", "")
+    if chosen is None or chosen[0] == "since":
         return False
-    scope, column = wanted
+    scope, column = chosen
     if scope == "table" or why_whole(context, one.table, column):
         one.whole = True
     else:

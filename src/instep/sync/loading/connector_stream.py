@@ -124,7 +124,7 @@ class Streaming:
         source = self.context.source
         assert isinstance(source, Streams)
         self.granularity = source.granularity()
-        wanted = self._wanted()
+        scope = self._scope_of_run()
         if self.alone and not self.anew:
             raise Blocked(
                 f"connection {self.context.name} syncs all of its tables together: one alone would lose the rows of "
@@ -134,11 +134,11 @@ class Streaming:
         follows = self.progress if isinstance(self.progress, FollowsConnector) else None
         on_counts = follows.operations if follows else _unheard
         with source.stream(
-            anew=self.anew, scope=wanted, on_counts=on_counts, log=lambda line: self._log(line, follows)
+            anew=self.anew, scope=scope, on_counts=on_counts, log=lambda line: self._log(line, follows)
         ) as self._stream:
             yield
 
-    def _wanted(self) -> StreamScope:
+    def _scope_of_run(self) -> StreamScope:
         """Return the tables that the run is about; where they cannot be told apart, one that waits for all of its rows
         lets everything be sent again."""
         again = frozenset(map(_path, tables_again(self.context)))
@@ -229,7 +229,7 @@ class Streaming:
             with self.context.transaction():
                 for ref in back:
                     table = self._reads[ref].table.ref
-                    self.context.store.backfills.want(
+                    self.context.store.backfills.request(
                         self.context.name, table, why="rows of it arrived while it was deselected"
                     )
                 self.stream.leave(self.stream.left - back)
@@ -250,7 +250,7 @@ class Streaming:
         if state is not None or not self._is_loaded(read):
             return False
         with self.context.transaction():
-            self.context.store.backfills.want(self.context.name, ref, why="its rows are gone from the destination")
+            self.context.store.backfills.request(self.context.name, ref, why="its rows are gone from the destination")
         return True
 
     def _is_loaded(self, read: TableRead) -> bool:

@@ -1,4 +1,4 @@
-"""A key that a source does not guarantee has to hold: rows that share it would be taken for one."""
+"""Check that a declared key is unique, because rows that share it would be loaded as one."""
 
 from __future__ import annotations
 

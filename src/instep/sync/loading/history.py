@@ -192,8 +192,8 @@ class _Versions:
             yield from self.large.versions(which, hashes)
             return
         names, columns = self.spec.schema.names, self.columns
-        wanted = [ColumnFilter(self.system.current, "=", (True,))] if which == "current" else []
-        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names, wanted))
+        filters = [ColumnFilter(self.system.current, "=", (True,))] if which == "current" else []
+        batches = (b.select(names) for b in self.context.destination.write.read(self.ref, names, filters))
         for batch in columns.plain(batches):
             filtered = batch.filter(columns.mask(batch, which))
             if len(filtered):
@@ -270,8 +270,8 @@ class _Versions:
             current = self.large.keys(touched)
         else:
             key, flag = list(self.how.key), self.system.current
-            wanted = [ColumnFilter(flag, "=", (True,))]
-            read = self.context.destination.write.read(self.ref, [*key, flag], wanted)
+            filters = [ColumnFilter(flag, "=", (True,))]
+            read = self.context.destination.write.read(self.ref, [*key, flag], filters)
             current = (b.filter(b.column(flag)).select(key) for b in read)
         rows = (
             pa.RecordBatch.from_arrays(

@@ -1,4 +1,4 @@
-"""Rows of which a stream has given some columns meet the rows of the destination: what was given takes its place.
+"""Merge partial updates of a stream into the destination's rows: only the given columns change.
 
 The row that comes of it is merged as every other, in the commit of the group. A key that the destination does not have,
 or has as deleted, is ignored.

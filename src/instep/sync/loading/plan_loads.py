@@ -33,7 +33,7 @@ from instep.sync.schema_changes.apply import rebuilds
 from instep.sync.schema_changes.backfill_plan import whole_tables
 from instep.sync.schema_changes.overflow_columns import extra_reads, only_copies, overflow_columns
 from instep.sync.schema_changes.selected import selected_reads, sides_now
-from instep.sync.schema_changes.selection_change import owes_versions, want_again
+from instep.sync.schema_changes.selection_change import owes_versions, request_reload
 from instep.sync.schema_changes.table_layout import rekeyed
 from instep.sync.table_mode import choose
 
@@ -68,7 +68,7 @@ class LoadPass:
         faulty = faulty_filters(self.context, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
         requested = [r for r in sound if self.only is None or r.table.ref in self.only]
-        refused = want_again(self.context, self.detection, requested) | faulty
+        refused = request_reload(self.context, self.detection, requested) | faulty
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)

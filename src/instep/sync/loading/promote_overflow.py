@@ -1,4 +1,4 @@
-"""Columns that were kept as JSON and are accepted: their values leave the objects where the source cannot give them.
+"""Move values of accepted overflow columns out of their JSON objects, where the source cannot supply them again.
 
 What the source still has comes by the load or by a fill, and the objects of rows that are gone there are taken out
 afterwards. Where the source has dropped the column, the objects are the only copy: they are taken out before anything
@@ -30,30 +30,30 @@ from instep.sync.schema_changes.selected import selected_reads, sides_now
 
 def promote_first(context: SyncContext, run: Run, detection: DetectionResult, outcome: RunOutcome) -> None:
     """Promote, before the loads, values that the source no longer has or does not send again."""
-    if wanted := waiting(context):
+    if pending := waiting(context):
         once = isinstance(context.source, Streams)
         reads = {r.table.ref: r for r in selected_reads(context, detection)[0]}
         stopped = {*context.store.pauses.tables(context.name), *detection.unkeyed(moved=True), *detection.denied}
-        only_here = [b for b in wanted if b.table not in stopped and (once or not is_read(b, reads))]
+        only_here = [b for b in pending if b.table not in stopped and (once or not is_read(b, reads))]
         _promote(context, run, only_here, outcome)
 
 
 def promote_rest(context: SyncContext, run: Run, outcome: RunOutcome) -> None:
     """Promote, after the loads and backfills, values of rows that these did not reach. What waits for a fill waits for
     it here, too."""
-    if not (wanted := waiting(context)):
+    if not (pending := waiting(context)):
         return
     ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}
     others = (b for b in context.store.backfills.waiting(context.name) if b.scope != EXTRA)
     filling = {(b.table, b.column) for b in others if not ended.get(b.table)}
-    rest = [b for b in wanted if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
+    rest = [b for b in pending if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
     _promote(context, run, rest, outcome)
 
 
-def _promote(context: SyncContext, run: Run, wanted: Iterable[Backfill], outcome: RunOutcome) -> None:
+def _promote(context: SyncContext, run: Run, pending: Iterable[Backfill], outcome: RunOutcome) -> None:
     """One table after the other; the failure of one leaves the others alone, and its backfill waiting."""
     tables: dict[Ref, list[Backfill]] = {}
-    for backfill in wanted:
+    for backfill in pending:
         tables.setdefault(backfill.table, []).append(backfill)
     for ref, backfills in tables.items():
         table = context.store.accepted.catalog(context.name).get(ref)
@@ -88,9 +88,9 @@ def _columns(context: SyncContext, table: Table, backfills: Iterable[Backfill]) 
 
     The source's types matter where one is hashed, and are read once: a discovery is big.
     """
-    wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context).before
-    types = _types_at_source(context, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
-    return {c.alias or c.name: _overflow_column(context, on, table, c, b, types) for c, b in wanted}
+    filled, on = [(table.by_name[b.column], b) for b in backfills], sides_now(context).before
+    types = _types_at_source(context, table) if any(hashed(on, table.ref, c.name) for c, _ in filled) else {}
+    return {c.alias or c.name: _overflow_column(context, on, table, c, b, types) for c, b in filled}
 
 
 def _types_at_source(context: SyncContext, table: Table) -> dict[str, DataType]:

@@ -167,7 +167,7 @@ class KeyReader:
         )
         names = ", ".join(rows.names)
         rows.db.execute(
-            f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT DISTINCT {names} FROM different WHERE what <> '{EXTRA}'"
+            f"CREATE OR REPLACE TEMP TABLE requested AS SELECT DISTINCT {names} FROM different WHERE what <> '{EXTRA}'"
         )
 
     @property
@@ -187,7 +187,7 @@ class KeyReader:
         names = [f"c{at}" for at in self.places]
         keys = pa.RecordBatch.from_arrays([*(batch.column(at) for at in self.places), numbers], names=[*names, "place"])
         conformed = Conformer(self.spec).conform(keys).batch
-        joined = f"SELECT place FROM coming JOIN wanted USING ({', '.join(self.rows.names)}) ORDER BY place"
+        joined = f"SELECT place FROM coming JOIN requested USING ({', '.join(self.rows.names)}) ORDER BY place"
         with self.lock:
             self.rows.db.register("coming", pa.Table.from_batches([conformed]))
             places = [place for (place,) in self.rows.db.execute(joined).fetchall()]

@@ -90,7 +90,7 @@ class SideShape:
         """Yield the columns that are compared; what does not fit is added to `unfit`, as hashes."""
         names = self.names if self.current is None else [*self.names, "mark"]
         conformer = Conformer(self.spec) if self.spec is not None else None
-        wanted = [c.name for c in self.spec.columns if c.source is not None] if self.spec is not None else []
+        names_read = [c.name for c in self.spec.columns if c.source is not None] if self.spec is not None else []
         for batch in batches:
             if conformer is None:
                 yield pa.RecordBatch.from_arrays(batch.columns, names=names)
@@ -98,7 +98,7 @@ class SideShape:
             made = conformer.conform(batch)
             if self.hashes is not None and made.quarantined:
                 unfit.append(self.hashes.batch(made.quarantined))
-            yield pa.RecordBatch.from_arrays(made.batch.select(wanted).columns, names=names)
+            yield pa.RecordBatch.from_arrays(made.batch.select(names_read).columns, names=names)
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ class ReturnRows:
         """Yield one result for every slice of rows."""
         shape = self.shape
         keys = [f"{shape.names[at]} AS k{n}" for n, at in enumerate(shape.key)]
-        wanted = pa.table({"b": pa.array(self.only or [], pa.int32())})
-        among = f" AND {shape.bucket} IN (SELECT b FROM wanted)" if self.only is not None else ""
+        buckets = pa.table({"b": pa.array(self.only or [], pa.int32())})
+        among = f" AND {shape.bucket} IN (SELECT b FROM buckets)" if self.only is not None else ""
         for db, unfit in _slices(shape, batches):
-            db.register("wanted", wanted)
+            db.register("buckets", buckets)
             compared = hashable(db, shape.names)
             hashes = [f"hash({value}) AS h{at}" for at, value in enumerate(compared)] if self.columns else []
             values = ", ".join([*keys, f"hash({', '.join(compared)}) AS h", *hashes])

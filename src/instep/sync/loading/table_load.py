@@ -74,7 +74,7 @@ class Load:
     def answers(self, backfill: Backfill) -> bool:
         """True for a backfill of its table that waited already when this load, of every row and column, was planned."""
         of_it = self.complete and backfill.table == self.table.ref
-        return of_it and (backfill.number, backfill.wanted_at) in self.backfills
+        return of_it and (backfill.number, backfill.requested_at) in self.backfills
 
     @property
     def wide(self) -> TableRead:

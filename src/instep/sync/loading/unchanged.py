@@ -1,4 +1,4 @@
-"""Tables that need no load: the destination has the rows that the source has, and both can prove it.
+"""Skip tables that need no load: source and destination can prove that they have the same rows.
 
 The proof is recorded with the table's last load. It names the version of the rows at the source, the state of the table
 at the destination, and the rules by which the rows were loaded. If all three are the same now, the table is neither

@@ -106,10 +106,10 @@ class HashRows:
         values = self.columns.named(self.values)
         with in_duckdb(MEMORY) as db:
             for rows in slices(self.columns.plain(batches)):
-                wanted = rows if self.which == "all" else rows.filter(self.columns.mask(rows, self.which))
-                db.register("coming", wanted)
+                selected = rows if self.which == "all" else rows.filter(self.columns.mask(rows, self.which))
+                db.register("coming", selected)
                 own = hashable(db, values) if values else []
-                other = [other_form(wanted.schema.field(name), one) for name, one in zip(values, own, strict=True)]
+                other = [other_form(selected.schema.field(name), one) for name, one in zip(values, own, strict=True)]
                 b, c = (hashed_key(some) if some else "0::BIGINT" for some in (own, other[::-1]))
                 key = hashed_key(self.columns.named(self.columns.key))
                 found = db.sql(f"SELECT {key} AS a, {b} AS b, {c} AS c FROM coming").to_arrow_table()
@@ -133,11 +133,11 @@ class ChooseRows:
             if self.hashes is not None:
                 db.register("chosen", pa.table({"a": np.frombuffer(self.hashes, np.int64)}))
             for rows in slices(self.columns.plain(batches)):
-                wanted = rows if self.which == "all" else rows.filter(self.columns.mask(rows, self.which))
-                if self.hashes is not None and len(wanted):
-                    wanted = wanted.take(self._among(db, wanted))
-                if len(wanted):
-                    yield as_stream(wanted)
+                selected = rows if self.which == "all" else rows.filter(self.columns.mask(rows, self.which))
+                if self.hashes is not None and len(selected):
+                    selected = selected.take(self._among(db, selected))
+                if len(selected):
+                    yield as_stream(selected)
 
     def _among(self, db: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Array:
         """Return the places of the rows that are chosen; DuckDB returns rows in any order."""

@@ -163,8 +163,8 @@ def _plan(context: SyncContext, found: DetectionResult) -> Plan:
     after = assign(accept(found.decisions, found.accepted, found.source), context.naming)
     after = record_extra(context, after, found)
     there = context.store.schemas.latest(context.name, "destination") or desired(found.accepted, context.naming)
-    able, wanted = context.destination.capabilities, desired(after, context.naming)
-    return plan(found.decisions, found.accepted, after, there, wanted, able, prefix=context.naming.prefix)
+    able, target = context.destination.capabilities, desired(after, context.naming)
+    return plan(found.decisions, found.accepted, after, there, target, able, prefix=context.naming.prefix)
 
 
 def _review(context: SyncContext, decision: Decision, id: str) -> Review:
@@ -239,12 +239,12 @@ def _backfill(context: SyncContext, decision: Decision, seen: Discovery, after: 
     if not decision.applied or table is None or source is None or was in after.refused:
         return None
     accepted = context.store.accepted.catalog(context.name).get(was)
-    wanted = backfill_of(context, decision, accepted, after, places)
+    chosen = backfill_of(context, decision, accepted, after, places)
     stats = seen.stats.get(accepted.ref if accepted else source)
-    if wanted is None or wanted[0] == "since" or stats is None or not stats.rows:
+    if chosen is None or chosen[0] == "since" or stats is None or not stats.rows:
         return None
-    whole = wanted[0] == "table" or bool(why_whole(context, table, wanted[1]))
-    size = estimate_new(table, () if whole else (wanted[1],), stats.rows, stats.bytes)
+    whole = chosen[0] == "table" or bool(why_whole(context, table, chosen[1]))
+    size = estimate_new(table, () if whole else (chosen[1],), stats.rows, stats.bytes)
     return ReadAgain(ref, mode_name(table, context.settings(table)) if whole else MODE, size)
 
 

@@ -1,4 +1,4 @@
-"""The end of a connection: what a server keeps for it at the source, its tables, and all that is recorded of it.
+"""Delete a connection: its slot at the source, its tables on request, and its records in the store.
 
 Every part may be done already: a deletion that was stopped is begun again and goes on.
 

@@ -119,8 +119,8 @@ class _Edits:
         detection = found.detection
         self._found = found
         self._places = TableRenames.of(detection.decisions)
-        wanted = desired(detection.accepted, context.naming)
-        by_path = {t.alias: t for t in wanted.tables}
+        target = desired(detection.accepted, context.naming)
+        by_path = {t.alias: t for t in target.tables}
         self._tables: dict[Ref, Table] = {t.ref: by_path[t.path] for t in detection.accepted.tables}
         self._renamed = {
             (c.table, c.after.name): c.before.name

@@ -1,4 +1,4 @@
-"""Keeps the tables of a connection in order: by a command, and after a sync those that it has loaded.
+"""Maintain the tables of a connection: by command, and after a sync those that it loaded.
 
 A command takes a fence and holds no table with it: its run is over on record as soon as it has begun, and gets its end
 when it has one. A load that begins meanwhile claims its tables with a higher fence, and maintenance gives them up.

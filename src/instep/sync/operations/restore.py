@@ -1,4 +1,4 @@
-"""Puts one table back to what it was, so that the next sync reads again from there.
+"""Restore one table to an earlier snapshot, cursor included, so that the next sync continues from there.
 
 Only rows go back. The schema stays as it is accepted now; the cursor goes back with the rows, in the same commit.
 """
@@ -218,7 +218,7 @@ def _go_back(context: SyncContext, run: Run, made: RestorePreview) -> None:
     with context.transaction():
         for name in (*made.again, *([""] if made.whole else [])):
             why = f"{made.table.path} was restored to its state of {made.point.at:%Y-%m-%d %H:%M} UTC"
-            context.store.backfills.want(context.name, made.table.ref, column=name, why=why)
+            context.store.backfills.request(context.name, made.table.ref, column=name, why=why)
         cursor = {made.table.ref: made.point.cursor}
         context.store.cursors.save(context.name, cursor, run=run.id, fence=run.fence)
 

@@ -1,4 +1,4 @@
-"""Gives a table another cursor, or none, because a person says so. The next sync reads by it, whole or from a value on.
+"""Set another cursor of a table, or none, on request. The next sync reads by it, whole or from a value on.
 
 Nothing changes at the destination: its last commit names the cursor that it was read by, so that another one begins
 anew.

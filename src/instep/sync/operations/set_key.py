@@ -1,4 +1,4 @@
-"""Gives a table another key, because a person says so: the rows stay, the table is read anew, or it is emptied.
+"""Set another key of a table on request: the rows stay, the table is read anew, or it is emptied.
 
 The table's own schema comes first, then the accepted one, then the choice. Interrupted before the choice is kept, the
 key counts as changed and the table stays paused: nothing is ever read by two keys, and the same command goes on.
@@ -156,19 +156,19 @@ def _plan(context: SyncContext, found: SettingTable, key: tuple[str, ...], way: 
     after = assign(found.accepted.put(now), context.naming)
     ref = destination_ref(table, context.naming)
     there = context.destination.schema.inspect([ref])
-    wanted = desired(Catalog.of([after.by_ref[table.ref]]), context.naming)
+    target = desired(Catalog.of([after.by_ref[table.ref]]), context.naming)
     change = KeyChanged(table.ref, table.key, key)
     decisions = [Decision(change, "apply", "selection", f"key set by {context.who}")] if table.key != key else []
     able, prefix = context.destination.capabilities, context.naming.prefix
     before, taken = Catalog.of([table]), Catalog.of([after.by_ref[table.ref]])
-    made = plan(decisions, before, taken, there, wanted, able, prefix=prefix)
+    made = plan(decisions, before, taken, there, target, able, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
     if way != "rekey" and (old := there.get(ref)) is not None:
-        anew = _with_narrower_types(made.wanted.by_ref[ref], wanted.by_ref[ref])
-        made = replace(made, steps=(step(ref, TableReplaced(old, anew)),), wanted=made.wanted.put(anew))
-    whole = recorded_tables(context, made.wanted)
-    return replace(made, base_accepted=fingerprint(found.accepted), after=after, wanted=whole)
+        anew = _with_narrower_types(made.target.by_ref[ref], target.by_ref[ref])
+        made = replace(made, steps=(step(ref, TableReplaced(old, anew)),), target=made.target.put(anew))
+    whole = recorded_tables(context, made.target)
+    return replace(made, base_accepted=fingerprint(found.accepted), after=after, target=whole)
 
 
 def _with_narrower_types(table: Table, accepted: Table) -> Table:
@@ -236,7 +236,7 @@ def _want_rows(context: SyncContext, made: Rekeying) -> None:
     change = made.settles[0].id if made.settles else ""
     with context.transaction():
         why = f"its key is ({', '.join(made.key)}) now"
-        context.store.backfills.want(context.name, made.table.ref, why=why, change=change, instead=bool(change))
+        context.store.backfills.request(context.name, made.table.ref, why=why, change=change, instead=bool(change))
 
 
 def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""Applies what was decided: the destination's schema first, then the accepted catalog.
+"""Apply decided changes: first to the destination's schema, then to the accepted catalog.
 
 Steps are the difference between what the destination records and what the accepted catalog wants, so a crash
 between the two is repaired by the next run: the steps that were done are not there any more.
@@ -108,7 +108,7 @@ def _drawn(
     after = assign(named.catalog, context.naming)
     after = with_history(context, decisions, before, record_extra(context, after, detection))
     after = Catalog.of(replace(t, generation=t.generation + (t.ref in anew)) for t in after.tables)
-    wanted = _desired(context, after)
+    target = _desired(context, after)
     refs = sorted(_refs(context, before, after))
     there, foreign = inspected(context, refs)
     known = by_names(there) if detection.rebound else there
@@ -122,9 +122,9 @@ def _drawn(
         **others,
     }
     foreign |= unkept(context, decisions, before, after)
-    made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
+    made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | shared_offences(context, made):
-        made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
+        made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign | stuck)
     remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.unchanged)
     made = replace(made, remarks=(*remarks, *goes_on(context, after)))
     if detection.rebound:
@@ -301,11 +301,11 @@ def _accept(
         for decision in applied:
             review = reviews[key(decision.change)]
             was = before.get(places.before(decision.change))
-            _want_backfill(context, decision, review, was, made, places)
+            _request_backfill(context, decision, review, was, made, places)
             want_values(context, was, decision.change, review, places.after(decision.change))
             want_reload(context, made, review, places.after(decision.change))
             if may_be_swapped(context, decision.change, made.after.get(places.after(decision.change))):
-                context.store.backfills.want(context.name, places.after(decision.change), why=WHY, change=review.id)
+                context.store.backfills.request(context.name, places.after(decision.change), why=WHY, change=review.id)
             if review.id in pausing and releases(context, review):
                 resume(context, review.id, "applied")
         record_refused(context, made.decisions, reviews)
@@ -319,22 +319,22 @@ def _keep(context: SyncContext, made: Plan, why: str, answered: Set[str]) -> int
     store, run = context.store, context.run.id if context.run else ""
     own(context, made)
     version = store.accepted.add(context.name, made.after, who=context.who, why=why, run=run).version
-    wanted = as_left(context, made.wanted, answered)
-    store.schemas.add(context.name, "destination", wanted, run=run, accepted=version)
+    target = as_left(context, made.target, answered)
+    store.schemas.add(context.name, "destination", target, run=run, accepted=version)
     return version
 
 
-def _want_backfill(
+def _request_backfill(
     context: SyncContext, decision: Decision, review: Review, was: Table | None, made: Plan, places: TableRenames
 ) -> None:
-    wanted = backfill_of(context, decision, was, made, places)
-    if wanted is None:
+    scope_and_column = backfill_of(context, decision, was, made, places)
+    if scope_and_column is None:
         return
-    scope, column = wanted
+    scope, column = scope_and_column
     why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
     ref = places.after(decision.change)
     instead = review.kind in REBUILDS  # a backfill of another kind would let the old rows stay
-    context.store.backfills.want(
+    context.store.backfills.request(
         context.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead
     )
 
@@ -375,7 +375,7 @@ def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
         if pause.table is not None:
             store.pauses.pause(name, pause.reason, change=pause.change, table=moves[pause.table])
     for b in waiting:
-        store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)
+        store.backfills.request(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)
 
 
 def rebuilds(context: SyncContext) -> frozenset[Ref]:
@@ -427,11 +427,11 @@ def _lose(
     context: SyncContext, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str
 ) -> None:
     """Record each removed column as a change, approved by whoever has named it and told when it is applied."""
-    wanted = _desired(context, after)
-    there = context.destination.schema.inspect(sorted(t.ref for t in wanted.tables))
+    target = _desired(context, after)
+    there = context.destination.schema.inspect(sorted(t.ref for t in target.tables))
     why = f"dropped by {context.who}"
     consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
-    made = plan(consent, before, after, there, wanted, context.destination.capabilities, prefix=context.naming.prefix)
+    made = plan(consent, before, after, there, target, context.destination.capabilities, prefix=context.naming.prefix)
     with context.transaction():
         known = context.store.reviews.existing(context.name)
         reviews = {

@@ -64,23 +64,23 @@ def whole_tables(context: SyncContext) -> dict[Ref, str]:
     """Return the accepted tables that a backfill wants whole, and why if one wanted less."""
     accepted = context.store.accepted.catalog(context.name)
     found: dict[Ref, str] = {}
-    for wanted in context.store.backfills.waiting(context.name):
-        table = accepted.get(wanted.table)
-        if wanted.scope == "table":
-            found.setdefault(wanted.table, "")
-        elif wanted.scope == "column" and table and (why := why_whole(context, table, wanted.column)):
-            found[wanted.table] = why
+    for pending in context.store.backfills.waiting(context.name):
+        table = accepted.get(pending.table)
+        if pending.scope == "table":
+            found.setdefault(pending.table, "")
+        elif pending.scope == "column" and table and (why := why_whole(context, table, pending.column)):
+            found[pending.table] = why
     return found
 
 
-def wishes(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
+def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[PendingBackfill]:
     """Return requested backfills by table, oldest first, without those that cannot be filled or wait for the whole
     table."""
     whole = whole_tables(context)
     waiting: dict[Ref, list[Backfill]] = {}
-    for wanted in context.store.backfills.waiting(context.name):
-        if wanted.scope == "column" and wanted.table not in whole:
-            waiting.setdefault(wanted.table, []).append(wanted)
+    for pending in context.store.backfills.waiting(context.name):
+        if pending.scope == "column" and pending.table not in whole:
+            waiting.setdefault(pending.table, []).append(pending)
     for ref, backfills in waiting.items():
         if (table := accepted.get(ref)) is None:
             continue
@@ -113,7 +113,7 @@ def follow_columns(context: SyncContext, applied: Iterable[Decision], places: Ta
         context.store.backfills.cancel(b.number)
     for b in waiting:
         column = moves[b.table, b.column]
-        context.store.backfills.want(context.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
+        context.store.backfills.request(context.name, b.table, column=column, why=b.why, change=b.change, scope=b.scope)
 
 
 def estimate(context: SyncContext, table: Table, columns: Mapping[str, int], rows: int, bytes: int) -> FillEstimate:
@@ -126,8 +126,8 @@ def estimate(context: SyncContext, table: Table, columns: Mapping[str, int], row
 
 def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> FillEstimate:
     """Return the source's side of it. Without bytes, rows of the usual width are assumed."""
-    wanted = weight([table.by_name[n] for n in (*table.key, *columns)]) if columns else weight(table.live)
-    read = int(bytes * wanted / max(weight(table.live), 1)) if bytes else rows * wanted
+    share = weight([table.by_name[n] for n in (*table.key, *columns)]) if columns else weight(table.live)
+    read = int(bytes * share / max(weight(table.live), 1)) if bytes else rows * share
     return FillEstimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
 
 

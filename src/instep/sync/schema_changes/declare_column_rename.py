@@ -1,7 +1,7 @@
-"""Turns a removal and an addition of a column into a rename, because a person says so.
+"""Turn a removal and an addition of a column into a rename that a person declares.
 
 The accepted column takes the new source name and keeps its values. If the new column was accepted meanwhile, what was
-loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded before the destination is touched, so
+loaded into it stays beside it as `<name>__v<n>`. The request is recorded before the destination is touched, so
 that a mapping that was interrupted is finished by the next run.
 
 A removal and an addition become one rename, of columns or of tables, whichever the two paths name.
@@ -106,63 +106,65 @@ def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
     with claimed(context, "apply") as run:
         _check_pending(context, mapped.table, mapped.old)
         locked = replace(context, run=run)
-        wanted = locked.store.mappings.want(
+        declared = locked.store.mappings.request(
             context.name, mapped.table.ref, mapped.old.name, mapped.column.name, context.who
         )
-        return _finish(locked, run, wanted, mapped)
+        return _finish(locked, run, declared, mapped)
 
 
 def resume_mappings(context: SyncContext, run: Run) -> list[str]:
     """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
     answer says why."""
     left = []
-    for wanted in context.store.mappings.waiting(context.name):
+    for declared in context.store.mappings.waiting(context.name):
         try:
-            if wanted.old:
-                _resume(context, run, wanted)
+            if declared.old:
+                _resume(context, run, declared)
             else:
-                resume_mapping(context, run, wanted)
+                resume_mapping(context, run, declared)
         except DoesNotFit as error:
             left.append(error.message)
     return left
 
 
-def _resume(context: SyncContext, run: Run, wanted: DeclaredRename) -> None:
-    path = ".".join(filter(None, wanted.table))
-    table = context.store.accepted.catalog(context.name).get(wanted.table)
-    if table is not None and wanted.old not in table.by_name and wanted.new in table.by_name:
-        _note(context, wanted, context.store.accepted.latest(context.name).version)  # type: ignore[union-attr]
+def _resume(context: SyncContext, run: Run, declared: DeclaredRename) -> None:
+    path = ".".join(filter(None, declared.table))
+    table = context.store.accepted.catalog(context.name).get(declared.table)
+    if table is not None and declared.old not in table.by_name and declared.new in table.by_name:
+        _note(context, declared, context.store.accepted.latest(context.name).version)  # type: ignore[union-attr]
         return
     try:
-        mapped = prepare(context, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
+        mapped = prepare(context, f"{path}.{declared.old}", f"{path}.{declared.new}")
     except InstepError as error:
-        give_up(context, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new), error)
-    _finish(context, run, wanted, mapped)
+        give_up(context, declared, (declared.table, declared.old), (declared.table, declared.new), error)
+    _finish(context, run, declared, mapped)
 
 
-def _finish(context: SyncContext, run: Run, wanted: DeclaredRename, mapped: ColumnRenamePlan) -> int:
+def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: ColumnRenamePlan) -> int:
     rename = rename_of(mapped.plan)
-    review = put_on_record(context, rename, wanted.who)
+    review = put_on_record(context, rename, declared.who)
     if isinstance(context.source, Streams):
         context.source.forget(mapped.table.ref, mapped.old.name)
     version = apply_plan(context, run, mapped.plan, {key(rename): review})
-    _note(context, wanted, version, mapped.empty, review.id)
+    _note(context, declared, version, mapped.empty, review.id)
     return version
 
 
-def _note(context: SyncContext, wanted: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
+def _note(context: SyncContext, declared: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
-    path = ".".join(filter(None, wanted.table))
+    path = ".".join(filter(None, declared.table))
     with context.transaction():
         existing = list(context.store.reviews.existing(context.name).values())
-        sides = (("column.removed", wanted.old), ("column.added", wanted.new))
-        gone = [r.id for r in existing if r.table == wanted.table and (r.kind, r.column) in sides]
+        sides = (("column.removed", declared.old), ("column.added", declared.new))
+        gone = [r.id for r in existing if r.table == declared.table and (r.kind, r.column) in sides]
         context.store.reviews.obsolete(gone)
         if empty:
-            why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
-            context.store.backfills.want(context.name, wanted.table, column=wanted.new, why=why)
-        context.store.events.add(ChangeMapped(context.name, path, wanted.old, wanted.new, wanted.who, version, change))
-        context.store.mappings.end(wanted.number)
+            why = f"rows were loaded before {declared.old} was mapped to {declared.new}"
+            context.store.backfills.request(context.name, declared.table, column=declared.new, why=why)
+        context.store.events.add(
+            ChangeMapped(context.name, path, declared.old, declared.new, declared.who, version, change)
+        )
+        context.store.mappings.end(declared.number)
 
 
 def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
@@ -223,15 +225,15 @@ def _plan(
     after = assign(taken.put(_without_twins(taken.by_ref[table.ref], new)), context.naming)
     ref, now = destination_ref(table, context.naming), after.by_ref[table.ref]
     there = context.destination.schema.inspect([ref])
-    wanted = desired(Catalog.of([now]), context.naming)
+    target = desired(Catalog.of([now]), context.naming)
     if _done(there, ref, old):
         made = Plan("", fingerprint(there), tuple(decisions), (), after, there)
     else:
         able, prefix = context.destination.capabilities, context.naming.prefix
-        made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, wanted, able, prefix=prefix)
+        made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, target, able, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    made = replace(made, after=after, wanted=recorded_tables(context, made.wanted))
+    made = replace(made, after=after, target=recorded_tables(context, made.target))
     return made, now.by_name[new.name]
 
 

@@ -1,7 +1,7 @@
-"""Turns a removal and an addition of a table into a rename, because a person says so.
+"""Turn a removal and an addition of a table into a rename that a person declares.
 
 The accepted table takes the new name, at the destination too, and keeps its rows; its columns go on by name. If the
-new table was accepted meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. What is wanted is recorded
+new table was accepted meanwhile, what was loaded into it stays beside it as `<name>__v<n>`. The request is recorded
 before the destination is touched, so that a mapping that was interrupted is finished by the next run.
 
 Renames that a person has named are changes on record, so that they can be taken back like all others.
@@ -98,45 +98,47 @@ def carry_out(context: SyncContext, mapped: MappedTable) -> int:
     """Do it as one run and answers the accepted version."""
     with claimed(context, "apply") as run:
         locked = replace(context, run=run)
-        wanted = locked.store.mappings.want(context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who)
-        return _finish(locked, run, wanted, mapped)
+        declared = locked.store.mappings.request(
+            context.name, mapped.old.ref, "", json.dumps(mapped.new.ref), context.who
+        )
+        return _finish(locked, run, declared, mapped)
 
 
-def resume_mapping(context: SyncContext, run: Run, wanted: DeclaredRename) -> None:
+def resume_mapping(context: SyncContext, run: Run, declared: DeclaredRename) -> None:
     """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
-    new: Ref = tuple(json.loads(wanted.new))
+    new: Ref = tuple(json.loads(declared.new))
     accepted = context.store.accepted.catalog(context.name)
     latest = context.store.accepted.latest(context.name)
-    if latest is not None and wanted.table not in accepted.by_ref and new in accepted.by_ref:
-        _note(context, wanted, new, latest.version)
+    if latest is not None and declared.table not in accepted.by_ref and new in accepted.by_ref:
+        _note(context, declared, new, latest.version)
         return
     try:
-        mapped = prepare(context, _path(wanted.table), _path(new))
+        mapped = prepare(context, _path(declared.table), _path(new))
     except InstepError as error:
-        give_up(context, wanted, (wanted.table, ""), (new, ""), error)
-    _finish(context, run, wanted, mapped)
+        give_up(context, declared, (declared.table, ""), (new, ""), error)
+    _finish(context, run, declared, mapped)
 
 
-def _finish(context: SyncContext, run: Run, wanted: DeclaredRename, mapped: MappedTable) -> int:
+def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: MappedTable) -> int:
     rename = rename_of(mapped.plan)
-    review = put_on_record(context, rename, wanted.who)
+    review = put_on_record(context, rename, declared.who)
     version = apply_plan(context, run, mapped.plan, {key(rename): review})
-    _note(context, wanted, mapped.new.ref, version, review.id)
+    _note(context, declared, mapped.new.ref, version, review.id)
     return version
 
 
-def _note(context: SyncContext, wanted: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
+def _note(context: SyncContext, declared: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
     with context.transaction():
         existing = context.store.reviews.existing(context.name).values()
-        sides = (("table.removed", wanted.table), ("table.added", new), ("table.renamed", new))
+        sides = (("table.removed", declared.table), ("table.added", new), ("table.renamed", new))
         context.store.reviews.obsolete([r.id for r in existing if (r.kind, r.table) in sides])
-        follow(context, {wanted.table: new})
-        why = f"{_path(wanted.table)} was mapped to {_path(new)}"
-        context.store.backfills.want(context.name, new, why=why)
-        event = ChangeMapped(context.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
+        follow(context, {declared.table: new})
+        why = f"{_path(declared.table)} was mapped to {_path(new)}"
+        context.store.backfills.request(context.name, new, why=why)
+        event = ChangeMapped(context.name, _path(new), _path(declared.table), _path(new), declared.who, version, change)
         context.store.events.add(event)
-        context.store.mappings.end(wanted.number)
+        context.store.mappings.end(declared.number)
 
 
 def _path(ref: Ref) -> str:
@@ -195,13 +197,13 @@ def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, inter
     after = assign(Catalog.of([*others, *now.tables]), context.naming)
     mine = Catalog.of(t for t in after.tables if t.ref in now.by_ref)
     refs = {destination_ref(t, context.naming) for c in (before, mine) for t in c.tables}
-    there, wanted = context.destination.schema.inspect(sorted(refs)), desired(mine, context.naming)
+    there, target = context.destination.schema.inspect(sorted(refs)), desired(mine, context.naming)
     able, prefix = context.destination.capabilities, context.naming.prefix
-    made = plan(decisions, before, mine, there, wanted, able, prefix=prefix)
+    made = plan(decisions, before, mine, there, target, able, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{old.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    whole = recorded_tables(context, made.wanted)
-    return replace(made, base_accepted=fingerprint(accepted), after=after, wanted=whole)
+    whole = recorded_tables(context, made.target)
+    return replace(made, base_accepted=fingerprint(accepted), after=after, target=whole)
 
 
 def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
@@ -255,19 +257,19 @@ def want_approved(context: SyncContext) -> None:
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename):
             (ref, old), (place, new) = _sides(change)
-            context.store.mappings.want(context.name, ref, old, new or json.dumps(place), review.decided_by)
+            context.store.mappings.request(context.name, ref, old, new or json.dumps(place), review.decided_by)
 
 
 class DoesNotFit(InstepError):
     """Two columns or tables were to be one, and cannot be any more."""
 
 
-def give_up(context: SyncContext, wanted: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
+def give_up(context: SyncContext, declared: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
     """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
     found = _proposal(context, old, new)
     with context.transaction():
         context.store.reviews.reopen([found.id] if found else [])
-        context.store.mappings.end(wanted.number)
+        context.store.mappings.end(declared.number)
     paths = [".".join(filter(None, (*ref, column))) for ref, column in (old, new)]
     raise DoesNotFit(f"{paths[0]} was not mapped to {paths[1]}: {why.message} ({why.hint})")
 

@@ -75,7 +75,7 @@ def want_values(context: SyncContext, before: Table | None, change: Change, revi
         for b in store.backfills.waiting(context.name):
             if b.change == review.id and b.table == ref:
                 store.backfills.cancel(b.number)
-    store.backfills.want(context.name, ref, column=column, why=review.summary, change=review.id, scope=EXTRA)
+    store.backfills.request(context.name, ref, column=column, why=review.summary, change=review.id, scope=EXTRA)
 
 
 def waiting(context: SyncContext) -> list[Backfill]:

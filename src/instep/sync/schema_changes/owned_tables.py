@@ -65,8 +65,8 @@ def own(context: SyncContext, made: Plan) -> None:
     Conflict if another connection was faster."""
     store = context.store
     store.connections.put(context.name, destination=context.destination_name, namespace=_space(context))
-    wanted = {t.ref: _owned_ref(context, destination_ref(t, context.naming)) for t in made.after.tables}
-    store.names.hold(context.name, context.destination_name, wanted)
+    owned = {t.ref: _owned_ref(context, destination_ref(t, context.naming)) for t in made.after.tables}
+    store.names.hold(context.name, context.destination_name, owned)
 
 
 RENAMES = ("column.renamed", "table.renamed")

@@ -104,7 +104,7 @@ def owes_versions(context: SyncContext, reads: Sequence[TableRead]) -> frozenset
     return frozenset(ref for ref in history if ref in before and before[ref].history is False)
 
 
-def want_again(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
+def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequence[TableRead]) -> dict[Ref, str]:
     """Record the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = context.store.loaded.of(context.name)
@@ -114,16 +114,16 @@ def want_again(context: SyncContext, detection: DetectionResult, reads: Sequence
     refused |= {ref: str(why) for ref, why in _resalted(context, reads) if ref in known}
     others = [(one.ref, one.why) for one in refiltered if one.ref not in refused]
     others += [(ref, why) for ref, why in _reruled(context, reads) if ref in known and ref not in refused]
-    wanted = [t for t in _turned(detection, reads, known) if _read_again(context, t) and t.table.ref not in refused]
+    again = [t for t in _turned(detection, reads, known) if _read_again(context, t) and t.table.ref not in refused]
     marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
     less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
-    if wanted or less or others:
+    if again or less or others:
         with context.transaction():
             context.store.loaded.save(context.name, less)
-            for one in wanted:
-                context.store.backfills.want(context.name, one.table.ref, why=one.why)
+            for one in again:
+                context.store.backfills.request(context.name, one.table.ref, why=one.why)
             for ref, why in others:
-                context.store.backfills.want(context.name, ref, why=why)
+                context.store.backfills.request(context.name, ref, why=why)
     return refused
 
 

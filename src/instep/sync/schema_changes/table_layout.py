@@ -49,7 +49,7 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
     if able is None:
         odd = [t for t, s in configured if s.properties or s.sort or s.partition]
         return _noted(made, [(t, _none(context.destination)) for t in odd])
-    wishes = [_layout_change(context, able, table, settings) for table, settings in configured]
+    pending_backfills = [_layout_change(context, able, table, settings) for table, settings in configured]
     # tables by the names that they get, to those that they have
     found: dict[Ref, Ref] = {}
     for change in (s.change for s in made.steps):
@@ -57,9 +57,9 @@ def with_layouts(context: SyncContext, made: Plan) -> Plan:
             found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
     today, new = found, {s.table for s in made.steps if isinstance(s.change, TableAdded)}
     anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
-    there = able.recorded([today.get(w.ref, w.ref) for w in wishes])
-    steps, troubles = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
-    for layout_change in wishes:
+    there = able.recorded([today.get(w.ref, w.ref) for w in pending_backfills])
+    steps, troubles = list[Step](), [(w.table, trouble) for w in pending_backfills for trouble in w.troubles]
+    for layout_change in pending_backfills:
         before = (
             TableLayout() if layout_change.ref in new else there.get(today.get(layout_change.ref, layout_change.ref))
         )

@@ -1,4 +1,4 @@
-"""Takes applied changes back: says what that does, then does it as one run.
+"""Undo applied changes: preview the effect, then carry it out as one run.
 
 The destination comes first, each table in one commit, then the accepted catalog with the explicit choice that keeps
 the next detection from applying the same change again. Interrupted in between, the next run finishes it: what is done
@@ -171,11 +171,11 @@ def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
 def _prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
     now = context.store.accepted.catalog(context.name)
     undoing = undo(_applied(context, reviews), now, context.naming)
-    wanted = desired(undoing.after, context.naming)
+    target = desired(undoing.after, context.naming)
     refs = {destination_ref(t, context.naming) for c in (now, undoing.after) for t in c.tables}
     there = context.destination.schema.inspect(sorted(refs))
     able, prefix = context.destination.capabilities, context.naming.prefix
-    made = plan(undoing.decisions, now, undoing.after, there, wanted, able, prefix=prefix)
+    made = plan(undoing.decisions, now, undoing.after, there, target, able, prefix=prefix)
     if made.refused:
         ref, why = next(iter(made.refused.items()))
         raise IllegalChange(f"{'.'.join(ref)} cannot be taken back: {why}", hint="the destination has not been touched")
@@ -267,8 +267,8 @@ def _columns(context: SyncContext, undoing: UndoPreview, made: Plan, there: Cata
 
 
 def _desired_column(context: SyncContext, table: Table, name: str) -> tuple[Ref, Column]:
-    wanted = desired(Catalog((table,)), context.naming).tables[0]
-    return wanted.ref, next(c for c in wanted.columns if c.alias == name)
+    target = desired(Catalog((table,)), context.naming).tables[0]
+    return target.ref, next(c for c in target.columns if c.alias == name)
 
 
 def _found(there: Catalog, made: Plan, ref: Ref) -> Table | None:
@@ -312,15 +312,15 @@ def _check_fits(context: SyncContext, change: str, ref: Ref, old: Column, column
 
 def _with(made: Plan, extra: Extra) -> Plan:
     """Return the plan with these steps after those of the same table."""
-    steps, wanted = list(made.steps), made.wanted
+    steps, target = list(made.steps), made.target
     for ref, more in extra.items():
         last = max((i for i, s in enumerate(steps) if s.table == ref), default=len(steps) - 1)
         steps[last + 1 : last + 1] = [s for s, _ in more]
-        if (table := wanted.get(ref)) is not None:
+        if (table := target.get(ref)) is not None:
             names = {c.name: c for _, c in more}
             columns = [replace(c, type=names.pop(c.name).type) if c.name in names else c for c in table.columns]
-            wanted = wanted.put(replace(table, columns=(*columns, *names.values())))
-    return replace(made, steps=tuple(steps), wanted=wanted)
+            target = target.put(replace(table, columns=(*columns, *names.values())))
+    return replace(made, steps=tuple(steps), target=target)
 
 
 def _limits(undoing: UndoPreview) -> Iterator[str]:
@@ -354,8 +354,8 @@ def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()
         again = prepare(context, made.reviews)
         if (again.plan, again.undoing) != (made.plan, made.undoing):
             raise StalePlan("the schemas have changed since this undo was shown", hint="look at it again")
-        wanted = context.store.undos.want(context.name, made.changes, (s.object for s in made.drops), context.who)
-        return _carry_out(context, run, made, wanted)
+        requested = context.store.undos.request(context.name, made.changes, (s.object for s in made.drops), context.who)
+        return _carry_out(context, run, made, requested)
 
 
 def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
@@ -369,20 +369,20 @@ def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextMa
 def resume_undos(context: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
     """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
     by now what nobody has named, is given up."""
-    for wanted in context.store.undos.waiting(context.name):
-        if wanted.changes == but:
+    for requested in context.store.undos.waiting(context.name):
+        if requested.changes == but:
             continue
         try:
-            made = prepare(context, [context.store.reviews.get(id) for id in wanted.changes])
+            made = prepare(context, [context.store.reviews.get(id) for id in requested.changes])
         except InstepError:
             made = None
-        if made is None or any(s.object not in wanted.drops for s in made.drops):
-            context.store.undos.end(wanted.number)
+        if made is None or any(s.object not in requested.drops for s in made.drops):
+            context.store.undos.end(requested.number)
         else:
-            _carry_out(context, run, made, wanted)
+            _carry_out(context, run, made, requested)
 
 
-def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> int:
+def _carry_out(context: SyncContext, run: Run, made: UndoPlan, requested: Undo) -> int:
     for table in made.undropped:
         ref = destination_ref(table, context.naming)
         context.destination.write.claim(ref, run.fence)
@@ -398,7 +398,7 @@ def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> 
         for at, column in _undropped_columns(context, made.undoing):
             context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence))
         crashpoint("undo.committed")
-        version = _accept(replace(context, who=wanted.who), made, record, wanted)
+        version = _accept(replace(context, who=requested.who), made, record, requested)
     crashpoint("undo.accepted")
     return version
 
@@ -409,7 +409,7 @@ def _undropped_columns(context: SyncContext, undoing: UndoPreview) -> Iterator[t
             yield _desired_column(context, undoing.after.by_ref[ref], name)
 
 
-def _accept(context: SyncContext, made: UndoPlan, record: Journal, wanted: Undo) -> int:
+def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Undo) -> int:
     """Return one transaction: the catalog, the events, and a rejection of what the next detection would find because of
     it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
@@ -417,14 +417,14 @@ def _accept(context: SyncContext, made: UndoPlan, record: Journal, wanted: Undo)
     with context.transaction():
         accepted, after = context.store.accepted, made.undoing.after
         version = accepted.add(context.name, after, who=context.who, why=why, base=base, run=run).version
-        context.store.schemas.add(context.name, "destination", made.plan.wanted, run=run, accepted=version)
+        context.store.schemas.add(context.name, "destination", made.plan.target, run=run, accepted=version)
         follow(context, TableRenames.of(made.undoing.decisions).moves)
         context.store.events.add(
             *(ChangeUndone(context.name, r.id, r.summary, version, context.who) for r in made.reviews)
         )
         _choose(context, made.undoing)
         record.close(version, ())
-        context.store.undos.end(wanted.number)
+        context.store.undos.end(requested.number)
     return version
 
 

@@ -188,11 +188,11 @@ def _checked(app: App, named: Sequence[str], dialect: str, given: Sequence[tuple
     """Return the connections that the scripts are about: the named ones, else those whose tables are altered, else
     all."""
     read_migration = _reader(dialect)
-    wanted = _pipes(app, named, "mysql" if dialect == "mariadb" else dialect)
-    read = {spoken: read_migration(given, spoken) for spoken in dict.fromkeys(wanted.values())}
+    dialects = _dialects_of(app, named, "mysql" if dialect == "mariadb" else dialect)
+    read = {spoken: read_migration(given, spoken) for spoken in dict.fromkeys(dialects.values())}
     found: list[Checked] = []
     problem: InstepError | None = None
-    for name, spoken in wanted.items():
+    for name, spoken in dialects.items():
         try:
             found.append(_one(app, name, read[spoken]))
         except InstepError as error:
@@ -216,7 +216,7 @@ def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migratio
     return read_migration
 
 
-def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
+def _dialects_of(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
     """Return connections whose source speaks the dialect, with it."""
     from instep.sync.operations.check_migration import dialect_of
 

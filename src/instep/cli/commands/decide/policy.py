@@ -1,4 +1,4 @@
-"""`instep policy ...`: what a policy says, why, whether it says what is wanted, and what it would have said."""
+"""`instep policy ...`: show a policy, explain its decisions, test it, and replay it over past changes."""
 
 from __future__ import annotations
 

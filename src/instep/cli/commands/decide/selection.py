@@ -1,4 +1,4 @@
-"""`instep selection show|on|off|hash|unhash`: what is read, why, since when; and a person's own choices about it."""
+"""`instep selection show|on|off|hash|unhash`: show what is read, why and since when, and switch tables and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep history` and `schema ...`: what happened, to which table and column, and what the schemas were.
+"""`instep history` and `schema ...`: the events of a connection, table or column, and earlier schemas.
 
 The lock file of a connection's accepted schema, compared.
 """

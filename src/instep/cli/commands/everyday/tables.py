@@ -1,4 +1,4 @@
-"""`instep tables`: what stands at the destination, table by table; columns and first rows of one."""
+"""`instep tables`: the tables at the destination with their sizes and last runs; columns and first rows of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep detector ...`: how scheduled detection stands, its options, and switching it on again."""
+"""`instep detector ...`: status and options of scheduled detection, and enabling it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep notify ...`: channels, what is on its way to them, and what has become of it."""
+"""`instep notify ...`: notification channels, pending deliveries, and the delivery log."""
 
 from __future__ import annotations
 

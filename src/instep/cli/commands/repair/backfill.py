@@ -1,4 +1,4 @@
-"""`instep backfill`: a table again, or only the values of some of its columns, with an estimate first."""
+"""`instep backfill`: reload a table, or fill single columns in existing rows, with an estimate first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep maintain`: puts small files together, takes deleted rows out, lets old snapshots and orphans go."""
+"""`instep maintain`: compact small files, remove deleted rows, expire old snapshots, delete orphaned files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep restore`: puts a table's rows back to a snapshot."""
+"""`instep restore`: roll a table's rows back to a snapshot."""
 
 from __future__ import annotations
 

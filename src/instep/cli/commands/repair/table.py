@@ -1,4 +1,4 @@
-"""`instep table ...`: how one table is synced; its key, its cursor, and the copies that were kept of it.
+"""`instep table ...`: how one table is synced, its key, its cursor, and its retained copies.
 
 `instep table shards`: which shard of a shared table has which column, and which one is behind.
 """

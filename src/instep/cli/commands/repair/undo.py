@@ -1,4 +1,4 @@
-"""`instep undo`: takes an applied change, or all of a run's or a plan's, back."""
+"""`instep undo`: undo an applied change, or all changes of a run or a plan."""
 
 from __future__ import annotations
 

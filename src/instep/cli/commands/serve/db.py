@@ -1,4 +1,4 @@
-"""`instep db`: the store itself: its version, backups and their return."""
+"""`instep db`: upgrade, back up, restore and prune the store."""
 
 from __future__ import annotations
 

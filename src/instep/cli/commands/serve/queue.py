@@ -1,4 +1,4 @@
-"""`instep worker` and `instep queue ...`: who does what waits, and what waits."""
+"""`instep worker` and `instep queue ...`: run queued jobs, and list, cancel and retry them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def server(
     check_reach(host, behind_proxy, insecure_dev)
     opener = partial(_open_server, options.project.resolve(), insecure_dev)
     place = Place(host, port, behind_proxy, rate)
-    serve(opener, place, LogsWanted(log_format, log_level), (lanes, grace) if with_worker else None, _first_key)
+    serve(opener, place, LogOptions(log_format, log_level), (lanes, grace) if with_worker else None, _first_key)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Place:
     rate: int = 600
 
 
-class LogsWanted(NamedTuple):
+class LogOptions(NamedTuple):
     """The form of a server's log, and its least level."""
 
     format: LogFormat
@@ -166,7 +166,7 @@ def _open_server(folder: Path, insecure_dev: bool) -> App:
 def serve(
     opener: Callable[[], App],
     place: Place,
-    wanted: LogsWanted,
+    log_options: LogOptions,
     worker: tuple[int, float] | None,
     begin: Callable[[App, str], None],
 ) -> None:
@@ -182,7 +182,7 @@ def serve(
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
     from instep.logs import LogSettings, configure, logged
 
-    logs = LogSettings(wanted.format, wanted.level)
+    logs = LogSettings(log_options.format, log_options.level)
     configure(logs)
     share_arenas()
     with opener() as app, listening(place.host, place.port) as taken:

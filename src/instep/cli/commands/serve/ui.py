@@ -12,7 +12,7 @@ import typer
 
 from instep.cli.arguments import Grace, Lanes, examples
 from instep.cli.commands.serve.log_options import LogFormat, LogLevel
-from instep.cli.commands.serve.server import LogsWanted, Place, serve
+from instep.cli.commands.serve.server import LogOptions, Place, serve
 from instep.cli.context import options, say
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def ui(
     from instep.bootstrap import open_work
 
     opener = partial(open_work, options.project.resolve())
-    serve(opener, Place("127.0.0.1", port), LogsWanted(log_format, log_level), (lanes, grace), partial(_show, browser))
+    serve(opener, Place("127.0.0.1", port), LogOptions(log_format, log_level), (lanes, grace), partial(_show, browser))
 
 
 def _show(browser: bool, app: App, address: str) -> None:

@@ -1,4 +1,4 @@
-"""`instep connection delete`: the end of a connection, with what goes with it."""
+"""`instep connection delete`: delete a connection with its slot and, on request, its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep connector ...`: writing a connector, trying it on this machine, looking at what it sends."""
+"""`instep connector ...`: write a connector, run it on this machine, and inspect what it sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial run of a connector on this machine, through the sync that every connection has; and what forgets it.
+"""Run a connector on this machine through an ordinary sync, and reset what such runs left behind.
 
 What `instep connector check` does and draws.
 """

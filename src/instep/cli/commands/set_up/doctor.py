@@ -1,4 +1,4 @@
-"""`instep doctor`: what is wrong here, and what to do about it."""
+"""`instep doctor`: find problems of this machine and project, each with the next step."""
 
 from __future__ import annotations
 

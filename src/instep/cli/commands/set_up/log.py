@@ -1,4 +1,4 @@
-"""`instep source log ...`: what a server keeps for the connections that follow its log."""
+"""`instep source log ...`: replication slots and log positions of connections in `mode: cdc`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`instep source ...` and `instep destination ...`: what can be reached, and what is there."""
+"""`instep source ...` and `instep destination ...`: test sources and destinations, and list their tables."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def discover(
     from instep.schema.catalog.catalog import Catalog, catalog_to_dict
     from instep.schema.selection.selection import patterns
 
-    wanted = patterns(match or ())
+    matching = patterns(match or ())
     with open_app() as app:
         found = app.source(name).discover()
-    if wanted:
-        fitting = [one for one in found.catalog.tables if any(p.matches(one.path) for p in wanted)]
+    if matching:
+        fitting = [one for one in found.catalog.tables if any(p.matches(one.path) for p in matching)]
         found = replace(found, catalog=Catalog.of(fitting))
     emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
 

@@ -1,4 +1,4 @@
-"""`instep export` and `instep remove`: what a server keeps, in files, and taken out."""
+"""`instep export` and `instep remove`: export the objects of a server as files, and remove them from it."""
 
 from __future__ import annotations
 

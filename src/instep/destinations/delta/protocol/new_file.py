@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, of which only one writer can make each."""
+"""Create files atomically and exclusively: complete or absent, and by one writer only."""
 
 from __future__ import annotations
 

@@ -119,10 +119,10 @@ class FileActions(Mapping[str, Action]):
 
     def some(self, paths: Iterable[str]) -> Iterator[Action]:
         """Yield the actions of these files in no order. KeyError if one is not there."""
-        wanted = [*paths]
-        if odd := [p for p in wanted if p not in self]:
+        requested = [*paths]
+        if odd := [p for p in requested if p not in self]:
             raise KeyError(odd[0])
-        found = pc.is_in(self._table.column(_KEY), pa.array(wanted, pa.string()))
+        found = pc.is_in(self._table.column(_KEY), pa.array(requested, pa.string()))
         yield from FileActions(self._table.filter(found)).each()
 
     @staticmethod
@@ -209,15 +209,15 @@ class DeltaSnapshot:
     @cached_property
     def records(self) -> Mapping[str, str]:
         """Our records by name. DestinationError if one is lost."""
-        wanted, files = self.record_numbers, dict[int, Mapping[str, str]]()
-        for number in {*wanted.values()}:
+        numbers, files = self.record_numbers, dict[int, Mapping[str, str]]()
+        for number in {*numbers.values()}:
             assert self.table is not None, "its log was read"
             files[number] = self.known.get(number) or read(self.table, number)
         self.known.update(files)
         for number in [*self.known]:
             if number not in files:
                 self.known.pop(number, None)
-        return {name: files[number][name] for name, number in wanted.items()}
+        return {name: files[number][name] for name, number in numbers.items()}
 
     @property
     def bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Brings values into rows that have none: data files are rewritten by tasks and exchanged in fenced commits.
+"""Backfill columns of an Iceberg table: tasks rewrite data files, fenced commits replace them.
 
 The files that a backfill has been through tell it themselves: the folder that they were written into ends with the
 backfill's number. A fill that was interrupted goes on with the others.

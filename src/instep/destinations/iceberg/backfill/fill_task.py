@@ -137,10 +137,10 @@ def _lacking(work: _FillRun) -> pa.RecordBatchReader:
     )
 
     def batches() -> Iterator[pa.RecordBatch]:
-        wanted = [*part.key, *part.columns, *([part.meta] if part.holds else [])]
+        columns = [*part.key, *part.columns, *([part.meta] if part.holds else [])]
         for number, old in enumerate(part.files):
             start = 0
-            for batch in work.batches(old, wanted):
+            for batch in work.batches(old, columns):
                 rows = len(batch)
                 lacks = [batch.column(c).is_null() for c in part.columns]
                 note = _as(batch.column(part.meta), pa.string()) if part.holds else pa.nulls(rows, pa.string())

@@ -99,9 +99,9 @@ def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
     """Return the rows at `places`, lines of (file number, position) in ascending order, as `target` has them."""
     parts = []
     for number in np.unique(places[:, 0]):
-        wanted = places[places[:, 0] == number, 1]
+        chosen = places[places[:, 0] == number, 1]
         for positions, batch in _batches(rows, int(number), target.names):
-            inside = wanted[np.searchsorted(wanted, positions[0]) : np.searchsorted(wanted, positions[-1], "right")]
+            inside = chosen[np.searchsorted(chosen, positions[0]) : np.searchsorted(chosen, positions[-1], "right")]
             if len(inside):
                 part = batch.take(pa.array(inside - positions[0]))
                 columns = [_as(part.column(f.name), f.type) for f in target]
@@ -111,8 +111,8 @@ def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
 
 def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
     """Yield one file's batches in order, deleted rows included, with the position of each row."""
-    wanted = rows.table.schema().select(*columns)
-    scan = ArrowScan(rows.table.metadata, rows.table.io, wanted, AlwaysTrue())
+    projection = rows.table.schema().select(*columns)
+    scan = ArrowScan(rows.table.metadata, rows.table.io, projection, AlwaysTrue())
     start = 0
     # `to_record_batches` holds all of a file; its deletes are looked at by `_live_mask`.
     for batch in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(rows.files[number])], {}):

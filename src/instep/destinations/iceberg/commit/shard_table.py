@@ -106,11 +106,6 @@ class ShardTable(Table):
             )
         return found
 
-    def files_at(self, snapshot: int) -> dict[str, FileScanTask]:
-        """Return the shard's files in one snapshot, by path."""
-        found = list(self.scan(snapshot_id=snapshot).plan_files())
-        return {t.file.file_path: t for t in found}
-
     def as_it_was(self) -> ShardTable:
         """Return the table as it is by now; Conflict unless the shard has the files and the columns that it had."""
         now = ShardTable(self.catalog.load_table(self._identifier), self.within)

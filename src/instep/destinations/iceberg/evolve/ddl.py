@@ -106,12 +106,12 @@ def _execute(
     if renamed is not None and metadata is None and lake.load(renamed.ref) is not None:
         return None
     if renamed is None:
-        return _alter(lake, ref, steps, _wanted(after, ref), commit, workers)
-    _alter(lake, ref, steps, _wanted(after or renamed, renamed.ref), commit, workers)
+        return _alter(lake, ref, steps, _target(after, ref), commit, workers)
+    _alter(lake, ref, steps, _target(after or renamed, renamed.ref), commit, workers)
     return _rename(lake, ref, renamed.ref)
 
 
-def _wanted(after: Table | None, ref: Ref) -> Table:
+def _target(after: Table | None, ref: Ref) -> Table:
     if after is None:
         raise DestinationError(f"the steps for table {'.'.join(ref)} come without the table that they lead to")
     return after
@@ -258,11 +258,11 @@ def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Ste
     _check_layout(ref, [step], metadata)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-MOST_CHANGES:])
     named = replace(table, schema=ref[0], name=ref[1])  # a rename comes after it
-    wanted = as_stored(named, first_fields(table))
+    target = as_stored(named, first_fields(table))
     change = TableCommit(loaded)
-    change.properties(pending_property(PendingReplacement(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
+    change.properties(pending_property(PendingReplacement(target, step.id)) | {CHANGES: done, RUN: commit.run})
     change.land(commit.fence)
-    check_equal(_read_back(lake, ref), wanted)
+    check_equal(_read_back(lake, ref), target)
 
 
 def swap_in(

@@ -100,10 +100,10 @@ def as_stored(table: Table, fields: Sequence[IcebergField]) -> Table:
     return replace(table, columns=columns, comment=table.comment or None)
 
 
-def check_equal(found: Table, wanted: Table) -> None:
+def check_equal(found: Table, expected: Table) -> None:
     """Raise DestinationError naming the first difference."""
-    if found == wanted:
+    if found == expected:
         return
-    pairs = zip(found.columns, wanted.columns, strict=False)
+    pairs = zip(found.columns, expected.columns, strict=False)
     odd = next((f"column {a.name!r} reads back as {a} instead of {b}" for a, b in pairs if a != b), "the table's facts")
-    raise DestinationError(f"table {wanted.path} is not what its steps lead to: {odd}", hint="plan again")
+    raise DestinationError(f"table {expected.path} is not what its steps lead to: {odd}", hint="plan again")

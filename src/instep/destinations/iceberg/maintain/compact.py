@@ -1,4 +1,4 @@
-"""Puts small data files together and takes deleted rows out of others, in fenced commits that change no row.
+"""Compact small data files and remove deleted rows from others, in fenced commits that change no row.
 
 Columns that were dropped and may still be taken back are written as well, under their field ids: whoever takes the drop
 back finds their values where they were.

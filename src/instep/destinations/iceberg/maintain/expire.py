@@ -1,4 +1,4 @@
-"""Lets old snapshots go, with the files that only they name, and deletes files of a table's place that nothing names.
+"""Expire old snapshots with the files that only they reference, and delete orphaned files of a table.
 
 A snapshot stays while a branch or tag stands on it (undo, restore and kept tables have theirs), and so does what lies
 between the table's state and the last load's record. Nothing outside a table's own place is ever deleted.

@@ -1,4 +1,4 @@
-"""A lake beside the lake: its tables as they are now, in which schema changes can be tried.
+"""A scratch copy of a lake's tables in which schema changes can be tried.
 
 Each table's metadata is copied and names the same files, so that no row is copied. What is written goes into a folder
 of the preview; nothing of the lake itself is written or deleted. Iceberg's own branches would not do: they share the

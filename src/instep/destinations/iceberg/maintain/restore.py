@@ -1,4 +1,4 @@
-"""Puts a table back to a snapshot: its rows, never its schema. What a column is called or stored as by now holds for
+"""Roll a table's rows back to a snapshot, never its schema. What a column is called or stored as by now holds for
 the old rows, too: their values are found by field id.
 
 A table as it is stays readable under a name of its own, while the table itself goes on.

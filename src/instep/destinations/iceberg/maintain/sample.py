@@ -64,9 +64,9 @@ def rows_of(
 ) -> pa.RecordBatchReader:
     """Return the rows that pass a filter, batch by batch, whatever the files hold. Partitions are not asked: the files'
     metrics say more."""
-    wanted = table.scan(selected_fields=columns).projection()
-    reader = ArrowScan(table.metadata, table.io, wanted, where)
-    schema = schema_to_pyarrow(wanted, include_field_ids=False)
+    projection = table.scan(selected_fields=columns).projection()
+    reader = ArrowScan(table.metadata, table.io, projection, where)
+    schema = schema_to_pyarrow(projection, include_field_ids=False)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for task in tasks_within(table, where):

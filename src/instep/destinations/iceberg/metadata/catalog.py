@@ -332,20 +332,20 @@ class Lake:
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
         """Return the newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of
         ours are none of them, those of others are."""
-        wanted = list(refs)
-        unborn = {ref: self.births.described[ref] for ref in wanted if ref in self.births.described}
-        return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
+        requested = list(refs)
+        unborn = {ref: self.births.described[ref] for ref in requested if ref in self.births.described}
+        return unborn | self._recorded([ref for ref in requested if ref not in unborn])
 
-    def _recorded(self, wanted: Sequence[Ref]) -> dict[Ref, Metadata]:
+    def _recorded(self, requested: Sequence[Ref]) -> dict[Ref, Metadata]:
         """Return the metadata of those tables that the catalog has."""
         if not self.exists():
             return {}
         if not (self.is_sqlite and self.warehouse.startswith("file://")):
             with ThreadPoolExecutor(8) as pool:
-                tables = pool.map(self.load, wanted)
-            return {r: json.loads(t.metadata.model_dump_json()) for r, t in zip(wanted, tables, strict=True) if t}
-        pointers = self._pointers(wanted)
-        found = {ref: self.parse(pointers[ref]) for ref in wanted if ref in pointers}
+                tables = pool.map(self.load, requested)
+            return {r: json.loads(t.metadata.model_dump_json()) for r, t in zip(requested, tables, strict=True) if t}
+        pointers = self._pointers(requested)
+        found = {ref: self.parse(pointers[ref]) for ref in requested if ref in pointers}
         return {ref: metadata for ref, metadata in found.items() if VIEW not in metadata.get("properties", {})}
 
     def _pointers(self, refs: Sequence[Ref] = ()) -> dict[Ref, str]:

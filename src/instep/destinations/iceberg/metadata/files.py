@@ -152,9 +152,9 @@ def schema_problem(expected: pa.Schema, actual: pa.Schema) -> str:
 
 
 def _field_problem(expected: pa.Field, actual: pa.Field) -> str:
-    wanted, found = _field_id(expected), _field_id(actual)
-    if wanted != found:
-        return f"column {expected.name!r} has field id {found} instead of {wanted}"
+    needed, found = _field_id(expected), _field_id(actual)
+    if needed != found:
+        return f"column {expected.name!r} has field id {found} instead of {needed}"
     if actual.nullable and not expected.nullable:
         return f"column {expected.name!r} may hold NULL"
     return _type_problem(expected, expected.type, actual.type)

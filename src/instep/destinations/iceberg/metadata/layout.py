@@ -219,14 +219,14 @@ def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None 
     partitioned by its shards first."""
     from instep.destinations.iceberg.metadata.updates import PROPERTIES, remove_properties
 
-    for wanted in (s.change for s in steps if isinstance(s.change, SetLayout)):
-        new = dict(wanted.after.properties)
-        gone = [name for name, _ in wanted.before.properties if name not in new]
+    for requested in (s.change for s in steps if isinstance(s.change, SetLayout)):
+        new = dict(requested.after.properties)
+        gone = [name for name, _ in requested.before.properties if name not in new]
         change.properties({name: PROPERTIES[name] for name in gone if name in PROPERTIES})
         if absent := [name for name in gone if name not in PROPERTIES and name in change.metadata.properties]:
             change.update(remove_properties(*absent))
-        change.properties({**new, LAYOUT: json.dumps(layout_to_dict(wanted.after))})
-        if wanted.before.sort != wanted.after.sort:
+        change.properties({**new, LAYOUT: json.dumps(layout_to_dict(requested.after))})
+        if requested.before.sort != requested.after.sort:
             schema = change.metadata.schema()
             fields = [
                 {
@@ -235,15 +235,15 @@ def lay_out(change: TableCommit, steps: Sequence[Step], part: PartChange | None 
                     "direction": direction,
                     "null-order": "nulls-first" if direction == "asc" else "nulls-last",
                 }
-                for name, direction in wanted.after.sort
+                for name, direction in requested.after.sort
             ]
             change.update(*_order_updates(change, fields))
-        if wanted.before.partition != wanted.after.partition:
+        if requested.before.partition != requested.after.partition:
             change.require(same_partition_fields(change.metadata))
             first = [PartitionTerm("identity", part.column)] if part else []
-            change.update(*partitioned_by(change.metadata, [*first, *wanted.after.partition]))
+            change.update(*partitioned_by(change.metadata, [*first, *requested.after.partition]))
         if part:
-            change.properties({own_name(part.shard, LAYOUT): json.dumps(layout_to_dict(wanted.after))})
+            change.properties({own_name(part.shard, LAYOUT): json.dumps(layout_to_dict(requested.after))})
 
 
 def _order_updates(change: TableCommit, fields: Sequence[Mapping[str, Any]]) -> tuple[TableUpdate, ...]:

@@ -135,7 +135,7 @@ def partitioning(metadata: TableMetadata) -> Partitioning | None:
     return Partitioning(spec.spec_id, found) if any(found) else None
 
 
-def partitioned_by(metadata: TableMetadata, wanted: Sequence[PartitionTerm]) -> tuple[TableUpdate, ...]:
+def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm]) -> tuple[TableUpdate, ...]:
     """New files are written by these terms from now on. A spec that the table has had is taken up again."""
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
@@ -143,7 +143,7 @@ def partitioned_by(metadata: TableMetadata, wanted: Sequence[PartitionTerm]) -> 
     known, highest = metadata.partition_specs, metadata.last_partition_id or FIRST_FIELD - 1
     numbers = {(f.source_id, str(f.transform)): (f.field_id, f.name) for s in known for f in s.fields}
     names, fields = {f.name for s in known for f in s.fields}, []
-    for term in wanted:
+    for term in layout_terms:
         source, transform = metadata.schema().find_field(term.column).field_id, _spelled(term)
         if (source, transform) not in numbers:
             highest += 1

@@ -107,8 +107,8 @@ def promote_stored(stored: Type, kind: DataType, ids: Iterator[int], column: str
     if is_stored_as(stored, kind):
         return stored
     if isinstance(stored, str):
-        if not isinstance(kind, Array | Struct) and _promotes(stored, wanted := iceberg_primitive(kind)):
-            return wanted
+        if not isinstance(kind, Array | Struct) and _promotes(stored, promoted := iceberg_primitive(kind)):
+            return promoted
     elif stored["type"] == "list" and isinstance(kind, Array):
         return {**stored, "element": promote_stored(stored["element"], kind.element, ids, column)}
     elif stored["type"] == "struct" and isinstance(kind, Struct):

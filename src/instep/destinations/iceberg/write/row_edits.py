@@ -127,14 +127,14 @@ class IcebergRowEdits(LakeFacet):
             raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
         # the keys in the types that the rows are read in
         kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
-        wanted = keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
-        rows = current_rows(table, within(table.schema(), wanted))
+        typed_keys = keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
+        rows = current_rows(table, within(table.schema(), typed_keys))
         if rows is None:
             raise DestinationError(
                 f"table {'.'.join(ref)} has deletes by value, which another program has written",
                 hint="compact the table with that program, or load it anew with `instep sync --full`",
             )
-        numbers, places = _met(rows, wanted)
+        numbers, places = _met(rows, typed_keys)
         return RowLookup(
             take(rows, places, arrow_schema(table.schema())), numbers, RowPlaces(rows, places, snapshot.snapshot_id)
         )

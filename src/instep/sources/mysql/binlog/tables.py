@@ -90,10 +90,10 @@ class LogTables:
 
 
 def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogTables:
-    wanted = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
-    if not wanted:
+    pairs = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
+    if not pairs:
         return LogTables()
-    where = f"(table_schema, table_name) IN ({wanted})"
+    where = f"(table_schema, table_name) IN ({pairs})"
     columns: dict[Ref, list[KeyColumn]] = {}
     unique: dict[Ref, set[str]] = {}
     for schema, name, column, native, charset, key in run(connection, _COLUMNS.format(where=where)):

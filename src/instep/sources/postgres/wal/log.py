@@ -235,8 +235,8 @@ class PostgresLog:
         found = self._published(session)
         if found is None:
             return "", ""
-        wanted = ("pubinsert", "pubupdate", "pubdelete", "pubtruncate", "pubviaroot")
-        if not all(found[name] for name in wanted):
+        required = ("pubinsert", "pubupdate", "pubdelete", "pubtruncate", "pubviaroot")
+        if not all(found[name] for name in required):
             fix = f"ALTER PUBLICATION {quote(self.names.publication)} SET ({PUBLISHED});"
             return f"the publication {self.names.publication} leaves changes out", fix
         return "", ""
@@ -346,8 +346,8 @@ class PostgresLog:
         """Return the keys of the rows that changed; `pg_current_snapshot` of the snapshot's own transaction decides."""
         assert isinstance(snapshot, PostgresSnapshot)
         visible = Visible.of(snapshot.transactions())
-        wanted = {read.source.ref: self._collected(read) for read in reads}
-        by_oid = {self._known[ref].oid: table for ref, table in wanted.items()}
+        tables = {read.source.ref: self._collected(read) for read in reads}
+        by_oid = {self._known[ref].oid: table for ref, table in tables.items()}
         with self._session() as session:
             upto, mark = self._flushed(session)
         reach = self._collect(upto, by_oid, visible)
@@ -356,7 +356,7 @@ class PostgresLog:
             reached = upto
         else:
             reached = _text(reach.end) if reach.end is not None else self._confirmed
-        found = {ref: table.found for ref, table in wanted.items()}
+        found = {ref: table.found for ref, table in tables.items()}
         if unmet := self._unmet():
             mark = unmet
             short = self.order(self._confirmed) < self.order(unmet.low) < self.order(reached)
