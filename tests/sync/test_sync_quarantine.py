@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from quarantine_world import HeldWorld, Row, held_world, note
@@ -15,7 +17,15 @@ from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import QuarantinedValue
-from instep.sync.quarantine.quarantine import DiscardReport, discard, erase, expire, of_row, quarantine_places
+from instep.sync.quarantine.quarantine import (
+    DiscardReport,
+    discard,
+    erase,
+    expire,
+    of_row,
+    quarantine_places,
+    quarantined_counts,
+)
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
 from quarantined import entries_of, pending_of
@@ -423,3 +433,35 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     assert world.differing() == {}
     report = world.sync()
     assert [(t.updated, t.invalid_values) for t in report.tables] == [(0, 0)]
+
+
+def test_waiting_entries_are_counted_once_while_the_files_are_the_same(held: HeldWorld) -> None:
+    context = held.world.context
+    held.load({"id": 1, "_instep_meta": NOTED})
+    assert quarantined_counts(context) == {}
+    held.value(1, "x")
+    held.value(2, "y")
+    assert quarantined_counts(context) == {held.path: 2}
+    [place] = quarantine_places(context)
+    [((uri, files), count)] = context.store.quarantines.of(context.name).items()
+    assert (uri, count) == (place.target.quarantine, 2)
+    context.store.quarantines.save(context.name, uri, files, 7)
+    assert quarantined_counts(context) == {held.path: 7}, "the files are those that were counted"
+    held.value(3, "z")
+    assert quarantined_counts(context) == {held.path: 3}
+    discard(context, [held.path])
+    assert quarantined_counts(context) == {}
+
+
+def test_a_count_without_a_file_that_cannot_be_read_is_not_recorded(held: HeldWorld) -> None:
+    context = held.world.context
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.value(1, "x")
+    held.value(2, "y")
+    [place] = quarantine_places(context)
+    broken = Path(unquote(urlsplit(place.target.quarantine).path)) / place.files()[0]
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:20])
+    assert quarantined_counts(context) == {held.path: 1}
+    broken.write_bytes(whole)
+    assert quarantined_counts(context) == {held.path: 2}

@@ -31,7 +31,7 @@ from instep.schema.catalog.types import Unknown
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
-from instep.stage.quarantine import QuarantineEntry
+from instep.stage.quarantine import QuarantineEntry, files_in
 from instep.stage.quarantine_store import ALL, COUNTED, FIRST_IDS, EntryFilter, StoredQuarantine, stored_quarantine
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
@@ -51,6 +51,10 @@ class QuarantinePlace:
     ref: Ref
     target: StagingTarget = field(repr=False)
     ignored: Collection[str]
+
+    def files(self) -> list[str]:
+        """Return the names of its files, in order."""
+        return sorted(files_in(self.target.quarantine, self.target.io, self.ignored))
 
     @contextmanager
     def stored(
@@ -83,12 +87,21 @@ def quarantine_places(
 
 
 def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict[str, int]:
-    """Return how many entries of each table wait in quarantine, by path; of these tables, or of all."""
-    found = dict[str, int]()
+    """Return how many entries of each table wait in quarantine, by path; of these tables, or of all. A quarantine whose
+    files are those that were counted before is not read."""
+    found, known = dict[str, int](), context.store.quarantines.of(context.name)
     for place in quarantine_places(context, only):
-        with place.stored(context, COUNTED) as stored:
-            if count := sum(one.count for one in stored.counts(EntryFilter(status="held"))):
-                found[place.table.path] = count
+        uri, files = place.target.quarantine, place.files()
+        if not files:
+            continue
+        digest_of_files = sha256("\n".join(files).encode()).hexdigest()
+        if (count := known.get((uri, digest_of_files))) is None:
+            with place.stored(context, COUNTED) as stored:
+                count = sum(one.count for one in stored.counts(EntryFilter(status="held")))
+            if sorted(stored.files) == files:  # none came or went meanwhile, and all could be read
+                context.store.quarantines.save(context.name, uri, digest_of_files, count)
+        if count:
+            found[place.table.path] = count
     return found
 
 
