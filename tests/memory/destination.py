@@ -105,7 +105,14 @@ class MemoryDestination:
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
         return []
 
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+    def promote(
+        self,
+        ref: Ref,
+        columns: Mapping[str, OverflowColumn],
+        extra: str,
+        commit: Commit,
+        workers: FileWorkers = HERE,
+    ) -> Promoted:
         return Promoted()
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:

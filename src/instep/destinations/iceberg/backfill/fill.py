@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
@@ -21,6 +21,7 @@ from pyiceberg.types import DecimalType, PrimitiveType
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.iceberg.backfill.fill_task import FillTask, Rewritten, fill_part
+from instep.destinations.iceberg.backfill.promote_task import PromoteTask
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
@@ -89,13 +90,14 @@ def run_parts(
     return run_on_spark(session, fill_part, parts, on_progress)
 
 
-def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
+def files_spec(lake: Lake, table: Table, folder: str, commit: Commit) -> StageSpec:
+    """Return how the files are written that take the place of a table's, below its data in this folder."""
     return StageSpec(
         table=".".join(table.name()),
         columns=(),
         system=SystemColumns(),
         schema=arrow_schema(table.schema()),
-        location=f"{own_data(table)}/{folder_name(commit.run, list(fill.columns.values()))}",
+        location=f"{own_data(table)}/{folder}",
         quarantine="",
         run=commit.run,
         synced=0,
@@ -105,16 +107,47 @@ def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
 
 
 @dataclass
-class _Fill:
+class FileExchange:
+    """Data files that take the place of others with the same rows, in fenced commits that follow one another.
+    `properties` go into the summaries of the snapshots."""
+
     lake: Lake
     ref: Ref
-    fill: Fill
     commit: Commit
     spec: StageSpec
     schema: Schema
+    properties: Mapping[str, str]
 
     def __post_init__(self) -> None:
         self.new_files = NewFiles(self.lake.io())
+
+    def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
+        """Return one fenced commit onto the snapshot that was read."""
+        with self.new_files.landing([f.path for r in rewritten for f in r.files]):
+            return land(table, lambda now: self._exchange(now, rewritten, tasks))
+
+    def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
+        metadata = load_ours(self.lake, self.ref)[1]
+        base, state = table.metadata.current_snapshot(), load_state(metadata)
+        assert base is not None, "a table without rows has no file to exchange"
+        assert state is not None, "a table without a load has no file to exchange"
+        old = [tasks[r.path] for r in rewritten]
+        files = [f for r in rewritten for f in r.files]
+        change = TableCommit(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
+        change.require(ref_is(MAIN, base.snapshot_id))
+        own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
+        deletes = {d.file_path: d for t in old for d in t.delete_files if is_of_one_file(d)}
+        replaced = Replaced([t.file for t in old], list(deletes.values()))
+        new = data_files(files, change.metadata, self.schema)
+        snapshot = change.exchange(new, replaced, summary(own) | dict(self.properties))
+        rows = exact_rows(metadata, base.snapshot_id)
+        change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
+        return change.land(self.commit.fence).refresh()
+
+
+@dataclass
+class _Fill(FileExchange):
+    fill: Fill
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
         """Neighbours by key together, so that a task needs few of the staged files."""
@@ -126,7 +159,7 @@ class _Fill:
             f for f in found if not f[0]
         ]
         olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
-        for group in _groups(olds):
+        for group in file_groups(olds):
             yield FillTask(
                 light(table.metadata),
                 self.spec,
@@ -138,29 +171,6 @@ class _Fill:
                 tuple(group),
                 self.lake.io(),
             )
-
-    def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
-        """Return one fenced commit onto the snapshot that was read."""
-        with self.new_files.landing([f.path for r in rewritten for f in r.files]):
-            return land(table, lambda now: self._exchange(now, rewritten, tasks))
-
-    def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
-        metadata = load_ours(self.lake, self.ref)[1]
-        base, state = table.metadata.current_snapshot(), load_state(metadata)
-        assert base is not None, "a table without rows has no file to fill"
-        assert state is not None, "a table without a load has no file to fill"
-        old = [tasks[r.path] for r in rewritten]
-        files = [f for r in rewritten for f in r.files]
-        change = TableCommit(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
-        change.require(ref_is(MAIN, base.snapshot_id))
-        own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
-        properties = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
-        deletes = {d.file_path: d for t in old for d in t.delete_files if is_of_one_file(d)}
-        replaced = Replaced([t.file for t in old], list(deletes.values()))
-        snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, properties)
-        rows = exact_rows(metadata, base.snapshot_id)
-        change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
-        return change.land(self.commit.fence).refresh()
 
 
 def _ordered_by(table: Table, fill: Fill) -> str:
@@ -188,7 +198,11 @@ def _old(
     return old_file(number, task, values)
 
 
-def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
+Part = TypeVar("Part", FillTask, PromoteTask)
+"""Work of one task on some files."""
+
+
+def file_groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
     """Group files by at most `PART_ROWS` rows and `PART_BYTES` together."""
     group: list[Old] = []
     for old in olds:
@@ -201,12 +215,12 @@ def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
         yield group
 
 
-def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterator[list[FillTask]]:
+def commit_batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[list[Part]]:
     """Yield what is committed together; the parts of one table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)
-    batch: list[FillTask] = []
+    batch: list[Part] = []
     for part in parts:
         batch.append(part)
         if len(batch) == wide:
@@ -216,7 +230,7 @@ def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterato
         yield _split(batch, wide)
 
 
-def _split(parts: Sequence[FillTask], wide: int) -> list[FillTask]:
+def _split(parts: Sequence[Part], wide: int) -> list[Part]:
     """Split the parts until there are `wide`: the one with most rows gives away half of its files."""
     found = list(parts)
     while len(found) < wide and (most := max(found, key=lambda p: len(p.files))) and len(most.files) > 1:
@@ -256,11 +270,14 @@ class IcebergFills(LakeFacet):
         table, _ = load_ours(self.lake, ref)
         if why := self.fill_size(ref, work.columns).why_not:
             raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
-        filling = _Fill(self.lake, ref, work, commit, _spec(self.lake, table, work, commit), table.schema())
+        numbers = sorted(work.columns.values())
+        spec = files_spec(self.lake, table, folder_name(commit.run, numbers), commit)
+        through = {FILLS: ",".join(map(str, numbers))}
+        filling = _Fill(self.lake, ref, commit, spec, table.schema(), through, work)
         tasks = _candidates(table, planned(table), work.columns)
         done = Filled()
         with filling.new_files.removed_unless_landed(filling.spec.location):
-            for batch in _batches(filling.parts(table, tasks), session):
+            for batch in commit_batches(filling.parts(table, tasks), session):
                 rewritten = [r for part in run_parts(session, batch, _from(done, on_progress)) for r in part]
                 crashpoint("fill.rewritten")
                 if rewritten:
