@@ -13,6 +13,8 @@ from instep.destinations.base import Commit, FileWorkers, Merge
 from instep.destinations.facets import Destination
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.schema.catalog.types import parse
+from instep.schema.changes.describe import ColumnRemoved
+from instep.schema.planning.step import UndropColumn, step
 from lake import ID, PREFIX, REF, column, create, spark, stage, table, with_spark  # noqa: F401
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -74,3 +76,49 @@ def test_kept_values_are_taken_out(
     assert bool(sessions) == (in_files and destination.config.upsert_rows == 0)  # type: ignore[attr-defined]
     again = destination.write.promote(REF, columns, EXTRA, Commit("run-4", 1), workers)
     assert again == Promoted(rows=0, invalid_values=3)
+
+
+@with_spark
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_values_of_a_column_that_comes_back(
+    destination: Destination, engine: str, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that came again since the drop get the value that their key had then; others keep theirs."""
+    if destination.kind not in ("iceberg", "delta"):
+        pytest.skip("its dropped columns keep their values in the table")
+    monkeypatch.setattr("instep.destinations.iceberg.backfill.fill.PART_ROWS", 1)
+    monkeypatch.setattr("instep.destinations.iceberg.backfill.fill_task.STAGED_ROWS", 1)
+    name, meta = column("name", "string"), f"{PREFIX}meta"
+    with_name, without = table(ID, name, column("n", "int32")), table(ID, column("n", "int32"))
+    create(destination, with_name)
+
+    def upsert(run: str, *rows: dict[str, Any]) -> None:
+        files = [stage(destination, REF, rows)]
+        destination.write.merge(lambda: spark, REF, files, Merge(("id",)), Commit(run, 1, "c"))
+
+    for start in (0, 10, 20):
+        rows = [{"id": start + n, "n": n, "name": f"name {start + n}" if n else None} for n in range(5)]
+        destination.write.append(REF, [stage(destination, REF, rows)], Commit("run-1", 1, "c"))
+    upsert("run-2", {"id": 11, "name": "newer"}, {"id": 12, "name": None})
+    destination.schema.execute(REF, [step(REF, ColumnRemoved(REF, name, 1))], without, Commit("run-3", 1))
+    upsert("run-4", *({"id": n, "n": 100, meta: '{"changes":[]}'} for n in (0, 1, 2, 11, 12, 13, 30)))
+    destination.schema.execute(REF, [step(REF, UndropColumn(REF, name, name))], with_name, Commit("run-5", 1))
+    upsert("run-6", {"id": 2, "n": 100, "name": "since"})
+    sessions = list[Any]()
+
+    def session() -> Any:
+        sessions.append(spark)
+        return spark if engine == "spark" else None
+
+    done = destination.write.restore_dropped_values(REF, "name", Commit("run-7", 1), FileWorkers(session))
+    assert done == (3 if destination.kind == "iceberg" else 0), "files of Delta that are written again keep the column"
+    found = destination.write.read(REF, ["id", "name", "n", meta]).read_all().to_pylist()
+    again = {0: None, 1: "name 1", 2: "since", 11: "newer", 12: None, 13: "name 13", 30: None}
+    expected = {s + n: f"name {s + n}" if n else None for s in (0, 10, 20) for n in range(5)} | again
+    assert {r["id"]: r["name"] for r in found} == expected
+    assert {r["id"] for r in found if r["n"] == 100} == again.keys()
+    assert {r["id"] for r in found if r[meta]} == again.keys() - {2}
+    assert (state := destination.schema.state(REF)) is not None
+    assert (state.cursor, state.rows) == ("c", 16)
+    assert bool(sessions) == (destination.kind == "iceberg" and destination.config.upsert_rows == 0)  # type: ignore[attr-defined]
+    assert destination.write.restore_dropped_values(REF, "name", Commit("run-8", 1), FileWorkers(session)) == 0

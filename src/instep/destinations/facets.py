@@ -238,7 +238,7 @@ class WriteFacet(Protocol):
         what is committed by then stays."""
         ...
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
         many. Nothing for a table without a key, and where a dropped column keeps its values in the table."""
         ...

@@ -117,9 +117,9 @@ class ShardWrite:
         """Bring kept values of the shard's rows into columns."""
         return self.part.promote(ref, columns, extra, commit, workers)
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Bring back values of the shard's rows."""
-        return self.part.restore_dropped_values(ref, column, commit)
+        return self.part.restore_dropped_values(ref, column, commit, workers)
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """Return the shard's rows that have one of the keys."""

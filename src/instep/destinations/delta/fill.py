@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.base import HERE, Commit, FileWorkers, Fill, Filled, FillSize, Ref
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.merge_parts import fill_by_tasks
@@ -127,7 +127,7 @@ def _lost(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...
 class DeltaRestoredValues(DeltaFacet):
     """Values of dropped columns that come back."""
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Write the values of an undropped column back in one commit; return the number of rows that got one.
 
         Rows that have a value keep it. Keys and the column are read.

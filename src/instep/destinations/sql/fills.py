@@ -138,7 +138,7 @@ class SqlFills(SqlFacet):
         on_progress(done.rows, done.bytes)
         return done
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
         return 0
 

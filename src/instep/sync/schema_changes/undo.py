@@ -396,7 +396,8 @@ def _carry_out(context: SyncContext, run: Run, made: UndoPlan, wanted: Undo) -> 
                 execute_steps(context, group, commit)
                 crashpoint("undo.table")
         for at, column in _undropped_columns(context, made.undoing):
-            context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence))
+            workers = context.workers(".".join(at), "restore")
+            context.destination.write.restore_dropped_values(at, column.name, Commit(run.id, run.fence), workers)
         crashpoint("undo.committed")
         version = _accept(replace(context, who=wanted.who), made, record, wanted)
     crashpoint("undo.accepted")

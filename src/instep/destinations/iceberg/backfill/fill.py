@@ -146,40 +146,59 @@ class FileExchange:
 
 
 @dataclass
-class _Fill(FileExchange):
-    fill: Fill
+class FileFill(FileExchange):
+    """Rows with NULL in one of the `columns` get its value from the files `values`, by key; `spans` are the keys of
+    these files. See `FillTask`."""
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    meta: str
+    holds: bool
+    values: tuple[Old, ...]
+    spans: Sequence[Span]
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
-        """Neighbours by key together, so that a task needs few of the staged files."""
-        key = table.schema().find_field(_ordered_by(table, self.fill))
-        staged = readable_files(self.fill.values, table.metadata, _part_of(table, self.fill))
-        ranges = [_range(f, key.field_id, key.field_type) for f in staged]
-        found = [(_range(t.file, key.field_id, key.field_type), t) for t in tasks]
+        """Neighbours by key together, so that a task needs few of the files with values."""
+        span_of = key_spans(table, self.key)
+        found = [(span_of(t.file), t) for t in tasks]
         found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
             f for f in found if not f[0]
         ]
-        olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
+        olds = [_old(number, t, span, self.spans) for number, (span, t) in enumerate(found)]
         for group in file_groups(olds):
             yield FillTask(
                 light(table.metadata),
                 self.spec,
-                self.fill.key,
-                tuple(self.fill.columns),
-                self.fill.meta,
-                self.fill.holds,
-                tuple(f.file_path for f in staged),
+                self.key,
+                self.columns,
+                self.meta,
+                self.holds,
+                self.values,
                 tuple(group),
                 self.lake.io(),
             )
 
 
-def _ordered_by(table: Table, fill: Fill) -> str:
+def _ordered_by(table: Table, key: Sequence[str]) -> str:
     """Return the column by whose values files differ: that of the shard has one."""
-    return next(k for k in fill.key if not isinstance(table, ShardTable) or k != table.within[0])
+    return next(k for k in key if not isinstance(table, ShardTable) or k != table.within[0])
+
+
+def key_spans(table: Table, key: Sequence[str]) -> Callable[[DataFile], Span]:
+    """Return what gives the least and greatest key of a file, as far as its metrics tell."""
+    found = table.schema().find_field(_ordered_by(table, key))
+    return lambda file: _range(file, found.field_id, found.field_type)
 
 
 def _part_of(table: Table, fill: Fill) -> Any:
     return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
+
+
+def _staged(table: Table, work: Fill) -> tuple[tuple[Old, ...], list[Span]]:
+    """Return the staged files with the values, and their keys."""
+    files, spec = readable_files(work.values, table.metadata, _part_of(table, work)), table.metadata.spec()
+    place, span_of = (spec.spec_id, (None,) * len(spec.fields)), key_spans(table, work.key)
+    return tuple(Old(n, f.file_path, 0, 0, place=place) for n, f in enumerate(files)), [span_of(f) for f in files]
 
 
 def _range(file: DataFile, field: int, kind: Any) -> Span:
@@ -273,7 +292,21 @@ class IcebergFills(LakeFacet):
         numbers = sorted(work.columns.values())
         spec = files_spec(self.lake, table, folder_name(commit.run, numbers), commit)
         through = {FILLS: ",".join(map(str, numbers))}
-        filling = _Fill(self.lake, ref, commit, spec, table.schema(), through, work)
+        values, spans = _staged(table, work)
+        filling = FileFill(
+            self.lake,
+            ref,
+            commit,
+            spec,
+            table.schema(),
+            through,
+            work.key,
+            tuple(work.columns),
+            work.meta,
+            work.holds,
+            values,
+            spans,
+        )
         tasks = _candidates(table, planned(table), work.columns)
         done = Filled()
         with filling.new_files.removed_unless_landed(filling.spec.location):
