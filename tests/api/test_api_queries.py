@@ -69,7 +69,7 @@ from instep.operations.queries.objects import (
     ListPolicies,
     ListSources,
 )
-from instep.operations.queries.quarantine import ListQuarantined, MatchQuarantined
+from instep.operations.queries.quarantine import CountQuarantined, ListQuarantined, MatchQuarantined
 from instep.operations.queries.schema_tree import ListSelectedColumns, ListSelectedTables, MatchPattern
 from instep.operations.queries.work import (
     EstimateBackfill,
@@ -178,6 +178,7 @@ def asked(api: Api) -> Iterator[Query]:
     yield ListReferences()
     yield CheckAudit()
     yield ListDeliveries(status="sent")
+    yield CountQuarantined("eu")
     yield ListStatus()
     yield GetStatus("eu")
     yield RunPolicyCases("eu", ({"change": "column.added", "table": "main.item", "column": "x", "expect": "apply"},))

@@ -16,7 +16,7 @@ from instep.schema.planning.naming import destination_ref
 from instep.sync.context import SyncContext
 from instep.sync.loading.engine import DriverReads, Engine, OnSpark
 from instep.sync.progress import SyncReport
-from instep.sync.quarantine.quarantine import holdings
+from quarantined import entries_by_table
 from sync_world import PREFIX, World
 
 NAME = "shop"
@@ -64,7 +64,8 @@ class HistoryWorld(World):
 
     def held(self) -> dict[str, set[tuple[str, str]]]:
         """By accepted table path: (key as JSON of texts, column) of all that is held; column "" is a whole row."""
-        return {h.table.path: {(e.key, e.column) for e in h.pending} for h in holdings(self.context, idle=True)}
+        found = entries_by_table(self.context, idle=True)
+        return {path: {(e.key, e.column) for e in entries if e.status == "held"} for path, entries in found.items()}
 
     def reasons(self, names: set[str]) -> list[str]:
         """Why tables with these names may differ: open changes, pauses, and what was listed off."""

@@ -12,8 +12,8 @@ from contract.sources import Case
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
 from instep.spark.jdbc import connect
-from instep.stage.quarantine import read_entries
 from jdbc_world import session
+from quarantined import entries_in
 from sync_world import World, cursor
 
 pytestmark = [
@@ -88,4 +88,4 @@ def _held(world: World) -> Any:
     from instep.schema.planning.naming import destination_ref
 
     target = world.destination.write.target(destination_ref(world.accepted("T 1"), world.context.naming))
-    return read_entries(target.quarantine, target.io).entries
+    return entries_in(target.quarantine, target.io)

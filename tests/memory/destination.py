@@ -105,7 +105,14 @@ class MemoryDestination:
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
         return []
 
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+    def promote(
+        self,
+        ref: Ref,
+        columns: Mapping[str, OverflowColumn],
+        extra: str,
+        commit: Commit,
+        workers: FileWorkers = HERE,
+    ) -> Promoted:
         return Promoted()
 
     def is_large(self, ref: Ref, files: Sequence[StagedFile] = ()) -> bool:
@@ -273,7 +280,7 @@ class MemoryDestination:
         kept = sum(old.field in row for row in held.rows)
         return UndropReport("", len(held.rows) - kept, max(len(old.rows) - kept, 0), snapshot=True)
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         held = self._get(ref)
         field, key = held.ids[column], [held.ids[k] for k in held.table.key]
         old = next((d for d in reversed(held.dropped) if d.field == field), None)

@@ -115,6 +115,9 @@ def test_values_in_quarantine(shop: Shop, project: instep.Project) -> None:
         held = connection.quarantine.entries("main.item")
         assert sorted(entry["original"] for entry in held) == ["x", "y"]
         assert "<td>main.item</td>" in held._repr_html_()
+        counts = connection.quarantine.counts("main.item")
+        assert (counts["total"], counts["newest"], len(counts["groups"])) == (2, held[-1]["at"], 1)
+        assert connection.quarantine.entries("main.item", limit=1) == sorted(held, key=lambda entry: entry["id"])[:1]
         [done] = connection.quarantine.replay("main.item", preview=True)
         assert (done["replayed"], done["held"]) == (0, 2)
         first, second = held

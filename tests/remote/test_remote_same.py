@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
-from remote_world import PROJECT, Twins, alike
+from remote_world import PROJECT, Twins, World, alike
 
 pytestmark = pytest.mark.drawn(3)
 
@@ -124,6 +127,18 @@ def test_a_backfill_and_its_end(twins: Twins) -> None:
     twins.both("backfill", "main.item", *JSON)
 
 
+def pages(world: World) -> list[Any]:
+    """What is quarantined, asked for one by one."""
+    found, cursor = list[Any](), ""
+    while cursor is not None:
+        parameters = urlencode({"limit": 1, **({"cursor": cursor} if cursor else {})})
+        address = f"{world.url}/api/v1/connections/shop/quarantine?{parameters}"
+        with urlopen(Request(address, headers={"Authorization": f"Bearer {world.key}"})) as answer:
+            page = json.load(answer)
+        found, cursor = [*found, *page["items"]], page["next_cursor"]
+    return found
+
+
 @pytest.mark.slow
 def test_what_is_held(twins: Twins) -> None:
     twins.sql("alter table item add column size integer; insert into item values (3, 'cap', 'big'), (4, 'ink', 'wide')")
@@ -131,14 +146,19 @@ def test_what_is_held(twins: Twins) -> None:
     twins.both("sync", *JSON)
     _, there = twins.both("quarantine", "list", *JSON)
     assert there.json["total"] == 2
+    for more in (("--limit", "9"), ("--limit", "1"), ("main.item", "--column", "size"), ("--run", "r-"), ("--all",)):
+        twins.both("quarantine", "list", *more, *JSON)
+    entries = twins.far.there("quarantine", "list", "--limit", "9", *JSON).json["entries"]
+    assert [one["id"] for one in pages(twins.far)] == [one["id"] for one in entries]
     for more in (("--dry-run",), ("main.item", "--column", "size", *JSON), ()):
         twins.both("quarantine", "replay", *more)
     twins.both("quarantine", "replay", "main.items", code=1)
     twins.both("quarantine", "discard", "main.item", code=3)
     for world, run in ((twins.near, twins.near.here), (twins.far, twins.far.there)):
         id = world.here("quarantine", "list", "--limit", "9", *JSON).json["entries"][0]["id"]
-        assert run("quarantine", "discard", id[:6], "--yes", *JSON).json["discarded"] == [id]
-    twins.both("quarantine", "discard", "main.item", "--yes")
+        assert run("quarantine", "discard", id[:6], "--yes", *JSON).json["ids"] == [id]
+    _, there = twins.both("quarantine", "discard", "main.item", "--yes", *JSON)
+    assert there.json["discarded"] == 1
     twins.both("quarantine", "list")
     for key, code in (('{"id": 4}', 3), ("{id: 4}", 1), ('{"id": [4]}', 1)):
         twins.both("quarantine", "discard", "main.item", "--key", key, *(("--yes",) if code == 1 else ()), code=code)

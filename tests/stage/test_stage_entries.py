@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.errors import StageError
-from instep.stage.quarantine import QuarantineEntry, TableQuarantine, entry_id, merged, read_entries, rewrite
+from instep.stage.files.place import StorageFolder
+from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, write_settled
+from instep.stage.quarantine_store import COUNTED, EntryFilter, stored_quarantine
+from quarantined import entries_in
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -22,7 +25,14 @@ DAY = datetime(2026, 11, 1, tzinfo=UTC)
 def entry(original: str | None = "x", day: int = 0, **more: Any) -> QuarantineEntry:
     at = DAY + timedelta(days=day)
     id = more.pop("id", entry_id("t", "{}", "a", original))
-    return QuarantineEntry(id, "t", "{}", "a", original, "why", "", "", "a", "{}", "r", 0, at, at, **more)
+    return QuarantineEntry(
+        id, "t", "{}", "a", original, "why", "", "", "a", "{}", more.pop("run", "r"), 0, at, at, **more
+    )
+
+
+def put(folder: Path, name: str, *entries: QuarantineEntry) -> None:
+    """Write a file of the quarantine as it is, whatever its entries are."""
+    pq.write_table(pa.Table.from_pylist([vars(e) for e in entries], schema=SCHEMA), folder / name)
 
 
 OLD, NEW, KEPT = "r-1.parquet", "r-2.parquet", "kept-r-3.parquet"
@@ -37,50 +47,128 @@ CASES: list[tuple[str, list[tuple[str, int, Any]], tuple[int, int, str]]] = [
 
 
 @pytest.mark.parametrize(("rows", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_one_entry_an_id(rows: Any, wanted: Any) -> None:
-    for order in (rows, rows[::-1]):
-        [found] = merged([(file, entry(day=day, status=status)) for file, day, status in order])
-        assert ((found.since - DAY).days, (found.at - DAY).days, found.status) == wanted
-        assert found.original == (None if found.status == "discarded" else "x")
+def test_one_entry_an_id(rows: Any, wanted: Any, tmp_path: Path) -> None:
+    for file, day, status in rows:
+        put(tmp_path, file, entry(day=day, status=status))
+    [found] = entries_in(str(tmp_path), {})
+    assert ((found.since - DAY).days, (found.at - DAY).days, found.status) == wanted
+    assert found.original == (None if found.status == "discarded" else "x")
+    with stored_quarantine(str(tmp_path), {}, (), same, COUNTED) as narrow:
+        assert [(one.status, one.count, one.newest) for one in narrow.counts(EntryFilter())] == [
+            (found.status, 1, found.at)
+        ]
 
 
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.sampled_from([OLD, NEW, KEPT]), st.integers(0, 3), st.sampled_from("xyz"))))
 def test_merging_again_changes_nothing(rows: list[tuple[str, int, str]]) -> None:
-    once = merged([(file, entry(original, day)) for file, day, original in rows])
-    assert merged([(KEPT, e) for e in once]) == once
-    assert len({e.id for e in once}) == len(once) == len({r[2] for r in rows})
+    with TemporaryDirectory() as folder:
+        for name in {file for file, _, _ in rows}:
+            put(Path(folder), name, *(entry(original, day) for file, day, original in rows if file == name))
+        once = entries_in(folder, {})
+        with stored_quarantine(folder, {}, (), same) as found:
+            found.put_together("r-9", 0)
+        assert len(list(Path(folder).iterdir())) == bool(rows)
+        assert entries_in(folder, {}) == once
+        assert len({e.id for e in once}) == len(once) == len({r[2] for r in rows})
+
+
+def same(entry: QuarantineEntry) -> QuarantineEntry:
+    return entry
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    entries = merged([(OLD, entry("ünï\n🦀")), (OLD, entry(None, 1)), (OLD, entry("y", 2, status="replayed"))])
-    rewrite(str(tmp_path), {}, TableQuarantine(), entries, "r-1")
-    found = read_entries(str(tmp_path), {})
-    assert found.entries == entries
-    rewrite(str(tmp_path), {}, found, entries[:1], "r-2")
-    assert (read_entries(str(tmp_path), {}).entries, len(list(tmp_path.iterdir()))) == (entries[:1], 1)
-    rewrite(str(tmp_path), {}, read_entries(str(tmp_path), {}), (), "r-3")
-    assert list(tmp_path.iterdir()) == []
+    entries = (entry("ünï\n🦀"), entry(None, 1), entry("y", 2, status="replayed"))
+    write_settled(StorageFolder(str(tmp_path)), "r-1", 0, [entries])
+    assert entries_in(str(tmp_path), {}) == entries
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """30 entries of 15 days in two files, every third one settled."""
+    made = [entry(f"{n:02}", n // 2, status="replayed" if n % 3 == 0 else "held", run=f"r-{n % 2}") for n in range(30)]
+    put(tmp_path, "r-0-a.parquet", *made[:20])
+    put(tmp_path, "r-1-b.parquet", *made[10:])
+    return tmp_path
+
+
+FILTERS = [
+    ("all", EntryFilter()),
+    ("held", EntryFilter(status="held")),
+    ("of a run", EntryFilter(run="r-1")),
+    ("of no column", EntryFilter(column="b")),
+    ("until a day", EntryFilter(status="held", until=DAY + timedelta(days=4))),
+    ("one id", EntryFilter(id=entry_id("t", "{}", "a", "07"))),
+]
+
+
+@pytest.mark.parametrize("chosen", [f for _, f in FILTERS], ids=[n for n, _ in FILTERS])
+def test_entries_are_found_page_by_page(chosen: EntryFilter, many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.stage.quarantine_store.GROUP", 3)
+    wanted = sorted(entries_in(str(many), {}), key=lambda e: (-e.at.timestamp(), e.id))
+    for name in ("status", "column"):
+        wanted = [e for e in wanted if not getattr(chosen, name) or getattr(e, name) == getattr(chosen, name)]
+    wanted = [e for e in wanted if e.run.startswith(chosen.run) and e.id.startswith(chosen.id)]
+    wanted = [e for e in wanted if chosen.until is None or e.at <= chosen.until]
+    found, after = list[QuarantineEntry](), None
+    with (
+        stored_quarantine(str(many), {}, (), same) as stored,
+        stored_quarantine(str(many), {}, (), same, COUNTED) as narrow,
+    ):
+        assert sum(one.count for one in narrow.counts(chosen)) == len(wanted)
+        while page := [e for entries in stored.newest(chosen, after, 4) for e in entries]:
+            assert narrow.newest_ids(chosen, after, 4) == [e.id for e in page]
+            found, after = [*found, *page], (page[-1].at, page[-1].id)
+    assert found == wanted
+
+
+def test_what_is_discarded_or_erased_is_put_together(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instep.stage.quarantine_store.GROUP", 3)
+    before, limit = entries_in(str(many), {}), DAY + timedelta(days=4)
+    ids, early = [e.id for e in before], [e.id for e in before if e.at <= limit]
+    one, other = (e.id for e in before[-4:-1] if e.status == "held")
+    with stored_quarantine(str(many), {}, (), same) as found:
+        assert found.discard(EntryFilter(until=limit))[0] == 6
+        assert found.discard(EntryFilter(), [*early, one, "q-none"]) == (1, [one])
+        found.put_together("r-2", 0)
+        assert found.erase([one, other, "q-none"]) == 2
+        found.put_together("r-2", 1)
+    left = entries_in(str(many), {})
+    assert [e.id for e in left] == [id for id in ids if id not in (one, other)]
+    assert sum(e.status == "discarded" for e in left) == sum(e.original is None for e in left) == 6
+    assert len(list(many.iterdir())) == 1
+    with stored_quarantine(str(many), {}, (), same) as found:
+        assert found.erase(ids) == 28
+        found.put_together("r-3", 0)
+    assert list(many.iterdir()) == []
+
+
+def test_an_id_is_named_by_how_it_begins(many: Path) -> None:
+    ids = sorted(e.id for e in entries_in(str(many), {}))
+    with stored_quarantine(str(many), {}, (), same, COUNTED) as found:
+        assert found.starting([ids[4], ids[5][:-1], "q-", "q-none"]) == {
+            ids[4]: (1, ids[4]),
+            ids[5][:-1]: (1, ids[5]),
+            "q-": (30, ids[0]),
+        }
 
 
 def test_a_rewrite_that_stopped_half_way_is_done_again(tmp_path: Path) -> None:
-    rewrite(str(tmp_path), {}, TableQuarantine(), [entry("x"), entry("y")], "r-1")
-    before = read_entries(str(tmp_path), {})
-    rewrite(
-        str(tmp_path), {}, replace(before, files=()), [replace(e, status="replayed") for e in before.entries], "r-2"
-    )
-    found = read_entries(str(tmp_path), {})
-    assert len(found.files) == 2
-    assert {e.status for e in found.entries} == {"replayed"}
+    put(tmp_path, OLD, entry("x"), entry("y"))
+    put(tmp_path, KEPT, entry("x", status="replayed"), entry("y", status="replayed"))
+    assert {e.status for e in entries_in(str(tmp_path), {})} == {"replayed"}
 
 
 def test_files_of_ignored_runs_and_broken_ones_are_left_alone(tmp_path: Path) -> None:
-    rewrite(str(tmp_path), {}, TableQuarantine(), [entry()], "r-1")
+    put(tmp_path, "r-1-a.parquet", entry())
     (tmp_path / "r-2-00000-0-0-a.parquet").write_bytes(b"PAR1")
     (tmp_path / "notes.txt").write_text("of a person")
-    assert read_entries(str(tmp_path), {}).broken == ("r-2-00000-0-0-a.parquet",)
-    found = read_entries(str(tmp_path), {}, ["r-2"])
-    assert (len(found.entries), found.broken) == (1, ())
-    rewrite(str(tmp_path), {}, found, (), "r-3")
+    with stored_quarantine(str(tmp_path), {}, (), same) as found:
+        assert found.broken == ["r-2-00000-0-0-a.parquet"]
+    with stored_quarantine(str(tmp_path), {}, ["r-2"], same) as found:
+        assert (found.count, found.broken) == (1, [])
+        found.erase([entry().id])
+        found.put_together("r-3", 0)
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -88,14 +176,14 @@ def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
     names = ["table", "key", "column", "original", "reason", "run", "chunk"]
     row = dict(zip(names, ["0", '{"id":"1"}', "a", "x", "why", "r-20260102-030405-abcdef", 0], strict=True))
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "r-20260102-030405-abcdef-00000-0-0-a.parquet")
-    [found] = read_entries(str(tmp_path), {}).entries
+    [found] = entries_in(str(tmp_path), {})
     assert (found.at, found.name, found.status) == (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "a", "held")
 
 
 def test_a_place_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
-    rewrite(str(tmp_path), {}, TableQuarantine(), [entry()], "r-1")
-    found = read_entries(str(tmp_path), {})
+    put(tmp_path, "r-1-a.parquet", entry())
+    before = entries_in(str(tmp_path), {})
     (tmp_path / "file").write_text("")
     with pytest.raises(StageError):
-        rewrite(str(tmp_path / "file"), {}, found, found.entries, "r-2")
-    assert read_entries(str(tmp_path), {}) == found
+        write_settled(StorageFolder(str(tmp_path / "file")), "r-2", 0, [before])
+    assert entries_in(str(tmp_path), {}) == before

@@ -26,7 +26,7 @@ from instep.store.tables.all import metadata
 GOES = {
     "accepted", "backfills", "comments", "connector_held", "connector_states", "connector_versions", "copies",
     "cursors", "destination_names", "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names",
-    "pauses", "plans",
+    "pauses", "plans", "quarantine_counts",
     "reviews", "runs", "schedules", "schemas", "setups", "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip
 """Tables whose rows go with their connection."""

@@ -12,9 +12,9 @@ from instep.schema.planning.naming import destination_ref
 from instep.stage.conform import QuarantinedValue
 from instep.stage.quarantine import QuarantineFile
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns
-from instep.sync.quarantine.quarantine import holdings
 from instep.sync.quarantine.replay import Replayed, replay
 from lake import stage
+from quarantined import entries_of
 from sync_world import PREFIX, World
 
 DAY = 86_400_000_000
@@ -84,7 +84,7 @@ class HeldWorld:
 
     def statuses(self) -> dict[str | None, str]:
         """Status by original."""
-        return {e.original: e.status for h in holdings(self.world.context) for e in h.found.entries}
+        return {e.original: e.status for e in entries_of(self.world.context)}
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Values with the note, deleted rows included."""

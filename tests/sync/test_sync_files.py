@@ -19,8 +19,8 @@ from instep.project.sections.tables import TableSettings
 from instep.sources.base import Source
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
-from instep.sync.quarantine.quarantine import holdings
 from instep.sync.quarantine.replay import replay
+from quarantined import entries_of
 from sync_world import World, counts
 
 NEW_FILES = TableSettings(mode="append", cursor="_file_number")
@@ -42,9 +42,7 @@ class Drop:
 
     def places(self) -> list[tuple[str, ...]]:
         """(column, original, place, status) of what is held of all tables."""
-        return sorted(
-            (e.column, e.original, e.place, e.status) for h in holdings(self.world.context) for e in h.found.entries
-        )
+        return sorted((e.column, e.original, e.place, e.status) for e in entries_of(self.world.context))
 
 
 @pytest.fixture

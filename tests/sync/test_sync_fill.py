@@ -13,6 +13,7 @@ from instep.schema.maintenance import BackfillLimits
 from instep.schema.policy.policy import Rule
 from instep.sync.progress import SyncReport
 from lake import SPARK
+from quarantined import entries_of
 from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = (
@@ -190,9 +191,7 @@ def test_values_that_do_not_fit_are_held(make_world: MakeWorld) -> None:
     found = world.rows("t", "id", "size", "_instep_meta")
     assert [r[:2] for r in found] == [(1, None), (2, 2), (3, None)]
     assert '"field":"size"' in found[0][2]
-    from instep.sync.quarantine.quarantine import holdings
-
-    assert [e.original for h in holdings(world.context) for e in h.found.entries] == ["many"]
+    assert [e.original for e in entries_of(world.context)] == ["many"]
 
 
 def test_a_table_that_is_read_whole_needs_no_fill(make_world: MakeWorld) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.crash import VARIABLE, Crashed
-from instep.destinations.iceberg.backfill import recovered_values as iceberg_promote
+from instep.destinations.iceberg.backfill import fill as iceberg_fill
 from instep.sync.loading.engine import LocalEngine
 from instep.sync.progress import SyncReport
 from instep.sync.run import RunScope, sync
@@ -119,7 +119,7 @@ def test_interrupted_it_goes_on(make_world: MakeWorld, monkeypatch: pytest.Monke
     world.run("ALTER TABLE t DROP COLUMN a")
     run(world)
     world.answer("approved")
-    monkeypatch.setattr(iceberg_promote, "ROWS", 1)
+    monkeypatch.setattr(iceberg_fill, "PARTS_PER_CORE", 0)
     monkeypatch.setenv(VARIABLE, f"{point}=raise")
     with pytest.raises(Crashed):
         run(world)

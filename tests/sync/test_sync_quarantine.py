@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from quarantine_world import HeldWorld, Row, held_world, note
@@ -15,9 +17,18 @@ from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.schema.selection.selection import Selection, patterns
 from instep.stage.conform import QuarantinedValue
-from instep.sync.quarantine.quarantine import Holding, discard, erase, expire, holdings, of_row
+from instep.sync.quarantine.quarantine import (
+    DiscardReport,
+    discard,
+    erase,
+    expire,
+    of_row,
+    quarantine_places,
+    quarantined_counts,
+)
 from instep.sync.quarantine.replay import replay
 from lake import PREFIX
+from quarantined import entries_of, pending_of
 from sync_world import MakeWorld, World
 
 NOTED = note("a")
@@ -72,7 +83,7 @@ def test_what_does_not_fit_stays_with_the_newest_reason(make_world: MakeWorld) -
     assert done.reasons == {("a", "not a number"): 1, ("b", "not an ISO date and time"): 1}
     assert [r[:2] for r in held.rows()] == [(1, None), (2, 7)]
     assert held.statuses() == {"many": "held", "7": "replayed", "2026-02-30": "held"}
-    assert {e.reason for h in holdings(held.world.context) for e in h.pending} == {
+    assert {e.reason for e in pending_of(held.world.context)} == {
         "not a number",
         "not an ISO date and time",
     }
@@ -199,7 +210,7 @@ class TestBatches:
             [done] = replay(many.world.context)
         assert (done.error, done.updated + done.inserted) == ("no room", sum(commits))
         assert 0 < done.held < 46
-        assert done.held == sum(status == "held" for h in holdings(many.world.context) for status in _statuses(h))
+        assert done.held == len(pending_of(many.world.context))
         assert many.replay().error == ""
         assert many.rows() == BATCHED
 
@@ -209,10 +220,6 @@ class TestBatches:
         run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 1, 12, tzinfo=UTC))
         assert expire(many.world.context, run) == 23
         assert set(many.statuses()) == {"newer", '{"id":"99","a":"newer"}'}
-
-
-def _statuses(holding: Holding) -> list[str]:
-    return [e.status for e in holding.found.entries]
 
 
 def test_every_type_comes_back_as_it_was(make_world: MakeWorld) -> None:
@@ -266,7 +273,7 @@ def test_a_paused_table_is_left_and_a_paused_connection_too(held: HeldWorld) -> 
     world.store.pauses.pause("shop", "all of it")
     with pytest.raises(Blocked, match="all of it"):
         replay(world.context)
-    assert len(discard(world.context, ["main.t"])) == 1, "privacy does not wait"
+    assert discard(world.context, ["main.t"]).discarded == 1, "privacy does not wait"
 
 
 def test_a_run_is_recorded(held: HeldWorld) -> None:
@@ -297,8 +304,9 @@ def test_a_file_that_a_task_left_half_written_is_told_and_left(held: HeldWorld) 
     held.value(1, "x")
     [file] = held.world.folder.glob("lake/shop/*/quarantine/*")
     file.with_name("r-0-half.parquet").write_bytes(b"PAR1")
-    [holding] = holdings(held.world.context)
-    assert (len(holding.pending), holding.found.broken) == (1, ("r-0-half.parquet",))
+    [place] = quarantine_places(held.world.context)
+    with place.stored(held.world.context) as found:
+        assert (found.count, found.broken) == (1, ["r-0-half.parquet"])
     assert held.replay().replayed == 1
 
 
@@ -307,8 +315,8 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2, "_instep_meta": NOTED})
         held.value(1, "secret-x", day=0)
         held.value(2, "y", day=0)
-        [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "secret-x"]
-        assert [e.id for e in discard(held.world.context, ids=[entry.id[:8]])] == [entry.id]
+        [entry] = [e for e in pending_of(held.world.context) if e.original == "secret-x"]
+        assert discard(held.world.context, ids=[entry.id[:8]]) == DiscardReport(1, (entry.id,))
         assert held.statuses() == {None: "discarded", "y": "held"}
         assert b"secret-x" not in b"".join(f.read_bytes() for f in held.world.folder.glob("lake/shop/*/quarantine/*"))
         held.value(1, "secret-x", day=5)
@@ -321,7 +329,7 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED})
         held.value(1, "old", day=0)
         held.value(1, "last", day=1)
-        [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "last"]
+        [entry] = [e for e in pending_of(held.world.context) if e.original == "last"]
         discard(held.world.context, ids=[entry.id])
         done = held.replay()
         assert (done.updated, done.superseded) == (0, 1)
@@ -331,7 +339,7 @@ class TestDiscard:
         held.load({"id": 1, "_instep_meta": NOTED})
         held.value(1, "old", day=0)
         held.value(1, "last", day=1)
-        [entry] = [e for h in holdings(held.world.context) for e in h.pending if e.original == "old"]
+        [entry] = [e for e in pending_of(held.world.context) if e.original == "old"]
         discard(held.world.context, ids=[entry.id])
         assert held.replay().updated == 1
         assert held.rows() == [(1, "last", None, None)]
@@ -374,7 +382,7 @@ class TestPrivacy:
         held.row({"id": "9", "a": "clear-a", "b": "clear-b"})
         off, on = patterns(["main.t.a"]), patterns(["main.t.b"])
         held.world.selection = Selection(exclude_columns=off, hashed=on)
-        shown = json.dumps([e.original for h in holdings(held.world.context) for e in h.found.entries])
+        shown = json.dumps([e.original for e in entries_of(held.world.context)])
         assert "clear-" not in shown
         done = held.replay()
         assert (done.updated, done.inserted) == (0, 0)
@@ -385,7 +393,7 @@ class TestPrivacy:
         held.load({"id": 1})
         held.value("ann@example.org", "x")
         held.world.selection = Selection(hashed=patterns(["main.t.id"]))
-        [entry] = [e for h in holdings(held.world.context) for e in h.pending]
+        [entry] = pending_of(held.world.context)
         assert "ann" not in entry.key
         assert _erase_row(held, "ann@example.org") == 1
 
@@ -411,8 +419,7 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 2")
     world.sync()
     world.sync()
-    [holding] = holdings(world.context)
-    [entry], [review] = holding.pending, world.store.reviews.find("shop", ("open",))
+    [entry], [review] = pending_of(world.context), world.store.reviews.find("shop", ("open",))
     assert (entry.original, entry.key, entry.column, entry.table) == ("x", '{"id":"2"}', "a", "public.t")
     assert (entry.change, entry.rule) == (review.id, review.rule)
     [done] = replay(world.context)
@@ -426,3 +433,35 @@ def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> Non
     assert world.differing() == {}
     report = world.sync()
     assert [(t.updated, t.invalid_values) for t in report.tables] == [(0, 0)]
+
+
+def test_waiting_entries_are_counted_once_while_the_files_are_the_same(held: HeldWorld) -> None:
+    context = held.world.context
+    held.load({"id": 1, "_instep_meta": NOTED})
+    assert quarantined_counts(context) == {}
+    held.value(1, "x")
+    held.value(2, "y")
+    assert quarantined_counts(context) == {held.path: 2}
+    [place] = quarantine_places(context)
+    [((uri, files), count)] = context.store.quarantines.of(context.name).items()
+    assert (uri, count) == (place.target.quarantine, 2)
+    context.store.quarantines.save(context.name, uri, files, 7)
+    assert quarantined_counts(context) == {held.path: 7}, "the files are those that were counted"
+    held.value(3, "z")
+    assert quarantined_counts(context) == {held.path: 3}
+    discard(context, [held.path])
+    assert quarantined_counts(context) == {}
+
+
+def test_a_count_without_a_file_that_cannot_be_read_is_not_recorded(held: HeldWorld) -> None:
+    context = held.world.context
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.value(1, "x")
+    held.value(2, "y")
+    [place] = quarantine_places(context)
+    broken = Path(unquote(urlsplit(place.target.quarantine).path)) / place.files()[0]
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:20])
+    assert quarantined_counts(context) == {held.path: 1}
+    broken.write_bytes(whole)
+    assert quarantined_counts(context) == {held.path: 2}

@@ -23,6 +23,7 @@ from instep.sync.operations.delete import leave
 from instep.sync.quarantine import quarantine
 from instep.sync.run import RunScope, sync
 from instep.sync.schema_changes import undo
+from quarantined import pending_of
 
 FILE = """\
 engine: local
@@ -95,11 +96,11 @@ def _restore(context: SyncContext) -> None:
 
 
 def _held(context: SyncContext) -> list[str]:
-    return [e.id for h in quarantine.holdings(context) for e in h.pending]
+    return [e.id for e in pending_of(context)]
 
 
 def _discard(context: SyncContext) -> None:
-    assert len(quarantine.discard(context, ids=_held(context))) == 1
+    assert quarantine.discard(context, ids=_held(context)).discarded == 1
 
 
 def _purge(context: SyncContext) -> None:

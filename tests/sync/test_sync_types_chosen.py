@@ -13,7 +13,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.project.sections.tables import TableSettings
 from instep.sync.detection.detect import look
 from instep.sync.operations import set_key
-from instep.sync.quarantine.quarantine import holdings
+from quarantined import pending_of
 from sync_world import MakeWorld, World, counts, cursor
 
 AMOUNTS = (
@@ -41,7 +41,7 @@ def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
 
 
 def held(world: World) -> list[tuple[str, str | None, str]]:
-    return sorted((e.column, e.original, e.reason) for h in holdings(world.context, idle=True) for e in h.pending)
+    return sorted((e.column, e.original, e.reason) for e in pending_of(world.context, idle=True))
 
 
 def test_source_types_are_chosen_for_all_columns_of_them(world: World) -> None:

@@ -21,8 +21,8 @@ from value_text import found, printed, same_original
 from instep.schema.catalog.types import Array, DataType
 from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
-from instep.stage.quarantine import read_entries
 from postgres_server import Database
+from quarantined import entries_in
 from sync_world import World, counts
 
 Connect = Callable[[str, str], World]
@@ -59,7 +59,7 @@ def _differences(world: World, cases: Sequence[Case], shown: Shown, at: str) -> 
     ref = destination_ref(table, world.context.naming)
     rows = {row["id"]: row for row in world.destination.write.read(ref).read_all().to_pylist()}
     target = world.destination.write.target(ref)
-    held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}
+    held = {(json.loads(e.key)["id"], e.column): e for e in entries_in(target.quarantine, target.io)}
     wrong = []
     for (row, number), text in shown.items():
         case, name = cases[number], f"c{number}"

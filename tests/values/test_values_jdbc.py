@@ -16,9 +16,9 @@ from contract.sources import SOURCES
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
-from instep.stage.quarantine import read_entries
 from jdbc_world import session
 from postgres_server import Database
+from quarantined import entries_in
 from sync_world import World
 
 pytestmark = [
@@ -59,7 +59,7 @@ def _wrong(world: World, server: psycopg.Connection) -> list[str]:
     ref = destination_ref(table, world.context.naming)
     there = {row["id"]: row for row in world.destination.write.read(ref).read_all().to_pylist()}
     target = world.destination.write.target(ref)
-    held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}
+    held = {(json.loads(e.key)["id"], e.column): e for e in entries_in(target.quarantine, target.io)}
     kinds = [table.by_name[f"c{n}"].type for n in range(len(CASES))]
     cells = [(row, n, text) for row, *texts in rows for n, text in enumerate(texts)]
     wrong = []

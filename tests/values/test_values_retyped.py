@@ -21,7 +21,7 @@ import samples
 from instep.schema.catalog.types import DataType
 from instep.schema.planning.naming import destination_ref
 from instep.sources.postgres.connect import conninfo
-from instep.stage.quarantine import read_entries
+from quarantined import entries_in
 from sync_world import World, preset
 
 Connect = Callable[[str, str], World]
@@ -94,7 +94,7 @@ class Matrix:
         rows = {r["id"]: r for r in self.world.destination.write.read(ref).read_all().to_pylist()}
         target = self.world.destination.write.target(ref)
         held: dict[tuple[int, str], list[str]] = {}
-        for entry in read_entries(target.quarantine, target.io).entries:
+        for entry in entries_in(target.quarantine, target.io):
             held.setdefault((int(json.loads(entry.key)["id"]), entry.column), []).append(entry.original or "")
         shown = [_shown(new if self.retyped else old, _column(new)) for new in news]
         for id, *texts in self.ask(f"SELECT id, {', '.join(shown)} FROM {name}"):  # noqa: S608 - from the table

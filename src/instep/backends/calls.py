@@ -198,7 +198,7 @@ def discard_entries(backend: Backend, connection: str, ids: Sequence[str]) -> li
     gone: list[str] = []
     for at in range(0, len(ids), IDS):
         request = DiscardQuarantineRequest(ids=tuple(ids[at : at + IDS]))
-        gone += backend.operations.run(connection, request).discarded
+        gone += backend.operations.run(connection, request).ids
     return gone
 
 

@@ -224,14 +224,21 @@ class WriteFacet(Protocol):
         changed something. Without a session it is done in this process. Cursor and accepted fingerprint stay."""
         ...
 
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+    def promote(
+        self,
+        ref: Ref,
+        columns: Mapping[str, OverflowColumn],
+        extra: str,
+        commit: Commit,
+        workers: FileWorkers = HERE,
+    ) -> Promoted:
         """Rows with NULL in one of these columns (by destination name) get the value that their object in the column
         `extra` has, which leaves the object; a value that is there stays, and so does the object then. Soft-deleted
         rows too. In commits of their own, cursor and accepted fingerprint stay; Conflict if the table moves meanwhile:
         what is committed by then stays."""
         ...
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
         many. Nothing for a table without a key, and where a dropped column keeps its values in the table."""
         ...

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from instep.destinations.types import plain_type
 from instep.schema.catalog.types import DataType
-from instep.stage.conform import digest, hashed
+from instep.stage.conform import compact_json, digest, hashed
+from instep.stage.field_metadata import limited
 from instep.stage.overflow import from_texts, text_of
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -55,3 +59,35 @@ class Promoted:
 
     rows: int = 0
     invalid_values: int = 0
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """Values that leave the objects of some rows: `values` by column, NULL where a row has one or gets none; what is
+    `left` of the objects; which rows get a value (`gets`)."""
+
+    values: tuple[pa.Array, ...]
+    left: pa.Array
+    gets: pa.Array
+    invalid_values: int
+
+
+def take_out(
+    objects: pa.Array, lacks: Sequence[pa.Array], columns: Sequence[OverflowColumn], fields: Sequence[pa.Field]
+) -> TakenOut:
+    """Take values out of objects (JSON texts or NULL) for rows that lack them; `fields` are those of the columns at the
+    destination."""
+    parsed: list[dict[str, Any]] = [json.loads(text) if text is not None else {} for text in objects.to_pylist()]
+    got: list[set[str]] = [set() for _ in parsed]
+    values, invalid_values = list[pa.Array](), 0
+    for overflow, lack, column in zip(columns, lacks, fields, strict=True):
+        members = [o.get(overflow.name) if n else None for o, n in zip(parsed, lack.to_pylist(), strict=True)]
+        done = limited(from_texts(overflow.texts(members), overflow.type, column.type), column)
+        invalid_values += len(done.invalid_values)
+        values.append(done.values)
+        for at, valid in enumerate(done.values.is_valid().to_pylist()):
+            if valid:
+                got[at].add(overflow.name)
+    left = [{k: v for k, v in o.items() if k not in out} for o, out in zip(parsed, got, strict=True)]
+    texts = pa.array([compact_json(o) if o else None for o in left], pa.string())
+    return TakenOut(tuple(values), texts, pa.array([bool(out) for out in got], pa.bool_()), invalid_values)

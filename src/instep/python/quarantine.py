@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from instep.backends.calls import discard_entries, erase_row
-from instep.operations.queries.quarantine import ListQuarantined
+from instep.operations.queries.quarantine import CountQuarantined, ListQuarantined
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 from instep.python.results import Document, Records
 
@@ -27,13 +27,21 @@ class Quarantine:
     def __init__(self, connection: str, backend: Backend) -> None:
         self._connection, self._backend = connection, backend
 
-    def entries(self, table: str | None = None, *, all: bool = False) -> Records[Document]:
+    def counts(self, table: str | None = None, *, all: bool = False) -> Document:
+        """Count the quarantined values and rows by table, column, reason, change and status.
+
+        `table`, `all`: as for `entries`. Takes little memory, however many there are.
+        """
+        return Document(asdict(self._backend.query(CountQuarantined(self._connection, table, all=all))))
+
+    def entries(self, table: str | None = None, *, all: bool = False, limit: int | None = None) -> Records[Document]:
         """Return the quarantined values and rows, oldest first within a table.
 
-        `table`: only this one (`schema.table`). `all`: also those that were replayed, superseded or discarded. Raises
-        InstepError for a table that there is not.
+        `table`: only this one (`schema.table`). `all`: also those that were replayed, superseded or discarded.
+        `limit`: at most so many, the newest of a table before its older ones. Raises InstepError for a table that there
+        is not.
         """
-        found = self._backend.items(ListQuarantined(self._connection, table, all=all))
+        found = self._backend.items(ListQuarantined(self._connection, table, all=all), limit)
         oldest_first = sorted(found, key=lambda one: (one.table, one.at, one.id))
         return Records(Document(asdict(one)) for one in oldest_first)
 

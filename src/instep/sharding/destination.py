@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from instep.destinations.base import (
+    HERE,
     CastSample,
     Commit,
+    FileWorkers,
     Fill,
     Filled,
     FillSize,
@@ -104,13 +106,20 @@ class ShardWrite:
         own = replace(work, key=(self.column, *work.key))
         return landed(lambda: self.part.fill(session, ref, own, commit, on_progress, go_on))
 
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+    def promote(
+        self,
+        ref: Ref,
+        columns: Mapping[str, OverflowColumn],
+        extra: str,
+        commit: Commit,
+        workers: FileWorkers = HERE,
+    ) -> Promoted:
         """Bring kept values of the shard's rows into columns."""
-        return self.part.promote(ref, columns, extra, commit)
+        return self.part.promote(ref, columns, extra, commit, workers)
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Bring back values of the shard's rows."""
-        return self.part.restore_dropped_values(ref, column, commit)
+        return self.part.restore_dropped_values(ref, column, commit, workers)
 
     def lookup_rows(self, ref: Ref, keys: pa.Table) -> RowLookup:
         """Return the shard's rows that have one of the keys."""

@@ -1,14 +1,11 @@
-"""Values that did not fit, kept as Parquet: where they belong, what they were, why they are held.
-
-The quarantine of one table as entries: read from all of its files, settled, and written anew.
-"""
+"""Values that did not fit, kept as Parquet: where they belong, what they were, why they are held."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -49,6 +46,7 @@ that the value does not fit because of, "" without one. `name` is the column's n
 object of the destination's field ids by column. `since` and `at`: first and last held. `place`: the file and record of
 a source that has files."""
 _GROUP = 10_000
+ID_LENGTH = 18
 
 
 def entry_id(table: str, key: str, column: str, original: str | None) -> str:
@@ -171,44 +169,31 @@ class QuarantineEntry:
         return "value" if self.column else "row"
 
 
-@dataclass(frozen=True)
-class TableQuarantine:
-    """The entries of one table's quarantine, one an id, oldest first; the `files` that they are in, and those that
-    cannot be read (`broken`: a task died while it wrote)."""
-
-    entries: tuple[QuarantineEntry, ...] = ()
-    files: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
-
-
-def read_entries(uri: str, io: Mapping[str, str], ignored: Collection[str] = ()) -> TableQuarantine:
-    """Return what the folder `uri` holds; the files of `ignored` runs, which have committed nothing, are left out."""
-    place, rows, files, broken = StorageFolder(uri, io), [], [], []
-    for name in files_in(uri, io, ignored):
-        try:
-            rows += [(name, row) for batch in batches_of(place, name) for row in batch]
-        except (OSError, pa.ArrowException):
-            broken.append(name)
-        else:
-            files.append(name)
-    return TableQuarantine(merged(rows), tuple(files), tuple(broken))
-
-
 def files_in(uri: str, io: Mapping[str, str], ignored: Collection[str]) -> list[str]:
     """Return the names of the files in a folder, without those of runs that have committed nothing."""
     runs = tuple(f"{run}-" for run in ignored)
     return [n for n in children(uri, io) if n.endswith(".parquet") and not n.startswith(runs)]
 
 
-def batches_of(place: StorageFolder, name: str) -> Iterator[list[QuarantineEntry]]:
-    """Yield what a file holds; OSError or ArrowException for one whose task died while it wrote."""
+def batches_of(place: StorageFolder, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield these columns of a file's entries; OSError or ArrowException for one whose task died while it wrote."""
     filesystem, path = place.resolve(name)
-    for batch in pq.ParquetFile(filesystem.open_input_file(path)).iter_batches(_GROUP):
-        yield [entry_of(row) for row in batch.to_pylist()]
+    file = pq.ParquetFile(filesystem.open_input_file(path))
+    there, schema = file.schema_arrow.names, pa.schema([SCHEMA.field(c) for c in columns])
+    if "id" not in there:
+        for batch in file.iter_batches(_GROUP):
+            yield pa.Table.from_pylist([vars(entry_of(row)) for row in batch.to_pylist()], SCHEMA).select(columns)
+        return
+    for batch in file.iter_batches(_GROUP, columns=[c for c in columns if c in there]):
+        found = [
+            batch[c].cast(schema.field(c).type) if c in there else pa.nulls(len(batch), pa.string()) for c in columns
+        ]
+        yield pa.Table.from_arrays(found, schema=schema)
 
 
 def entry_of(row: Mapping[str, Any]) -> QuarantineEntry:
-    """Files of the first format have neither ids nor moments: the run's name tells when it was."""
+    """Return a row of a file as an entry. Files of the first format have neither ids nor moments: the run's name tells
+    when it was."""
     row = {**row, "place": row.get("place") or ""}
     if "id" not in row:
         id, at = entry_id(row["table"], row["key"], row["column"], row["original"]), _moment(row["run"])
@@ -221,33 +206,6 @@ def _moment(run: str) -> datetime:
     with suppress(ValueError):
         return datetime.strptime(run[:17], "r-%Y%m%d-%H%M%S").replace(tzinfo=UTC)
     return datetime.now(UTC)
-
-
-def merged(rows: Iterable[tuple[str, QuarantineEntry]]) -> tuple[QuarantineEntry, ...]:
-    """Return one entry an id, from (file, entry) pairs: what was held last counts, and of that what was settled. What
-    was discarded stays so."""
-    found: dict[str, list[tuple[tuple[datetime, bool, str], QuarantineEntry]]] = {}
-    for file, entry in rows:
-        found.setdefault(entry.id, []).append(((entry.at, file.startswith(SETTLED), file), entry))
-    entries = []
-    for same in found.values():
-        newest = max(same, key=lambda one: one[0])[1]
-        newest = replace(newest, since=min(e.since for _, e in same))
-        if any(e.status == "discarded" for _, e in same):
-            newest = replace(newest, status="discarded", original=None)
-        entries.append(newest)
-    return tuple(sorted(entries, key=lambda e: (e.at, e.id)))
-
-
-def rewrite(
-    uri: str, io: Mapping[str, str], found: TableQuarantine, entries: Sequence[QuarantineEntry], run: str
-) -> None:
-    """Put one file with `entries` in the place of the files of `found`. A crash in between leaves both, which read as
-    the new one except for entries that were to go: those go when it is done again. Raises StageError."""
-    place = StorageFolder(uri, io)
-    if entries:
-        write_settled(place, run, 0, [entries])
-    remove_files(place, found.files)
 
 
 def write_settled(place: StorageFolder, run: str, number: int, batches: Iterable[Sequence[QuarantineEntry]]) -> str:

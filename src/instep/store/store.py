@@ -20,7 +20,7 @@ from instep.store.catalogs.connections import Connections, DestinationNames
 from instep.store.catalogs.connector_states import ConnectorStates
 from instep.store.catalogs.connector_versions import ConnectorVersions
 from instep.store.catalogs.discoveries import Discoveries, SourceFiles
-from instep.store.catalogs.loaded import Cursors, LoadedColumns
+from instep.store.catalogs.loaded import CountedQuarantines, Cursors, LoadedColumns
 from instep.store.catalogs.plans import Plans, Steps
 from instep.store.catalogs.renames import Mappings, OldNames, Undos
 from instep.store.catalogs.reviews import Reviews
@@ -128,6 +128,7 @@ class Store:
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
         self.loaded = LoadedColumns(self._db)
+        self.quarantines = CountedQuarantines(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
         self.connectors = ConnectorStates(self._db, opening)

@@ -192,11 +192,11 @@ def _waiting(
 def quarantined_counts(name: str, context: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
     """Return how many entries each table holds, for a connection of which a run has ever held something. A destination
     that cannot be reached is no reason to show nothing."""
-    from instep.sync.quarantine.quarantine import holdings
+    from instep.sync.quarantine.quarantine import quarantined_counts as counts_of
 
     try:
-        found = {h.table.path: len(h.pending) for h in holdings(context(name))}
+        found = counts_of(context(name))
     except InstepError as error:
         trouble(f"quarantine of {name}: {error.message}")
         return {}
-    return {table: count for table, count in sorted(found.items()) if count}
+    return dict(sorted(found.items()))

@@ -15,6 +15,7 @@ from instep.destinations.delta.fill import DeltaFills, DeltaRestoredValues
 from instep.destinations.delta.keep import DeltaClones, DeltaRetention
 from instep.destinations.delta.maintain import DeltaMaintenance, DeltaSavepoints
 from instep.destinations.delta.merge import DeltaMerges
+from instep.destinations.delta.promote import DeltaPromotes
 from instep.destinations.delta.rows import DeltaRows
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.table_state import DeltaTableState, find, not_ours, require
@@ -145,7 +146,7 @@ class DeltaLayouts(DeltaFacet):
         return f"{name} cannot be set: `properties` are for Iceberg"
 
 
-class DeltaWrite(DeltaMerges, DeltaRows, DeltaFills, DeltaRestoredValues):
+class DeltaWrite(DeltaMerges, DeltaRows, DeltaFills, DeltaPromotes, DeltaRestoredValues):
     """Rows of Delta tables."""
 
     def target(self, ref: Ref) -> StagingTarget:

@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - columns are numbered
 """Backfill columns of a Delta table: join staged values by key and rewrite the files.
 
-Values that were kept as JSON beside a table's rows, taken out into columns of their own: one commit.
+Values of a column that was dropped and came back, from the version before the drop.
 """
 
 from __future__ import annotations
@@ -9,37 +9,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.delta import shape
+from instep.destinations.base import HERE, Commit, FileWorkers, Fill, Filled, FillSize, Ref
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.merge_parts import fill_by_tasks
 from instep.destinations.delta.merge_work import FillWork, filled_rows
 from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rewrite import RowEdit, edited
-from instep.destinations.delta.rows import as_table, engine, fields_by_name, run, staged_rows, table_rows
-from instep.destinations.delta.shape import BEFORE, arrow_type
+from instep.destinations.delta.rows import as_table, engine, run, staged_rows, table_rows
+from instep.destinations.delta.shape import BEFORE
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
 from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import DeltaFacet
-from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.destinations.sql.records import MOST_IDS
 from instep.errors import DestinationError
-from instep.stage.conform import compact_json
-from instep.stage.field_metadata import limited
-from instep.stage.overflow import from_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _may_lack(file: Action, column: str) -> bool:
+def may_lack(file: Action, column: str) -> bool:
     place = file.get("partitionValues") or {}
     if column in place:
         return not place[column]
@@ -73,7 +67,7 @@ class DeltaFills(DeltaFacet):
         if gone := sorted(columns.keys() - known.keys()):
             return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
         left = [known[c] for c, number in columns.items() if number not in table_state.record.fills]
-        found = [f for f in table_state.own.each() if any(_may_lack(f, c) for c in left)]
+        found = [f for f in table_state.own.each() if any(may_lack(f, c) for c in left)]
         rows, weight = sum(rows_of(f) for f in found), sum(int(f["size"]) for f in found)
         return FillSize(len(found), rows, weight, len(table_state.own))
 
@@ -109,36 +103,6 @@ class DeltaFills(DeltaFacet):
         return Filled(filled, len(change.remove), weight)
 
 
-def _promoted_rows(state: DeltaTableState, columns: Mapping[str, OverflowColumn], extra: str) -> tuple[RowEdit, int]:
-    """Rewrite rows with values from their overflow objects; only rows without a value that have an object are read."""
-    names = [extra, *columns]
-    lacks = " OR ".join(f"c{i} IS NULL" for i in range(1, len(names)))
-    with engine() as db:
-        db.register("t", table_rows(state, names))
-        rows = as_table(db, f"SELECT * FROM t WHERE c0 IS NOT NULL AND ({lacks})")
-    objects: list[dict[str, Any]] = [json.loads(text) for text in rows.column(0).to_pylist()]
-    got: list[set[str]] = [set() for _ in objects]
-    plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields_by_name(state, list(columns))])
-    schema = shape.limited(plain, (f.name for f in state.by))
-    values, invalid_values = dict[str, Any](), 0
-    for place, (name, overflow) in enumerate(columns.items(), 1):
-        kind = schema.field(name).type
-        old = rows.column(place).cast(kind).combine_chunks()
-        lack = old.is_null().to_pylist()
-        texts = overflow.texts([o.get(overflow.name) if n else None for o, n in zip(objects, lack, strict=True)])
-        done = limited(from_texts(texts, overflow.type, kind), schema.field(name))
-        invalid_values += len(done.invalid_values)
-        order = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
-        values[name] = pa.concat_arrays([old, done.values]).take(pa.array(order))
-        for row, valid in enumerate(done.values.is_valid().to_pylist()):
-            got[row] |= {overflow.name} if valid else set()
-    left = [{k: v for k, v in o.items() if k not in out} for o, out in zip(objects, got, strict=True)]
-    values[extra] = pa.array([compact_json(o) if o else None for o in left], pa.large_string())
-    keep = pa.array(np.flatnonzero([bool(out) for out in got]))
-    at = np.stack([rows.column(c).take(keep).to_numpy().astype(np.int64) for c in ("f", "p")], axis=1)
-    return RowEdit(at, pa.table(values).take(keep)), invalid_values
-
-
 def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
     """Return what columns were called in an older version; None if one was not there."""
     then = {f.physical: f.name for f in before.columns}
@@ -161,25 +125,9 @@ def _lost(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...
 
 
 class DeltaRestoredValues(DeltaFacet):
-    """Values that were kept aside come back into their columns."""
+    """Values of dropped columns that come back."""
 
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
-        """Bring kept values into columns, in one commit."""
-        table_state = require(self.warehouse, ref)
-        table_state.record.check(commit.fence)
-        state = table_state.state()
-        if state is None or extra not in table_state.record.table.by_name:
-            return Promoted()
-        edit, invalid_values = _promoted_rows(table_state, columns, extra)
-        if len(edit.at):
-            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-            change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
-            edited(change, [edit], (), commit)
-            change.land("UPDATE", own, self.warehouse)
-        crashpoint("promote.committed")
-        return Promoted(len(edit.at), invalid_values)
-
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Write the values of an undropped column back in one commit; return the number of rows that got one.
 
         Rows that have a value keep it. Keys and the column are read.

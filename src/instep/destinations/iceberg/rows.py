@@ -14,10 +14,13 @@ from instep.destinations.iceberg.metadata.records import read_pending, read_tabl
 from instep.destinations.iceberg.metadata.shards import within_of
 from instep.destinations.iceberg.write.load import load_ours
 from instep.destinations.iceberg.write.merge import IcebergMerges
+from instep.destinations.iceberg.write.row_edits import IcebergRowEdits
 from instep.destinations.shared import with_shard
 
 
-class IcebergWrite(IcebergMerges, IcebergSamples, IcebergFills, IcebergPromotes, IcebergRestoredValues):
+class IcebergWrite(
+    IcebergMerges, IcebergSamples, IcebergRowEdits, IcebergFills, IcebergPromotes, IcebergRestoredValues
+):
     """Rows of Iceberg tables."""
 
     def target(self, ref: Ref) -> StagingTarget:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
-from instep.destinations.overflow import OverflowColumn, Promoted
+from instep.destinations.base import HERE, Commit, FileWorkers, Fill, Filled, FillSize, Ref
+from instep.destinations.overflow import OverflowColumn, Promoted, take_out
 from instep.destinations.sql.database import SqlFacet
 from instep.destinations.sql.loads import count_rows
 from instep.destinations.sql.merge import NOTE, NOTES, PLACE, FillSql, q, within
@@ -20,9 +19,6 @@ from instep.destinations.sql.record_tables import named, put, require
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.session import Dialect, SqlSession
 from instep.errors import DestinationError
-from instep.stage.conform import compact_json
-from instep.stage.field_metadata import limited
-from instep.stage.overflow import from_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,23 +53,12 @@ class _Promotion:
                 yield made
 
     def _promoted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(1).to_pylist()]
-        got: list[set[str]] = [set() for _ in objects]
-        values: list[pa.Array] = []
-        for place, overflow in enumerate(self.columns.values(), 2):
-            lacks = batch.column(place).to_pylist()
-            members = [o.get(overflow.name) if lack else None for o, lack in zip(objects, lacks, strict=True)]
-            target = self.dialect.arrow_type(overflow.type)
-            field = pa.field("", target, metadata=self.dialect.limits(overflow.type))
-            done = limited(from_texts(overflow.texts(members), overflow.type, target), field)
-            self.invalid_values += len(done.invalid_values)
-            values.append(done.values)
-            for at, valid in enumerate(done.values.is_valid().to_pylist()):
-                got[at] |= {overflow.name} if valid else set()
-        left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
-        texts = pa.array([compact_json(o) if o else None for o in left], pa.string())
-        made = pa.record_batch([batch.column(0), texts, *values], names=list(self.types))
-        return made.filter(pa.array([bool(names) for names in got]))
+        columns = list(self.columns.values())
+        fields = [pa.field("", self.dialect.arrow_type(c.type), metadata=self.dialect.limits(c.type)) for c in columns]
+        done = take_out(batch.column(1), batch.columns[2:], columns, fields)
+        self.invalid_values += done.invalid_values
+        made = pa.record_batch([batch.column(0), done.left, *done.values], names=list(self.types))
+        return made.filter(done.gets)
 
     @property
     def sets(self) -> str:
@@ -84,7 +69,14 @@ class _Promotion:
 class SqlFills(SqlFacet):
     """Values for rows that lack them, each time in one transaction."""
 
-    def promote(self, ref: Ref, columns: Mapping[str, OverflowColumn], extra: str, commit: Commit) -> Promoted:
+    def promote(
+        self,
+        ref: Ref,
+        columns: Mapping[str, OverflowColumn],
+        extra: str,
+        commit: Commit,
+        workers: FileWorkers = HERE,
+    ) -> Promoted:
         """Bring kept values into columns, in one transaction."""
         row, work = self.database.dialect.row_id, _Promotion(self.database.dialect, columns, extra)
         with self.database.loading(ref, commit) as (session, record):
@@ -146,7 +138,7 @@ class SqlFills(SqlFacet):
         on_progress(done.rows, done.bytes)
         return done
 
-    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit) -> int:
+    def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
         return 0
 

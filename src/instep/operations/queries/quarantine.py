@@ -12,7 +12,7 @@ from instep.operations.values import EntryStatus, LeadsTo, Length, Name, NameTex
 
 @dataclass(frozen=True)
 class ListQuarantined(Query):
-    """Values and rows in quarantine by table and id; not the originals of hashed and excluded columns."""
+    """Values and rows in quarantine by table, newest first; not the originals of hashed and excluded columns."""
 
     connection: Name
     """The connection."""
@@ -20,6 +20,28 @@ class ListQuarantined(Query):
     """Only those of this table (`schema.table`)."""
     all: bool = False
     """Also those that are settled."""
+    column: Annotated[NameText, Length(0, 500)] | None = None
+    """Only values of this column."""
+    run: Name | None = None
+    """Only what a run whose id begins so quarantined last."""
+    id: Name | None = None
+    """Only entries whose ids begin with this."""
+
+
+@dataclass(frozen=True)
+class CountQuarantined(Query):
+    """Count values and rows in quarantine by table, column, reason, change and status."""
+
+    connection: Name
+    """The connection."""
+    table: Annotated[NameText, Length(0, 500)] | None = None
+    """Only those of this table (`schema.table`)."""
+    all: bool = False
+    """Also those that are settled."""
+    column: Annotated[NameText, Length(0, 500)] | None = None
+    """Only values of this column."""
+    run: Name | None = None
+    """Only what a run whose id begins so quarantined last."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,34 @@ class QuarantineItem:
 
 
 @dataclass(frozen=True)
+class QuarantineGroup:
+    """Quarantined values or rows that are alike."""
+
+    table: str
+    column: str
+    """The column; empty for whole rows."""
+    reason: str
+    change: str
+    status: EntryStatus
+    count: int
+    """How many there are."""
+
+
+@dataclass(frozen=True)
+class QuarantineCounts:
+    """Counts of what is in quarantine."""
+
+    total: int
+    """All of them."""
+    newest: datetime | None
+    """When the last of them was quarantined; none without any."""
+    groups: tuple[QuarantineGroup, ...]
+    """By table, column, reason, change and status."""
+    unreadable: tuple[str, ...]
+    """Table and file of each that cannot be read."""
+
+
+@dataclass(frozen=True)
 class UnreadableFiles:
     """Files of the quarantine that cannot be read."""
 
@@ -85,6 +135,14 @@ SPECS = (
         work="instep.sync.quarantine.listing:QuarantineItems",
         paged=True,
         beside="instep.operations.queries.quarantine:UnreadableFiles",
+    ),
+    QuerySpec(
+        "count_quarantined",
+        role="operator",
+        route="GET /connections/{connection}/quarantine/counts",
+        query=CountQuarantined,
+        result="instep.operations.queries.quarantine:QuarantineCounts",
+        work="instep.sync.quarantine.listing:QuarantineCounting",
     ),
     QuerySpec(
         "match_quarantined",

@@ -1,11 +1,12 @@
 """Delete the originals of quarantined values; their rows stay as they are.
 
-The job's result has the ids.
+The job's result counts the entries and has the first of their ids.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from instep.operations.spec import JobPolicy, OperationSpec, Request
 from instep.operations.values import ConsentIds, ConsentList
@@ -19,6 +20,8 @@ class DiscardQuarantineRequest(Request):
     """All entries of these tables (`schema.table`)."""
     ids: ConsentIds = ()
     """The entries with these ids."""
+    until: datetime | None = None
+    """Only entries that were quarantined at this time or earlier."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

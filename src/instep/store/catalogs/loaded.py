@@ -1,6 +1,7 @@
 """Columns that the last load of each table has read, and which of them hashed.
 
-A mirror of the cursors that destinations record with their data: for `status` and for planning only.
+A mirror of the cursors that destinations record with their data, and of how much is in their quarantines: for `status`
+and for planning only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from instep.errors import Fenced
 from instep.schema.planning.projection import LoadedColumn, LoadedRules
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database, of_tables
-from instep.store.tables.catalogs import cursors, loaded_columns
+from instep.store.tables.catalogs import cursors, loaded_columns, quarantine_counts
 
 Ref = tuple[str, str]
 
@@ -195,6 +196,29 @@ class Cursors:
         where = (c.connection == connection, c.table_schema == table[0], c.table_name == table[1])
         with self._db.write(connection) as transaction:
             transaction.execute(cursors.delete().where(*where))
+
+
+class CountedQuarantines:
+    """How many entries of a quarantine wait, by the place where it is and the digest of the names of its files: these
+    are never changed, so what was counted is true while the names are the same."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def save(self, connection: str, place: str, files: str, waiting: int) -> None:
+        """Record the number in the place of the one before."""
+        c = quarantine_counts.c
+        with self._db.write(connection) as transaction:
+            ensure(transaction, connection, self._db.now())
+            transaction.execute(delete(quarantine_counts).where(c.connection == connection, c.place == place))
+            values = {"connection": connection, "place": place, "files": files, "waiting": waiting}
+            transaction.execute(insert(quarantine_counts).values(**values, at=self._db.now()))
+
+    def of(self, connection: str) -> dict[tuple[str, str], int]:
+        """Return the numbers by place and digest."""
+        query = select(quarantine_counts).where(quarantine_counts.c.connection == connection)
+        with self._db.read() as transaction:
+            return {(row.place, row.files): row.waiting for row in transaction.execute(query)}
 
 
 def _record(row: Row[Any]) -> CursorRecord:

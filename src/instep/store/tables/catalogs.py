@@ -352,6 +352,16 @@ loaded_columns = Table(
     Column("filter", JSON),
 )
 
+quarantine_counts = Table(
+    "quarantine_counts",
+    metadata,
+    connection_column(primary_key=True),
+    Column("place", Text, primary_key=True),
+    Column("files", String, nullable=False),
+    count_column("waiting"),
+    Column("at", Utc, nullable=False),
+)
+
 source_files = Table(
     "source_files",
     metadata,

@@ -72,7 +72,9 @@ def _table(context: SyncContext, run: Run, table: Table, backfills: Collection[B
     destination.write.claim(ref, run.fence)
     extra = f"{context.naming.prefix}extra"
     columns = _columns(context, table, backfills)
-    done = destination.write.promote(ref, columns, extra, Commit(run.id, run.fence))
+    done = destination.write.promote(
+        ref, columns, extra, Commit(run.id, run.fence), context.workers(table.path, "promote")
+    )
     names = ", ".join(b.column for b in backfills)
     if done.rows:
         outcome.note(f"{table.path}: {names} taken out of {extra} in {done.rows:,} rows")

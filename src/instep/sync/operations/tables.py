@@ -36,7 +36,7 @@ from instep.schema.planning.projection import pair_tables
 from instep.schema.selection.overrides import SelectionSides, sides
 from instep.schema.selection.selection import column_is_on, hashed, is_on
 from instep.sync.context import Ref, SyncContext, unknown_table
-from instep.sync.quarantine.quarantine import holdings
+from instep.sync.quarantine.quarantine import quarantined_counts
 from instep.sync.query import first_rows
 from instep.sync.table_mode import choose
 
@@ -126,7 +126,7 @@ def _quarantined(context: SyncContext, path: str, notes: list[str]) -> Mapping[s
     if path and not only:
         return {}
     try:
-        return {one.table.path: len(one.pending) for one in holdings(context, only)}
+        return quarantined_counts(context, only)
     except InstepError as error:
         notes.append(f"the quarantine of {context.name} could not be looked at: {error.message}")
         return None

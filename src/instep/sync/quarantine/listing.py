@@ -5,18 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from instep.operations.queries.quarantine import (
+    CountQuarantined,
     ListQuarantined,
     MatchQuarantined,
+    QuarantineCounts,
+    QuarantineGroup,
     QuarantineItem,
     QuarantineMatches,
     UnreadableFiles,
 )
 from instep.operations.spec import QueryWork
-from instep.stage.quarantine import QuarantineEntry
-from instep.sync.quarantine.quarantine import Holding, holdings, of_row
+from instep.operations.values import EntryStatus
+from instep.stage.files.place import StorageFolder
+from instep.stage.quarantine import QuarantineEntry, files_in
+from instep.stage.quarantine_store import COUNTED, GROUP, EntryFilter, Place
+from instep.sync.quarantine.quarantine import QuarantinePlace, of_row, quarantine_places
 
 
 def item_of(table: str, entry: QuarantineEntry) -> QuarantineItem:
@@ -29,41 +40,55 @@ def item_of(table: str, entry: QuarantineEntry) -> QuarantineItem:
 
 
 class QuarantineItems(QueryWork):
-    """Query of quarantined values by table and id."""
+    """Query of quarantined values by table, newest first."""
 
-    place_types = (str, str)
-
-    def __init__(self) -> None:
-        """Begin with nothing read."""
-        self._read: list[Holding] | None = None
+    place_types = (str, datetime, str)
 
     def items(
         self, context: Any, query: ListQuarantined, after: Sequence[Any] | None, limit: int
     ) -> Sequence[QuarantineItem]:
         """Return entries in the order of their places. Raises InstepError for a table that there is not."""
-        entries = sorted(self._entries(context, query), key=self.place)
-        return [one for one in entries if after is None or self.place(one) > tuple(after)][:limit]
+        opened, found = context.open_connection(context.connection(query.connection)), list[QuarantineItem]()
+        for place in _places(opened, query.table):
+            table = place.table.path
+            if len(found) >= limit or (after is not None and table < after[0]):
+                continue
+            behind = (after[1], after[2]) if after is not None and after[0] == table else None
+            found += _page(opened, place, query, behind, limit - len(found))
+        return found
 
-    def place(self, item: QuarantineItem) -> tuple[str, str]:
-        """Return the entry's table and id."""
-        return (item.table, item.id)
+    def place(self, item: QuarantineItem) -> tuple[str, datetime, str]:
+        """Return the entry's table, moment and id."""
+        return (item.table, item.at, item.id)
 
     def beside(self, context: Any, query: ListQuarantined) -> UnreadableFiles:
         """Return the files that cannot be read."""
-        found = self._holdings(context, query)
-        return UnreadableFiles(tuple(f"{one.table.path}: {name}" for one in found for name in one.found.broken))
+        opened = context.open_connection(context.connection(query.connection))
+        return UnreadableFiles(
+            tuple(f"{place.table.path}: {name}" for place in _places(opened, query.table) for name in _broken(place))
+        )
 
-    def _entries(self, context: Any, query: ListQuarantined) -> Iterator[QuarantineItem]:
-        for one in self._holdings(context, query):
-            entries = one.found.entries if query.all else one.pending
-            yield from (item_of(one.table.path, entry) for entry in entries)
 
-    def _holdings(self, context: Any, query: ListQuarantined) -> list[Holding]:
-        """Read the destination once: items and what is beside them come from the same files."""
-        if self._read is None:
-            opened = context.open_connection(context.connection(query.connection))
-            self._read = list(holdings(opened, [query.table] if query.table is not None else []))
-        return self._read
+class QuarantineCounting(QueryWork):
+    """How much is held, by what it has in common."""
+
+    def find(self, context: Any, query: CountQuarantined) -> QuarantineCounts:
+        """Return the counts. Raises InstepError for a table that there is not."""
+        opened = context.open_connection(context.connection(query.connection))
+        groups, unreadable, newest = list[QuarantineGroup](), list[str](), list[datetime]()
+        for place in _places(opened, query.table):
+            with place.stored(opened, COUNTED) as stored:
+                found = stored.counts(_filter(query))
+                unreadable += [f"{place.table.path}: {name}" for name in stored.broken]
+            newest += [one.newest for one in found]
+            groups += [
+                QuarantineGroup(
+                    place.table.path, one.column, one.reason, one.change, cast(EntryStatus, one.status), one.count
+                )
+                for one in found
+            ]
+        total = sum(one.count for one in groups)
+        return QuarantineCounts(total, max(newest, default=None), tuple(groups), tuple(unreadable))
 
 
 class QuarantineLookup(QueryWork):
@@ -73,3 +98,40 @@ class QuarantineLookup(QueryWork):
         """Return the ids. Raises RunInProgress while a run of the connection is alive."""
         opened = context.open_connection(context.connection(query.connection))
         return QuarantineMatches(tuple(of_row(opened, query.table, query.key)))
+
+
+def _places(context: Any, table: str | None) -> list[QuarantinePlace]:
+    found = quarantine_places(context, [table] if table is not None else [])
+    return sorted(found, key=lambda place: place.table.path)
+
+
+def _filter(query: ListQuarantined | CountQuarantined) -> EntryFilter:
+    status, id = "" if query.all else "held", query.id if isinstance(query, ListQuarantined) else None
+    return EntryFilter(status, query.column or "", query.run or "", id or "")
+
+
+def _page(
+    context: Any, place: QuarantinePlace, query: ListQuarantined, after: Place | None, limit: int
+) -> Iterator[QuarantineItem]:
+    """Yield the entries of a page, newest first: their ids are found without their keys and originals."""
+    chosen = _filter(query)
+    with place.stored(context, COUNTED) as stored:
+        ids = stored.newest_ids(chosen, after, limit)
+    if not ids:
+        return
+    only = pc.field("id").isin(pa.array(ids, pa.string())) if len(ids) <= GROUP else None
+    with place.stored(context, only=only) as stored:
+        for entries in stored.newest(chosen, after, limit):
+            yield from (item_of(place.table.path, entry) for entry in entries)
+
+
+def _broken(place: QuarantinePlace) -> Iterator[str]:
+    """Yield the files whose tasks died before their ends."""
+    folder = StorageFolder(place.target.quarantine, place.target.io)
+    for name in files_in(folder.uri, folder.io, place.ignored):
+        filesystem, path = folder.resolve(name)
+        try:
+            with filesystem.open_input_file(path) as file:
+                pq.ParquetFile(file)
+        except (OSError, pa.ArrowException):
+            yield name

@@ -7,13 +7,18 @@ are never told in clear, and leave the files in clear at the next rewrite.
 from __future__ import annotations
 
 import json
+import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
+from functools import reduce
 from hashlib import sha256
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from instep.destinations.base import StagingTarget
 from instep.errors import InstepError
@@ -26,8 +31,8 @@ from instep.schema.catalog.types import Unknown
 from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
-from instep.stage.quarantine import QuarantineEntry, TableQuarantine, read_entries, rewrite
-from instep.stage.quarantine_store import StoredQuarantine, stored_quarantine
+from instep.stage.quarantine import QuarantineEntry, files_in
+from instep.stage.quarantine_store import ALL, COUNTED, FIRST_IDS, EntryFilter, StoredQuarantine, stored_quarantine
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
@@ -35,20 +40,6 @@ from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 MOST_RUNS = 100
-
-
-@dataclass(frozen=True)
-class Holding:
-    """The quarantine of one accepted table, whose rows are at `ref` of the destination."""
-
-    table: Table
-    ref: Ref
-    target: StagingTarget = field(repr=False)
-    found: TableQuarantine
-
-    @property
-    def pending(self) -> list[QuarantineEntry]:
-        return [e for e in self.found.entries if e.status == "held"]
 
 
 @dataclass(frozen=True)
@@ -61,11 +52,18 @@ class QuarantinePlace:
     target: StagingTarget = field(repr=False)
     ignored: Collection[str]
 
+    def files(self) -> list[str]:
+        """Return the names of its files, in order."""
+        return sorted(files_in(self.target.quarantine, self.target.io, self.ignored))
+
     @contextmanager
-    def stored(self, context: SyncContext) -> Iterator[StoredQuarantine]:
-        """Read all of it, however much there is."""
-        hide = partial(guard, context, self.table)
-        with stored_quarantine(self.target.quarantine, self.target.io, self.ignored, hide) as found:
+    def stored(
+        self, context: SyncContext, columns: Sequence[str] = ALL, only: pc.Expression | None = None
+    ) -> Iterator[StoredQuarantine]:
+        """Read all of it, however much there is; of the entries these columns, and those that are `only` looked for."""
+        hide = Guard(context, self.table).entry
+        target = self.target
+        with stored_quarantine(target.quarantine, target.io, self.ignored, hide, columns, only) as found:
             yield found
 
 
@@ -88,15 +86,23 @@ def quarantine_places(
         yield QuarantinePlace(table, ref, context.destination.write.target(ref), ignored)
 
 
-def holdings(
-    context: SyncContext, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
-) -> Iterator[Holding]:
-    """Yield the quarantines of `quarantine_places` that are not empty, with their entries."""
-    for place in quarantine_places(context, only, run, idle=idle):
-        found = read_entries(place.target.quarantine, place.target.io, place.ignored)
-        if found.files or found.broken:
-            guarded = tuple(guard(context, place.table, e) for e in found.entries)
-            yield Holding(place.table, place.ref, place.target, replace(found, entries=guarded))
+def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict[str, int]:
+    """Return how many entries of each table wait in quarantine, by path; of these tables, or of all. A quarantine whose
+    files are those that were counted before is not read."""
+    found, known = dict[str, int](), context.store.quarantines.of(context.name)
+    for place in quarantine_places(context, only):
+        uri, files = place.target.quarantine, place.files()
+        if not files:
+            continue
+        digest_of_files = sha256("\n".join(files).encode()).hexdigest()
+        if (count := known.get((uri, digest_of_files))) is None:
+            with place.stored(context, COUNTED) as stored:
+                count = sum(one.count for one in stored.counts(EntryFilter(status="held")))
+            if sorted(stored.files) == files:  # none came or went meanwhile, and all could be read
+                context.store.quarantines.save(context.name, uri, digest_of_files, count)
+        if count:
+            found[place.table.path] = count
+    return found
 
 
 def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
@@ -110,54 +116,75 @@ def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Re
     return [(refs[t.ref], t.ref) for t in there.tables]
 
 
-def guard(context: SyncContext, table: Table, entry: QuarantineEntry) -> QuarantineEntry:
-    """Return the entry without what may not be told of it: a column may have been switched off or hashed since."""
-    hide = _hider(context, table)
-    key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
-    original = entry.original
-    if original is not None and not entry.column:
-        original = compact_json({path: hide(path, text) for path, text in json.loads(original).items()})
-    elif original is not None:
-        original = hide(entry.column, original)
-    return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
+class Guard:
+    """Takes out of the entries of a table what may not be told of them: a column may have been switched off or hashed
+    since."""
 
+    def __init__(self, context: SyncContext, table: Table) -> None:
+        self._context, self._table = context, table
+        self._treatments: dict[str, tuple[bool, bool]] = {}
 
-def _hider(context: SyncContext, table: Table) -> Callable[[str, str | None], str | None]:
-    def hide(path: str, text: str | None) -> str | None:
-        column = table.by_name.get(path) or Column(path, Unknown())
-        if text is None or not column_is_on(context.selection, table, column)[0]:
+    def entry(self, entry: QuarantineEntry) -> QuarantineEntry:
+        """Return the entry without what may not be told."""
+        key = self._object(entry.key)
+        original = entry.original
+        if original is not None:
+            original = self._text(entry.column, original) if entry.column else self._object(original)
+        return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
+
+    def _object(self, text: str) -> str:
+        return compact_json({path: self._text(path, value) for path, value in json.loads(text).items()})
+
+    def _text(self, path: str, text: str | None) -> str | None:
+        if path not in self._treatments:
+            context, column = self._context, self._table.by_name.get(path) or Column(path, Unknown())
+            on = column_is_on(context.selection, self._table, column)[0]
+            self._treatments[path] = (on, hashed(context.selection, self._table.ref, path))
+        on, hash_it = self._treatments[path]
+        if text is None or not on:
             return None
-        if not hashed(context.selection, table.ref, path) or _DIGEST.fullmatch(text):
+        if not hash_it or _DIGEST.fullmatch(text):
             return text
-        return digest(text, context.salt) if context.salt else None
-
-    return hide
+        return digest(text, self._context.salt) if self._context.salt else None
 
 
-def discard(context: SyncContext, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[QuarantineEntry]:
+@dataclass(frozen=True)
+class DiscardReport:
+    """The entries whose originals went."""
+
+    discarded: int
+    """How many there were."""
+    ids: tuple[str, ...]
+    """The ids of the first 10,000."""
+
+
+def discard(
+    context: SyncContext, tables: Collection[str] = (), ids: Collection[str] = (), until: datetime | None = None
+) -> DiscardReport:
     """Let go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
-    same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
-    want a second person."""
+    same value held again stays discarded. `until`: only what was held at this moment or earlier. Raises InstepError for
+    an id that is none, or not clear, Blocked if four_eyes want a second person."""
     with (
-        two_people(context, "quarantine discard", _named(tables, ids)),
+        two_people(context, "quarantine discard", _named(tables, ids, until)),
         claimed(context, "discard", paused_too=True) as run,
     ):
-        found = list(holdings(context, tables, run))
-        chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.pending}
-        gone: list[QuarantineEntry] = []
-        for holding in found:
-            mine = [e for e in holding.pending if e.id in chosen]
-            if mine:
-                gone += mine
-                let_go = {e.id: replace(e, status="discarded", original=None) for e in mine}
-                settle(holding, let_go, run)
-        return gone
+        places = list(quarantine_places(context, tables, run))
+        chosen = resolved(context, places, ids) if ids else None
+        count, gone = 0, list[str]()
+        for place in places:
+            with place.stored(context) as found:
+                here, first = found.discard(EntryFilter(until=until), chosen)
+                if here:
+                    found.put_together(run.id, 0)
+            count, gone = count + here, [*gone, *first]
+        return DiscardReport(count, tuple(gone[:FIRST_IDS]))
 
 
-def _named(tables: Collection[str], ids: Collection[str]) -> str:
+def _named(tables: Collection[str], ids: Collection[str], until: datetime | None = None) -> str:
     """Return which entries, without telling what they hold; thousands of ids by a digest of them."""
     if not ids:
-        return f"all of {', '.join(sorted(tables)) or 'every table'}"
+        end = f" until {until.isoformat()}" if until else ""
+        return f"all of {', '.join(sorted(tables)) or 'every table'}{end}"
     known = ",".join(sorted(ids))
     return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
 
@@ -167,8 +194,21 @@ def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> l
 
     Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
     context.store.runs.check_idle(context.name)
-    found = holdings(context, [table], idle=True)
-    return [e.id for holding in found for e in holding.found.entries if _is_of(context, e, key)]
+    found, only = list[str](), _may_be_of(context, key)
+    for place in quarantine_places(context, [table], idle=True):
+        with place.stored(context, only=only) as stored:
+            found += [e.id for entries in stored.batches() for e in entries if _is_of(context, e, key)]
+    return found
+
+
+def _may_be_of(context: SyncContext, key: Mapping[str, str | None]) -> pc.Expression | None:
+    """Return what all entries of these keys meet, and few others: the longest of the key's texts is in theirs."""
+    text = max((text for text in key.values() if text), key=len, default="")
+    if not text:
+        return None
+    forms = sorted({compact_json(text)[1:-1], json.dumps(text)[1:-1], digest(text, context.salt)})
+    found = [pc.match_substring(pc.field("key"), form) for form in forms]
+    return reduce(operator.or_, found)
 
 
 def erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
@@ -176,10 +216,18 @@ def erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
     several rows take two people where four_eyes are on: they are let go, too."""
     several = False
     if context.four_eyes:
-        entries = [e for h in holdings(context, [table]) for e in h.found.entries if e.id in ids]
-        several = rows_of((e.key for e in entries), context.salt) > 1
+        several = rows_of(_keys(context, table, ids), context.salt) > 1
     with two_people(context, "quarantine erase", _named((table,), ids)) if several else nullcontext():
         return _erase(context, table, ids)
+
+
+def _keys(context: SyncContext, table: str, ids: Collection[str]) -> list[str]:
+    only = pc.field("id").isin(pa.array(sorted(ids), pa.string()))
+    found = list[str]()
+    for place in quarantine_places(context, [table]):
+        with place.stored(context, only=only) as stored:
+            found += [e.key for entries in stored.batches() for e in entries]
+    return found
 
 
 def rows_of(keys: Iterable[str], salt: bytes) -> int:
@@ -199,19 +247,12 @@ def _hash(text: str | None, salt: bytes) -> str | None:
 def _erase(context: SyncContext, table: str, ids: Collection[str]) -> int:
     with claimed(context, "discard", paused_too=True) as run:
         count = 0
-        for holding in holdings(context, [table], run):
-            left = [e for e in holding.found.entries if e.id not in ids]
-            if gone := len(holding.found.entries) - len(left):
-                count += gone
-                rewrite(holding.target.quarantine, holding.target.io, holding.found, left, run.id)
+        for place in quarantine_places(context, [table], run):
+            with place.stored(context) as found:
+                if gone := found.erase(ids):
+                    found.put_together(run.id, 0)
+            count += gone
         return count
-
-
-@dataclass(frozen=True)
-class DiscardReport:
-    """The ids of the entries whose originals went."""
-
-    discarded: tuple[str, ...]
 
 
 class DiscardQuarantine(DirectWork):
@@ -221,7 +262,7 @@ class DiscardQuarantine(DirectWork):
 
     def run(self, context: SyncContext, request: DiscardQuarantineRequest) -> DiscardReport:
         """Let go of all that the tables hold, or of the entries."""
-        return DiscardReport(tuple(one.id for one in discard(context, request.tables, request.ids)))
+        return discard(context, request.tables, request.ids, request.until)
 
 
 @dataclass(frozen=True)
@@ -250,23 +291,19 @@ def _is_of(context: SyncContext, entry: QuarantineEntry, key: Mapping[str, str |
     )
 
 
-def resolved(found: Sequence[Holding], ids: Collection[str]) -> list[str]:
-    """Whole ids of those that start so; InstepError if one starts none, or several."""
-    known = [e.id for h in found for e in h.found.entries]
-    whole = []
+def resolved(context: SyncContext, places: Iterable[QuarantinePlace], ids: Collection[str]) -> list[str]:
+    """Return the whole ids of those that start so; InstepError if one starts none, or several."""
+    counts, whole = Counter[str](), dict[str, str]()
+    for place in places:
+        with place.stored(context, COUNTED) as found:
+            for wanted, (count, id) in found.starting(ids).items():
+                counts[wanted] += count
+                whole[wanted] = id
     for id in ids:
-        same = [k for k in known if k == id] or [k for k in known if k.startswith(id)]
-        if len(same) != 1:
-            what = "no entry" if not same else f"{len(same)} entries"
+        if counts[id] != 1:
+            what = "no entry" if not counts[id] else f"{counts[id]:,} entries"
             raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")
-        whole += same
-    return whole
-
-
-def settle(holding: Holding, changed: Mapping[str, QuarantineEntry], run: Run) -> None:
-    """Write the quarantine anew with these entries (by id) in the place of those that it had."""
-    entries = [changed.get(e.id, e) for e in holding.found.entries]
-    rewrite(holding.target.quarantine, holding.target.io, holding.found, entries, run.id)
+    return sorted(whole.values())
 
 
 def expire(context: SyncContext, run: Run) -> int:

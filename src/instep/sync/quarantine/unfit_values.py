@@ -17,7 +17,7 @@ from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.quarantine import QuarantineEntry, field_id
 from instep.stage.quarantine_hashes import SCHEMA, QuarantineHashes, place_hash
 from instep.sync.context import SyncContext
-from instep.sync.quarantine.quarantine import holdings
+from instep.sync.quarantine.quarantine import quarantine_places
 from instep.temporary import temporary
 
 _ENTRIES = pa.schema([("id", pa.string()), ("place", pa.string()), ("status", pa.string())])
@@ -79,11 +79,14 @@ def count_quarantined(context: SyncContext, table: Table, found: QuarantinedColu
     """Compare what does not fit with what the table's quarantine holds, by key, column and original."""
     if not found.count and not context.store.runs.has_quarantined(context.name):
         return QuarantineCount()
-    entries = pa.Table.from_batches(list(_entries(context, table, found.hashes.names)), _ENTRIES)
     with in_duckdb() as db:
         db.register("found_now", found.batches())
         db.execute("CREATE TEMP TABLE here AS SELECT DISTINCT id, place, whole FROM found_now")
-        db.register("quarantined", entries)
+        db.register("batch", _ENTRIES.empty_table())
+        db.execute("CREATE TEMP TABLE quarantined AS SELECT * FROM batch")
+        for batch in _entries(context, table, found.hashes.names):
+            db.register("batch", batch)
+            db.execute("INSERT INTO quarantined SELECT * FROM batch")
         known = (
             "SELECT h.id, h.whole, coalesce(a.status, b.status, '') AS status FROM here AS h "
             "LEFT JOIN (SELECT id, min(status) AS status FROM quarantined GROUP BY id) AS a USING (id) LEFT JOIN "
@@ -104,12 +107,14 @@ def count_quarantined(context: SyncContext, table: Table, found: QuarantinedColu
     return QuarantineCount(values, rows, discarded, sum(counted.values()) - values - rows - discarded, stale)
 
 
-def _entries(context: SyncContext, table: Table, names: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    for holding in holdings(context, [table.path]):
-        by_id = {field_id(f): f.name for f in holding.target.schema if field_id(f)}
-        mine = [e for e in holding.found.entries if e.status in ("held", "discarded")]
-        rows = [{"id": e.id, "place": _place_of(e, by_id, names), "status": e.status} for e in mine]
-        yield from pa.Table.from_pylist(rows, schema=_ENTRIES).to_batches()
+def _entries(context: SyncContext, table: Table, names: Mapping[str, str]) -> Iterator[pa.Table]:
+    for place in quarantine_places(context, [table.path]):
+        by_id = {field_id(f): f.name for f in place.target.schema if field_id(f)}
+        with place.stored(context) as stored:
+            for entries in stored.batches():
+                mine = [e for e in entries if e.status in ("held", "discarded")]
+                rows = [{"id": e.id, "place": _place_of(e, by_id, names), "status": e.status} for e in mine]
+                yield pa.Table.from_pylist(rows, schema=_ENTRIES)
 
 
 def _place_of(entry: QuarantineEntry, by_id: Mapping[int, str], names: Mapping[str, str]) -> str:

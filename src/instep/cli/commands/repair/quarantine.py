@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,8 @@ from instep.cli.arguments import DryRun, OfConnection, OnlyTable, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import PARTIAL, confirm, emit, fail
 from instep.errors import Blocked, InstepError
-from instep.operations.queries.quarantine import ListQuarantined
+from instep.operations.queries.quarantine import CountQuarantined, ListQuarantined
+from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.replay_quarantine import ReplayQuarantineRequest
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.operations.queries.quarantine import QuarantineItem
 
+SIMILAR = 100
+"""The most entries that are looked at where an id has to name one."""
 Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
 quarantine = typer.Typer(
     help="List, replay and discard values and rows that do not fit.",
@@ -50,14 +52,16 @@ def list_quarantined(
     With --limit also lists entries, newest first.
     """
     with open_backend() as backend:
-        found = backend.listing(ListQuarantined(backend.connection(connection), table, all=every))
-    selected = [
-        e
-        for e in _newest_first(map(asdict, found.items))
-        if (not column or e["column"] == column) and e["run"].startswith(run)
-    ]
-    groups, shown, broken = _groups(selected), selected[:limit], list(found.beside.unreadable)
-    data = {"total": len(selected), "groups": groups, "entries": shown, "unreadable": broken}
+        name, of = backend.connection(connection), {"column": column or None, "run": run or None}
+        found = backend.query(CountQuarantined(name, table, all=every, **of))
+        entries = backend.items(ListQuarantined(name, table, all=every, **of), limit) if limit else []
+    counts = asdict(found)
+    data = {
+        "total": found.total,
+        "groups": counts["groups"],
+        "entries": [asdict(one) for one in entries],
+        "unreadable": counts["unreadable"],
+    }
     emit(data, lambda out: _show_list(out, data))
 
 
@@ -68,7 +72,7 @@ def show(
 ) -> None:
     """Show one quarantined value or row with its original."""
     with open_backend() as backend:
-        data = asdict(_one(backend.items(ListQuarantined(backend.connection(connection), all=True)), id))
+        data = asdict(_one(backend, backend.connection(connection), id))
     emit(data, lambda out: _show_one(out, data))
 
 
@@ -128,15 +132,20 @@ def discard(
 def _discard(backend: Backend, connection: str, what: Sequence[str]) -> None:
     from instep.backends.calls import discard_entries
 
-    tables = [w for w in what if not _is_id(w)]
-    chosen = {one.id for table in tables for one in backend.items(ListQuarantined(connection, table))}
-    if ids := [w for w in what if _is_id(w)]:
-        every = backend.items(ListQuarantined(connection, all=True))
-        chosen |= {_one(every, id).id for id in ids}
-    if chosen and not confirm(f"Permanently delete the originals of {len(chosen):,} quarantined values or rows?"):
+    tables = {w: backend.query(CountQuarantined(connection, w)) for w in what if not _is_id(w)}
+    named = [_one(backend, connection, w) for w in what if _is_id(w)]
+    ids = sorted({one.id for one in named if one.table not in tables or one.status != "held"})
+    total = len(ids) + sum(found.total for found in tables.values())
+    if total and not confirm(f"Permanently delete the originals of {total:,} quarantined values or rows?"):
         raise Blocked("nothing was discarded", hint="confirm, or pass --yes")
-    gone = discard_entries(backend, connection, sorted(chosen))
-    emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
+    gone = discard_entries(backend, connection, ids)
+    count = len(gone)
+    for table, found in tables.items():
+        if found.total:
+            request = DiscardQuarantineRequest(tables=(table,), until=found.newest)
+            report = backend.operations.run(connection, request)
+            count, gone = count + report.discarded, [*gone, *report.ids]
+    emit({"discarded": count, "ids": gone}, lambda out: out.print(f"discarded {count:,}"))
 
 
 def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: str) -> None:
@@ -165,25 +174,14 @@ def _is_id(text: str) -> bool:
     return text.startswith("q-")
 
 
-def _groups(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    names = ("table", "column", "reason", "change", "status")
-    counts = Counter(tuple(e[name] for name in names) for e in entries)
-    return [{**dict(zip(names, group, strict=True)), "count": n} for group, n in sorted(counts.items())]
-
-
-def _newest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Table by table."""
-    by_id = sorted(entries, key=lambda e: str(e["id"]))
-    return sorted(sorted(by_id, key=lambda e: e["at"], reverse=True), key=lambda e: str(e["table"]))
-
-
-def _one(entries: Sequence[QuarantineItem], id: str) -> QuarantineItem:
+def _one(backend: Backend, connection: str, id: str) -> QuarantineItem:
     """Return the entry of this id, or whose id alone begins so."""
-    same = [e for e in entries if e.id == id] or [e for e in entries if e.id.startswith(id)]
-    if len(same) != 1:
-        what = "no entry" if not same else f"{len(same)} entries"
+    found: list[QuarantineItem] = backend.items(ListQuarantined(connection, all=True, id=id), SIMILAR)
+    if len(found) != 1:
+        many = f"{len(found)} entries" if len(found) < SIMILAR else f"{SIMILAR} entries or more"
+        what = many if found else "no entry"
         raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --limit 100`")
-    return same[0]
+    return found[0]
 
 
 def _show_list(out: Screen, data: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
@@ -21,6 +21,7 @@ from pyiceberg.types import DecimalType, PrimitiveType
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.iceberg.backfill.fill_task import FillTask, Rewritten, fill_part
+from instep.destinations.iceberg.backfill.promote_task import PromoteTask
 from instep.destinations.iceberg.commit.commit import TableCommit
 from instep.destinations.iceberg.commit.new_files import NewFiles
 from instep.destinations.iceberg.commit.position_deletes import is_of_one_file
@@ -89,13 +90,14 @@ def run_parts(
     return run_on_spark(session, fill_part, parts, on_progress)
 
 
-def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
+def files_spec(lake: Lake, table: Table, folder: str, commit: Commit) -> StageSpec:
+    """Return how the files are written that take the place of a table's, below its data in this folder."""
     return StageSpec(
         table=".".join(table.name()),
         columns=(),
         system=SystemColumns(),
         schema=arrow_schema(table.schema()),
-        location=f"{own_data(table)}/{folder_name(commit.run, list(fill.columns.values()))}",
+        location=f"{own_data(table)}/{folder}",
         quarantine="",
         run=commit.run,
         synced=0,
@@ -105,39 +107,19 @@ def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
 
 
 @dataclass
-class _Fill:
+class FileExchange:
+    """Data files that take the place of others with the same rows, in fenced commits that follow one another.
+    `properties` go into the summaries of the snapshots."""
+
     lake: Lake
     ref: Ref
-    fill: Fill
     commit: Commit
     spec: StageSpec
     schema: Schema
+    properties: Mapping[str, str]
 
     def __post_init__(self) -> None:
         self.new_files = NewFiles(self.lake.io())
-
-    def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
-        """Neighbours by key together, so that a task needs few of the staged files."""
-        key = table.schema().find_field(_ordered_by(table, self.fill))
-        staged = readable_files(self.fill.values, table.metadata, _part_of(table, self.fill))
-        ranges = [_range(f, key.field_id, key.field_type) for f in staged]
-        found = [(_range(t.file, key.field_id, key.field_type), t) for t in tasks]
-        found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
-            f for f in found if not f[0]
-        ]
-        olds = [_old(number, t, span, ranges) for number, (span, t) in enumerate(found)]
-        for group in _groups(olds):
-            yield FillTask(
-                light(table.metadata),
-                self.spec,
-                self.fill.key,
-                tuple(self.fill.columns),
-                self.fill.meta,
-                self.fill.holds,
-                tuple(f.file_path for f in staged),
-                tuple(group),
-                self.lake.io(),
-            )
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         """Return one fenced commit onto the snapshot that was read."""
@@ -147,29 +129,76 @@ class _Fill:
     def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         metadata = load_ours(self.lake, self.ref)[1]
         base, state = table.metadata.current_snapshot(), load_state(metadata)
-        assert base is not None, "a table without rows has no file to fill"
-        assert state is not None, "a table without a load has no file to fill"
+        assert base is not None, "a table without rows has no file to exchange"
+        assert state is not None, "a table without a load has no file to exchange"
         old = [tasks[r.path] for r in rewritten]
         files = [f for r in rewritten for f in r.files]
         change = TableCommit(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
         change.require(ref_is(MAIN, base.snapshot_id))
         own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
-        properties = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
         deletes = {d.file_path: d for t in old for d in t.delete_files if is_of_one_file(d)}
         replaced = Replaced([t.file for t in old], list(deletes.values()))
-        snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, properties)
+        new = data_files(files, change.metadata, self.schema)
+        snapshot = change.exchange(new, replaced, summary(own) | dict(self.properties))
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
         return change.land(self.commit.fence).refresh()
 
 
-def _ordered_by(table: Table, fill: Fill) -> str:
+@dataclass
+class FileFill(FileExchange):
+    """Rows with NULL in one of the `columns` get its value from the files `values`, by key; `spans` are the keys of
+    these files. See `FillTask`."""
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    meta: str
+    holds: bool
+    values: tuple[Old, ...]
+    spans: Sequence[Span]
+
+    def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
+        """Neighbours by key together, so that a task needs few of the files with values."""
+        span_of = key_spans(table, self.key)
+        found = [(span_of(t.file), t) for t in tasks]
+        found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
+            f for f in found if not f[0]
+        ]
+        olds = [_old(number, t, span, self.spans) for number, (span, t) in enumerate(found)]
+        for group in file_groups(olds):
+            yield FillTask(
+                light(table.metadata),
+                self.spec,
+                self.key,
+                self.columns,
+                self.meta,
+                self.holds,
+                self.values,
+                tuple(group),
+                self.lake.io(),
+            )
+
+
+def _ordered_by(table: Table, key: Sequence[str]) -> str:
     """Return the column by whose values files differ: that of the shard has one."""
-    return next(k for k in fill.key if not isinstance(table, ShardTable) or k != table.within[0])
+    return next(k for k in key if not isinstance(table, ShardTable) or k != table.within[0])
+
+
+def key_spans(table: Table, key: Sequence[str]) -> Callable[[DataFile], Span]:
+    """Return what gives the least and greatest key of a file, as far as its metrics tell."""
+    found = table.schema().find_field(_ordered_by(table, key))
+    return lambda file: _range(file, found.field_id, found.field_type)
 
 
 def _part_of(table: Table, fill: Fill) -> Any:
     return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
+
+
+def _staged(table: Table, work: Fill) -> tuple[tuple[Old, ...], list[Span]]:
+    """Return the staged files with the values, and their keys."""
+    files, spec = readable_files(work.values, table.metadata, _part_of(table, work)), table.metadata.spec()
+    place, span_of = (spec.spec_id, (None,) * len(spec.fields)), key_spans(table, work.key)
+    return tuple(Old(n, f.file_path, 0, 0, place=place) for n, f in enumerate(files)), [span_of(f) for f in files]
 
 
 def _range(file: DataFile, field: int, kind: Any) -> Span:
@@ -188,7 +217,11 @@ def _old(
     return old_file(number, task, values)
 
 
-def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
+Part = TypeVar("Part", FillTask, PromoteTask)
+"""Work of one task on some files."""
+
+
+def file_groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
     """Group files by at most `PART_ROWS` rows and `PART_BYTES` together."""
     group: list[Old] = []
     for old in olds:
@@ -201,12 +234,12 @@ def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
         yield group
 
 
-def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterator[list[FillTask]]:
+def commit_batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[list[Part]]:
     """Yield what is committed together; the parts of one table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)
-    batch: list[FillTask] = []
+    batch: list[Part] = []
     for part in parts:
         batch.append(part)
         if len(batch) == wide:
@@ -216,7 +249,7 @@ def _batches(parts: Iterator[FillTask], session: SparkSession | None) -> Iterato
         yield _split(batch, wide)
 
 
-def _split(parts: Sequence[FillTask], wide: int) -> list[FillTask]:
+def _split(parts: Sequence[Part], wide: int) -> list[Part]:
     """Split the parts until there are `wide`: the one with most rows gives away half of its files."""
     found = list(parts)
     while len(found) < wide and (most := max(found, key=lambda p: len(p.files))) and len(most.files) > 1:
@@ -256,11 +289,28 @@ class IcebergFills(LakeFacet):
         table, _ = load_ours(self.lake, ref)
         if why := self.fill_size(ref, work.columns).why_not:
             raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
-        filling = _Fill(self.lake, ref, work, commit, _spec(self.lake, table, work, commit), table.schema())
+        numbers = sorted(work.columns.values())
+        spec = files_spec(self.lake, table, folder_name(commit.run, numbers), commit)
+        through = {FILLS: ",".join(map(str, numbers))}
+        values, spans = _staged(table, work)
+        filling = FileFill(
+            self.lake,
+            ref,
+            commit,
+            spec,
+            table.schema(),
+            through,
+            work.key,
+            tuple(work.columns),
+            work.meta,
+            work.holds,
+            values,
+            spans,
+        )
         tasks = _candidates(table, planned(table), work.columns)
         done = Filled()
         with filling.new_files.removed_unless_landed(filling.spec.location):
-            for batch in _batches(filling.parts(table, tasks), session):
+            for batch in commit_batches(filling.parts(table, tasks), session):
                 rewritten = [r for part in run_parts(session, batch, _from(done, on_progress)) for r in part]
                 crashpoint("fill.rewritten")
                 if rewritten:

@@ -32,12 +32,15 @@ from instep.stage.task import ChunkProgress, Report
 from instep.temporary import temporary
 
 MEMORY = "1GB"
+STAGED_ROWS = 1_000_000
+"""About the most rows of values that are looked at together."""
 
 
 @dataclass(frozen=True)
 class FillTask:
     """One task's data files. `table` has no snapshots: they are not needed, and may be many. `meta`: the column of
-    notes, where values did not fit (`holds`). `spec` says how files are written."""
+    notes, where values did not fit (`holds`); "" leaves notes as they are. `values`: the files with the values, staged
+    ones or those of an earlier snapshot. `spec` says how files are written."""
 
     table: TableMetadata
     spec: StageSpec
@@ -45,9 +48,14 @@ class FillTask:
     columns: tuple[str, ...]
     meta: str
     holds: bool
-    values: tuple[str, ...]
+    values: tuple[Old, ...]
     files: tuple[Old, ...]
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def gets(self) -> tuple[str, ...]:
+        """The columns that a row gets."""
+        return (*self.columns, *((self.meta,) if self.meta else ()))
 
 
 @dataclass(frozen=True)
@@ -84,16 +92,20 @@ class _FillRun:
         projected = schema_to_pyarrow(self.part.table.schema(), include_field_ids=False)
         return [projected.field(c).type for c in columns]
 
-    def staged(self, number: int) -> pa.Table:
-        """Return one file of values: key, columns and notes."""
-        names = [*self.part.key, *self.part.columns, self.part.meta]
-        kinds, spec = self.kinds(names), self.part.table.spec()
-        file = Old(number, self.part.values[number], 0, 0, place=(spec.spec_id, (None,) * len(spec.fields)))
-        batches = [
-            pa.record_batch([_as(b.column(c), k) for c, k in zip(names, kinds, strict=True)], names=names)
-            for b in self.batches(file, names)
-        ]
-        return pa.Table.from_batches(batches, pa.schema(list(zip(names, kinds, strict=True))))
+    def staged(self, number: int) -> Iterator[pa.Table]:
+        """Yield the rows of one file of values, some at a time: key, columns and notes."""
+        names = [*self.part.key, *self.part.gets]
+        schema = pa.schema(list(zip(names, self.kinds(names), strict=True)))
+        batches, count = list[pa.RecordBatch](), 0
+        for batch in self.batches(self.part.values[number], names):
+            columns = [_as(batch.column(f.name), f.type) for f in schema]
+            batches.append(pa.record_batch(columns, schema=schema))
+            count += len(batch)
+            if count >= STAGED_ROWS:
+                yield pa.Table.from_batches(batches, schema)
+                batches, count = [], 0
+        if batches:
+            yield pa.Table.from_batches(batches, schema)
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -117,12 +129,13 @@ def _found(work: _FillRun) -> dict[int, _FilledRows]:
             db.register("lacking", _lacking(work))
             db.execute("CREATE TEMP TABLE t AS SELECT * FROM lacking")
             for number in sorted({n for old in part.files for n in old.values}):
-                staged = work.staged(number)
-                met = _met(db, part, staged)
-                for place in np.flatnonzero(np.bincount(met["f"], minlength=1)):
-                    rows = met["f"] == place
-                    found[int(place)].places.append(met["p"][rows])
-                    found[int(place)].values.append(staged.take(pa.array(met["n"][rows])))
+                for staged in work.staged(number):
+                    met = _met(db, part, staged)
+                    values = staged.select(list(part.gets))
+                    for place in np.flatnonzero(np.bincount(met["f"], minlength=1)):
+                        rows = met["f"] == place
+                        found[int(place)].places.append(met["p"][rows])
+                        found[int(place)].values.append(values.take(pa.array(met["n"][rows])))
     return found
 
 
@@ -163,7 +176,7 @@ def _met(db: duckdb.DuckDBPyConnection, part: FillTask, staged: pa.Table) -> Map
         pa.array(np.arange(len(staged))),
         *(staged.column(c) for c in part.key),
         *(staged.column(c).is_valid() for c in part.columns),
-        staged.column(part.meta).cast(pa.string()),
+        staged.column(part.meta).cast(pa.string()) if part.meta else pa.nulls(len(staged), pa.string()),
     ]
     db.register("v", pa.table(columns, names=names))
     on = " AND ".join(f"t.k{i} = v.k{i}" for i in range(len(part.key)))
@@ -213,7 +226,8 @@ def _batch(part: FillTask, batch: pa.RecordBatch, here: Any, values: pa.Table) -
         for name in part.columns:
             new = values.column(name).combine_chunks().take(index)
             columns[name] = _first(columns[name], _as(new, schema.field(name).type))
-        columns[part.meta] = _notes(part, columns, hit, values.column(part.meta).take(pa.array(here[hit])))
+        if part.meta:
+            columns[part.meta] = _notes(part, columns, hit, values.column(part.meta).take(pa.array(here[hit])))
     return pa.record_batch([columns[f.name] for f in schema], schema=schema)
 
 

@@ -1,0 +1,169 @@
+"""Values that were kept as JSON beside a table's rows, taken out into columns of their own: one commit.
+
+Tasks of Spark, or this process for a smaller table, read the objects of some files each and write those again in which
+a row gets a value. This process holds names of files and counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.crash import crashpoint
+from instep.destinations.base import HERE, Commit, FileWorkers, Ref
+from instep.destinations.delta.change import DeltaCommit
+from instep.destinations.delta.files import Writing, action, as_type, rows_in, write_files
+from instep.destinations.delta.fill import may_lack
+from instep.destinations.delta.protocol.snapshot import Action
+from instep.destinations.delta.rewrite import check_rows
+from instep.destinations.delta.rows import fields_by_name
+from instep.destinations.delta.shape import arrow_type, limited
+from instep.destinations.delta.table_state import DeltaTableState, portion, require
+from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
+from instep.destinations.delta.warehouse import DeltaFacet
+from instep.destinations.overflow import OverflowColumn, Promoted, TakenOut, take_out
+from instep.destinations.parts import grouped, is_large, run_tasks
+from instep.stage.task import Report
+
+
+@dataclass(frozen=True)
+class PromoteTask:
+    """The files in `state`, whose rows get values of these columns (by name) out of the objects in `extra`."""
+
+    state: DeltaTableState
+    columns: Mapping[str, OverflowColumn]
+    extra: str
+    writing: Writing
+
+    def taken(self, file: Action) -> Iterator[TakenOut]:
+        """Yield what becomes of a file's rows, batch by batch; only the objects and these columns are read."""
+        names = [self.extra, *self.columns]
+        fields = fields_by_name(self.state, names)
+        plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
+        schema = limited(plain, [f.name for f in self.state.by])
+        for batch in rows_in(self.state, file, fields):
+            lacks = [column.is_null() for column in batch.columns[1:]]
+            yield take_out(batch.column(0), lacks, list(self.columns.values()), list(schema)[1:])
+
+    def rows(self, file: Action) -> Iterator[pa.RecordBatch]:
+        """Yield a file's rows with their values."""
+        places = {f.physical: at for at, f in enumerate(fields_by_name(self.state, list(self.columns)))}
+        [extra] = (f.physical for f in fields_by_name(self.state, [self.extra]))
+        for batch, done in zip(rows_in(self.state, file, self.state.layout), self.taken(file), strict=True):
+            made = list[pa.Array]()
+            for name, old in zip(batch.schema.names, batch.columns, strict=True):
+                if name in places:
+                    made.append(_first(old, as_type(done.values[places[name]], old.type)))
+                else:
+                    made.append(pc.if_else(done.gets, as_type(done.left, old.type), old) if name == extra else old)
+            yield pa.RecordBatch.from_arrays(made, schema=batch.schema)
+
+
+def _first(old: pa.Array, new: pa.Array) -> pa.Array:
+    """Return the old values, and the new ones where there is none."""
+    if new.null_count == len(new):
+        return old
+    place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
+    return pa.concat_arrays([old, new]).take(pa.array(place))
+
+
+@dataclass(frozen=True)
+class PromotedFiles:
+    """The files that were read anew (`paths`), those in their place, and how many rows got a value."""
+
+    paths: tuple[str, ...]
+    files: tuple[Action, ...]
+    rows: int
+    invalid_values: int
+
+
+def promote_files(part: PromoteTask, attempt: int, report: Report | None) -> PromotedFiles:
+    """Write the files again in which a row gets a value."""
+    state, changed, rows, invalid_values = part.state, list[int](), 0, 0
+    for number, file in enumerate(state.files):
+        got = 0
+        for done in part.taken(file):
+            got += done.gets.true_count
+            invalid_values += done.invalid_values
+        rows += got
+        if got:
+            changed.append(number)
+    if not changed:
+        return PromotedFiles((), (), 0, invalid_values)
+    batches = (batch for number in changed for batch in part.rows(state.files[number]))
+    files = write_files(state, state.layout, replace(part.writing, attempt=attempt), batches, state.by, report)
+    check_rows(state, sum(f.rows for f in files), sum(state.counted(state.files[n]) for n in changed))
+    made = tuple(action(state, state.layout, file, state.by) for file in files)
+    return PromotedFiles(tuple(state.paths[n] for n in changed), made, rows, invalid_values)
+
+
+def _candidates(state: DeltaTableState, columns: Sequence[str], extra: str) -> list[int]:
+    """Return the files that may have an object and lack a value, by their statistics."""
+    names = {f.name: f.physical for f in state.columns}
+    return [
+        number
+        for number, file in enumerate(state.files)
+        if _has_objects(file, names[extra]) and any(may_lack(file, names[c]) for c in columns)
+    ]
+
+
+def _has_objects(file: Action, column: str) -> bool:
+    stats = json.loads(file.get("stats") or "{}")
+    count = stats.get("numRecords")
+    return count is None or bool(stats.get("nullCount", {}).get(column) != count)
+
+
+class DeltaPromotes(DeltaFacet):
+    """Kept values that come into their columns."""
+
+    upsert_rows: int
+
+    def promote(
+        self,
+        ref: Ref,
+        columns: Mapping[str, OverflowColumn],
+        extra: str,
+        commit: Commit,
+        workers: FileWorkers = HERE,
+    ) -> Promoted:
+        """Bring kept values into columns, in one commit."""
+        table_state = require(self.warehouse, ref)
+        table_state.record.check(commit.fence)
+        state = table_state.state()
+        if state is None or extra not in table_state.record.table.by_name:
+            return Promoted()
+        own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+        change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
+        done = _promoted(change, columns, extra, own, workers, self.upsert_rows)
+        change.remove += [path for one in done for path in one.paths]
+        change.add += [file for one in done for file in one.files]
+        if change.remove:
+            change.land("UPDATE", own, self.warehouse)
+        crashpoint("promote.committed")
+        return Promoted(sum(one.rows for one in done), sum(one.invalid_values for one in done))
+
+
+def _promoted(
+    change: DeltaCommit,
+    columns: Mapping[str, OverflowColumn],
+    extra: str,
+    commit: Commit,
+    workers: FileWorkers,
+    limit: int,
+) -> list[PromotedFiles]:
+    state = change.state
+    numbers = _candidates(state, list(columns), extra)
+    sizes = [(state.counted(state.files[n]), int(state.files[n]["size"])) for n in numbers]
+    large = is_large(sum(rows for rows, _ in sizes), sum(size for _, size in sizes), limit)
+    session = workers.session() if large and numbers else None
+    groups = grouped(sizes, TASK_ROWS, TASK_BYTES, width(session) if large else 1)
+    tasks = [
+        PromoteTask(portion(state, [numbers[i] for i in group]), columns, extra, Writing(commit.run, n))
+        for n, group in enumerate(groups)
+    ]
+    return run_tasks(session, promote_files, tasks, "promote", workers.on_progress)
