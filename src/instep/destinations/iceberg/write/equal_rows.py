@@ -81,9 +81,11 @@ class KeyIndex:
 
     def find(self, tags: Numbers) -> Numbers:
         """Return the number of the row with each tag; -1 where there is none."""
-        at = np.empty(len(tags), dtype=np.int64)
-        order = np.argsort(tags, kind="stable")  # numbers in order are found in the processor's cache
-        at[order] = np.searchsorted(self.tags, tags[order])
+        if (tags[1:] >= tags[:-1]).all():
+            at = np.searchsorted(self.tags, tags)
+        else:  # numbers in order are found in the processor's cache
+            order, at = np.argsort(tags, kind="stable"), np.empty(len(tags), dtype=np.int64)
+            at[order] = np.searchsorted(self.tags, tags[order])
         at[at == len(self.tags)] = 0
         return np.where(self.tags[at] == tags, self.places[at], -1)
 
