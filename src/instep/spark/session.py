@@ -202,10 +202,20 @@ def _memory(settings: SparkSettings) -> tuple[str, ...]:
 
 
 def _compiler(settings: SparkSettings) -> tuple[str, ...]:
-    small = (os.cpu_count() or 1) <= 4
-    little = settings.quick and not settings.resident
-    lives = ("-XX:+ExitOnOutOfMemoryError",) if settings.resident else ()
-    return (*(("-XX:TieredStopAtLevel=1",) if little else ()), *(("-XX:+UseSerialGC",) if small else ()), *lives)
+    """Return options for a JVM that mostly waits for Python: one command is over before optimized code pays, and in a
+    JVM that stays only what is called ten times as often as by default is optimized."""
+    options = ["-XX:+UseSerialGC"] if (os.cpu_count() or 1) <= 4 else []
+    if settings.resident:
+        return (*options, "-XX:+ExitOnOutOfMemoryError", *_OPTIMIZED_LATE)
+    return (*options, "-XX:TieredStopAtLevel=1") if settings.quick else tuple(options)
+
+
+_OPTIMIZED_LATE = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 
 
 def _adopt(jvm: Jvm) -> None:

@@ -35,6 +35,7 @@ from instep.schema.catalog.types import (
     Unknown,
     Uuid,
 )
+from instep.stage.casts.fixed_point import fixed_point
 from instep.stage.casts.parse import ASSUMED_UTC, OUT_OF_RANGE, InvalidValue, parse
 from instep.stage.casts.text import documents, is_bytes, is_text, plain, plain_digits, to_text, with_hex
 
@@ -359,6 +360,8 @@ def _from_string(texts: pa.Array, target: pa.DataType) -> pa.Array:
 def _decimal_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
     """Digits as decimals; Arrow lets a text that `target` has no room for wrap around, and takes one with an exponent
     for 0."""
+    if (same_scale := fixed_point(texts, target)) is not None:
+        return same_scale
     _all(pc.match_substring_regex(texts, _DECIMAL), "not plain digits")
     return _rescaled(pc.cast(texts, _WIDE), target)
 

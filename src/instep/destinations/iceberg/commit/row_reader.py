@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,9 +71,12 @@ def staged_rows(table: Table, files: Sequence[DataFile]) -> RowReader:
     return RowReader(table, files)
 
 
-def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None) -> pa.RecordBatchReader:
+def numbered(
+    rows: RowReader, columns: Sequence[str], ordered: str | None = None, files: Iterable[int] | None = None
+) -> pa.RecordBatchReader:
     """Return the columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They
-    are compared, not read: a long value is its digest, but for a column that is `ordered` by."""
+    are compared, not read: a long value is its digest, but for a column that is `ordered` by. `files`: the numbers of
+    those that are read, in this order; None for all."""
     projected = schema_to_pyarrow(rows.table.schema(), include_field_ids=False)
     kinds = [projected.field(c).type for c in columns]
     names = [*(f"c{i}" for i in range(len(columns))), "f", "p"]
@@ -81,7 +84,7 @@ def numbered(rows: RowReader, columns: Sequence[str], ordered: str | None = None
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
-            for number in range(len(rows.files)):
+            for number in range(len(rows.files)) if files is None else files:
                 for positions, batch in _batches(rows, number, columns):
                     keep = _live_mask(rows, number, positions)
                     whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]

@@ -41,6 +41,7 @@ from instep.destinations.iceberg.metadata.files import arrow_schema, data_files,
 from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.shards import totals, within_of
+from instep.destinations.iceberg.write.equal_rows import set_equal_aside
 from instep.errors import Conflict, DestinationError
 from instep.spark.merge import MergePlan, same, what
 from instep.stage.partition import by_partition
@@ -101,8 +102,9 @@ def find_delta(plan: MergePlan, staged: RowReader, keys: RowReader | None, table
     with _LOCK:
         db = _engine().cursor()
     with db:
-        db.register("r", numbered(staged, _compared(plan), plan.cursor))
-        db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
+        if not set_equal_aside(db, plan, staged, table):
+            db.register("r", numbered(staged, _compared(plan), plan.cursor))
+            db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
         if keys is not None:
             columns = ", ".join(f"c{i}" for i in range(len(plan.key)))
             db.register("k", numbered(keys, plan.key))
@@ -286,7 +288,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
         return None
     try:
         delta = find_delta(plan, staged, keys, rows) if plan.since is None else find_since(plan.since, staged, rows)
-    except duckdb.Error as error:
+    except Exception as error:
         unread = next((e for read in (staged, keys, rows) if read for e in read.errors), None)
         if isinstance(unread or error, _OUT_OF_REACH):
             return None

@@ -1,0 +1,197 @@
+# ruff: noqa: S608 - columns and tables have names of our own, values are not part of the text
+"""Rows that a table and its staged files have alike, set aside before the join of a whole compare.
+
+Most rows of a whole table have not changed, and files of both sides have them in nearly the same order. Keys of all
+staged rows are read first, so that the place of a row's partner is known. Then both sides pass by once, and partners
+that are read at about the same time are compared by value. What is left is joined by key, as ever.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.destinations.iceberg.commit.row_reader import RowReader, numbered
+from instep.spark.merge import MergePlan
+
+_SHARE = 0.5
+"""Share of the table's rows that must have an equal partner nearby; below it the join of all rows costs less."""
+_TRIAL = 500_000
+"""Rows of the table after which the share counts."""
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def set_equal_aside(db: duckdb.DuckDBPyConnection, plan: MergePlan, staged: RowReader, table: RowReader) -> bool:
+    """Make the tables `r` and `t` of the staged rows and of the table's, but for pairs that have the same key and the
+    same values, which a whole compare leaves as they are. Return False where all rows have to be joined: keys that may
+    occur twice, or few equal rows nearby."""
+    if not plan.complete or plan.keys or plan.requested:
+        return False
+    names = [f"c{i}" for i in range(len(plan.key))]
+    tags = [_tags(db, batch, names) for batch in numbered(staged, plan.key)]
+    if (index := KeyIndex.of(tags)) is None:
+        return False
+    return _Pass(db, plan, staged, table, index, names).run()
+
+
+def _tags(db: duckdb.DuckDBPyConnection, rows: pa.RecordBatch, names: Sequence[str]) -> Numbers:
+    """Return a number for each key. Keys whose numbers differ, differ; two keys may have the same one."""
+    key = rows.column(0)
+    if len(names) == 1 and (pa.types.is_integer(key.type) or pa.types.is_temporal(key.type)):
+        whole = key.cast(pa.int32()) if key.type.bit_width == 32 else key
+        return np.asarray(whole.cast(pa.int64()).fill_null(0))
+    db.register("part", rows.select(names))
+    found = db.execute(f"SELECT hash({', '.join(names)}) AS tag FROM part").fetchnumpy()
+    return np.asarray(found["tag"]).view(np.int64)
+
+
+def _equal_values(db: duckdb.DuckDBPyConnection, here: pa.Array, there: pa.Array) -> pa.Array:
+    if pa.types.is_nested(here.type) or isinstance(here, pa.ExtensionArray):  # Arrow does not compare those
+        db.register("part", pa.record_batch([here, there], ["a", "b"]))
+        return pa.array(db.execute("SELECT a IS NOT DISTINCT FROM b AS same FROM part").fetchnumpy()["same"])
+    equal = pc.equal(here, there)
+    if equal.null_count:
+        return pc.or_(equal.fill_null(False), pc.and_(here.is_null(), there.is_null()))
+    return equal
+
+
+@dataclass(frozen=True)
+class KeyIndex:
+    """The tags of the staged keys in ascending order, and the number of the row that has each."""
+
+    tags: Numbers
+    places: Numbers
+
+    @classmethod
+    def of(cls, parts: Sequence[Numbers]) -> KeyIndex | None:
+        """Return None where two rows have the same tag: their key may be the same, too."""
+        tags = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        places = np.argsort(tags, kind="stable")
+        tags = tags[places]
+        return None if (tags[1:] == tags[:-1]).any() or not len(tags) else cls(tags, places)
+
+    def find(self, tags: Numbers) -> Numbers:
+        """Return the number of the row with each tag; -1 where there is none."""
+        if (tags[1:] >= tags[:-1]).all():
+            at = np.searchsorted(self.tags, tags)
+        else:  # numbers in order are found in the processor's cache
+            order, at = np.argsort(tags, kind="stable"), np.empty(len(tags), dtype=np.int64)
+            at[order] = np.searchsorted(self.tags, tags[order])
+        at[at == len(self.tags)] = 0
+        return np.where(self.tags[at] == tags, self.places[at], -1)
+
+
+@dataclass
+class _Pass:
+    """One pass over both sides. `nearby`: staged batches with the number of their first row; `paired`: staged rows that
+    have their equal partner; `tags` are those of the table's rows that are left."""
+
+    db: duckdb.DuckDBPyConnection
+    plan: MergePlan
+    staged: RowReader
+    table: RowReader
+    index: KeyIndex
+    names: Sequence[str]
+    nearby: deque[tuple[int, pa.RecordBatch]] = field(default_factory=deque)
+    tags: list[Numbers] = field(default_factory=list)
+    end: int = 0
+
+    def run(self) -> bool:
+        compared, ordered = [*self.plan.key, *self.plan.values], self.plan.cursor
+        self.paired = np.zeros(len(self.index.tags), dtype=np.bool_)
+        coming = iter(numbered(self.staged, compared, ordered))
+        deleted = [self.plan.deleted] if self.plan.deleted else []
+        reader = numbered(self.table, [*compared, *deleted], ordered, self._order())
+        self._make("t", reader.schema)
+        self._make("r", numbered(replace(self.staged, files=()), compared, ordered).schema)
+        met = equal = 0
+        for rows in reader:
+            tags = _tags(self.db, rows, self.names)
+            left = ~self._equal(rows, self.index.find(tags), coming)
+            met, equal = met + len(rows), equal + len(rows) - int(left.sum())
+            if met >= _TRIAL and equal < _SHARE * met:
+                return self._give_up()
+            self._insert("t", rows, left)
+            self.tags.append(tags[left])
+        while self.nearby or self._next(coming):
+            self._drop()
+        return self._is_exact(equal) or self._give_up()
+
+    def _order(self) -> list[int]:
+        """Return the numbers of the table's files in the order in which their first rows are staged."""
+        first: list[tuple[float, int]] = []
+        for number in range(len(self.table.files)):
+            rows = next(iter(numbered(self.table, self.plan.key, None, [number])), None)
+            found = self.index.find(_tags(self.db, rows, self.names)) if rows is not None else np.empty(0)
+            first.append((float(np.median(found)) if len(found) else -1, number))
+        return [number for _, number in sorted(first)]
+
+    def _equal(
+        self, rows: pa.RecordBatch, partners: Numbers, coming: Iterator[pa.RecordBatch]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which rows have an equal partner among the staged rows nearby, and note those."""
+        equal = np.zeros(len(rows), dtype=np.bool_)
+        if not (known := partners[partners >= 0]).size:
+            return equal
+        middle = int(np.median(known))
+        while self.end < middle + len(rows) and self._next(coming):
+            pass
+        while self.nearby and self.nearby[0][0] + len(self.nearby[0][1]) < middle - len(rows):
+            self._drop()
+        for start, batch in self.nearby:
+            places = np.flatnonzero((partners >= start) & (partners < start + len(batch)))
+            if len(places):
+                near = partners[places]
+                same = self._same(rows.take(pa.array(places)), batch.take(pa.array(near - start)))
+                equal[places[same]] = self.paired[near[same]] = True
+        return equal
+
+    def _same(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
+        """Return where the compared columns of both are the same, of rows that are not marked as deleted. NaN may count
+        as another value, and is left to the join."""
+        compared = len(self.plan.key) + len(self.plan.values)
+        same = pc.invert(rows.column(compared).fill_null(False)) if self.plan.deleted else pa.repeat(True, len(rows))
+        for here, there in zip(rows.columns[:compared], partners.columns[:compared], strict=True):
+            same = pc.and_(same, _equal_values(self.db, here, there))
+        return np.asarray(same)
+
+    def _next(self, coming: Iterator[pa.RecordBatch]) -> bool:
+        if (batch := next(coming, None)) is None:
+            return False
+        self.nearby.append((self.end, batch))
+        self.end += len(batch)
+        return True
+
+    def _drop(self) -> None:
+        start, batch = self.nearby.popleft()
+        self._insert("r", batch, ~self.paired[start : start + len(batch)])
+
+    def _make(self, name: str, schema: pa.Schema) -> None:
+        self.db.register("part", schema.empty_table())
+        self.db.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM part")
+
+    def _insert(self, name: str, rows: pa.RecordBatch, left: Mask) -> None:
+        if left.any():
+            self.db.register("part", rows.filter(pa.array(left)))
+            self.db.execute(f"INSERT INTO {name} SELECT * FROM part")
+
+    def _is_exact(self, equal: int) -> bool:
+        """Return whether no key of the table can have been met twice: each pair took a staged row of its own, and no
+        row that is left could have it, too."""
+        if equal != int(self.paired.sum()):
+            return False
+        found = self.index.find(np.concatenate([np.empty(0, dtype=np.int64), *self.tags]))
+        return not self.paired[found[found >= 0]].any()
+
+    def _give_up(self) -> bool:
+        self.db.execute("DROP TABLE t; DROP TABLE r")
+        return False

@@ -1,0 +1,131 @@
+"""A whole compare that sets equal rows aside finds what the join of all rows finds."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from instep.destinations.base import Commit, LoadOutcome, Merge
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.write import merge as iceberg_merge
+from instep.destinations.iceberg.write import upsert as iceberg_delta
+from instep.destinations.iceberg.write.upsert import Upsert
+from lake import column, create, stage, table
+
+Row = dict[str, Any]
+VALUES = table(
+    column("id", "int64", key=1),
+    column("part", "string(20)", key=2),
+    column("u", "uuid"),
+    column("name", "string(20)"),
+    column("rate", "float64"),
+    column("tags", "array(string)"),
+    name="values",
+)
+KEYS = {"whole number": ("id",), "text": ("part",), "uuid": ("u",), "several columns": ("id", "part")}
+
+
+def row(number: int, **more: Any) -> Row:
+    return {
+        "id": number, "part": f"part {number}", "u": number.to_bytes(16, "big"), "name": f"n{number}" * (number % 3),
+        "rate": None if number % 5 else math.nan, "tags": [None, str(number)] if number % 4 else None, **more,
+    }  # fmt: skip
+
+
+ROWS = [row(i) for i in range(60)]
+
+
+def reworked(rows: list[Row]) -> list[Row]:
+    """Some are gone, some changed and at the end as in a heap, some are new."""
+    rest = [r for r in rows if r["id"] % 10 not in (0, 1)]
+    return [*rest, *({**r, "name": "other"} for r in rows if r["id"] % 10 == 1), row(900), row(901)]
+
+
+def shuffled(rows: list[Row]) -> list[Row]:
+    return random.Random(7).sample(rows, len(rows))
+
+
+STAGED: dict[str, tuple[Callable[[list[Row]], list[Row]], bool]] = {
+    "the same": (lambda rows: rows, True),
+    "reworked": (reworked, True),
+    "in another order": (shuffled, True),
+    "a key twice": (lambda rows: [*rows, {**rows[3], "name": "later"}], False),
+    "all changed": (lambda rows: [{**r, "name": "other"} for r in rows], False),
+    "none": (lambda rows: [], False),
+}
+"""What is staged, and whether equal rows are set aside."""
+
+
+def lake_of(folder: Path, *files: list[Row]) -> IcebergDestination:
+    lake = IcebergDestination(IcebergConfig.resolved(name="lake", warehouse=str(folder / "lake")))
+    create(lake, VALUES)
+    lake.write.claim(VALUES.ref, 1)
+    staged = [stage(lake, VALUES.ref, part, chunk=n) for n, part in enumerate(files)]
+    lake.write.overwrite(VALUES.ref, staged, Commit("run-1", 1))
+    return lake
+
+
+def compare(lake: IcebergDestination, rows: list[Row], how: Merge, fence: int) -> LoadOutcome:
+    lake.write.claim(VALUES.ref, fence)
+    files = [stage(lake, VALUES.ref, part, chunk=n) for n, part in enumerate((rows[:20], rows[20:])) if part]
+    return lake.write.merge(lambda: None, VALUES.ref, files, how, Commit(f"run-{fence}", fence))
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Finds each delta in both ways, which must be the same; lists whether equal rows were set aside."""
+    aside: list[bool] = []
+    find, set_aside = iceberg_merge.find_upsert, iceberg_delta.set_equal_aside
+
+    def noted(*args: Any) -> bool:
+        aside.append(set_aside(*args))
+        return aside[-1]
+
+    def both(*args: Any) -> Upsert | None:
+        monkeypatch.setattr(iceberg_delta, "set_equal_aside", lambda *_: False)
+        joined = find(*args)
+        monkeypatch.setattr(iceberg_delta, "set_equal_aside", noted)
+        found = find(*args)
+        assert (found is None) == (joined is None)
+        if found is not None and joined is not None:
+            assert (found.outcome, found.rows_after) == (joined.outcome, joined.rows_after)
+            for part in ("inserted", "updated", "marked", "removed"):
+                assert np.array_equal(getattr(found.delta, part), getattr(joined.delta, part)), part
+        return found
+
+    monkeypatch.setattr(iceberg_delta, "set_equal_aside", noted)
+    monkeypatch.setattr("instep.destinations.iceberg.write.equal_rows._TRIAL", 1)
+    monkeypatch.setattr(iceberg_merge, "find_upsert", both)
+    return aside
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("deletes", ["soft", "hard", "ignore"])
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("staged", STAGED)
+def test_equal_rows_are_set_aside_and_the_delta_is_the_same(
+    tmp_path: Path, compared: list[bool], staged: str, key: str, deletes: Any
+) -> None:
+    lake = lake_of(tmp_path, ROWS[30:], ROWS[:30])
+    change, aside = STAGED[staged]
+    how = Merge(KEYS[key], complete=True, deletes=deletes)
+    compare(lake, change(ROWS), how, 2)
+    assert compared == [aside]
+    compare(lake, ROWS[:-1], how, 3)  # with position deletes, rows of their own file and some that are marked
+    compare(lake, [*ROWS[40:], *ROWS[:40]], how, 4)
+
+
+def test_a_key_that_the_table_has_twice_is_left_to_spark(tmp_path: Path, compared: list[bool]) -> None:
+    from instep.errors import SparkNeeded
+
+    for number, twin in enumerate((row(4), row(4, name="other"))):
+        lake = lake_of(tmp_path / str(number), ROWS, [twin])
+        with pytest.raises(SparkNeeded):
+            compare(lake, ROWS, Merge(("id",), complete=True), 2)
+    assert compared == [False, False]
