@@ -181,8 +181,8 @@ class ChangePages:
         sought = {one.id: likeness(_row(one)) for one in found}
         ids = list({digest: id for id, digest in sought.items()}.values())
         other, known = reviews.alias("other"), dict[str, int]()
-        same = (other.c.likeness == _C.likeness, text(UNSETTLED), *Only(scope).where(other))
-        number = select(func.count()).select_from(other).where(*same).correlate(reviews).scalar_subquery()
+        same = select(func.count()).where(other.c.likeness == _C.likeness, text(UNSETTLED), *Only(scope).where(other))
+        number = same.select_from(other).correlate(reviews).scalar_subquery()
         with self._db.read() as transaction:
             for at in range(0, len(ids), _AT_ONCE):
                 query = select(_C.likeness, number).where(_C.id.in_(ids[at : at + _AT_ONCE]))
