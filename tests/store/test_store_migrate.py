@@ -114,7 +114,7 @@ def test_indexes_keep_their_conditions(store: Store) -> None:
         query = text("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%WHERE%'")
         made = {name: sql.partition(" WHERE ")[2] for name, sql in connection.execute(query)}
     assert made == wanted
-    assert len(made) == 8
+    assert len(made) == 9
 
 
 def test_down_and_up_again(any_url: str, database: Database) -> None:

@@ -15,7 +15,9 @@ from starlette.testclient import TestClient
 from web_world import Site, site
 
 from instep.bootstrap import open_project
+from instep.egress.http import request
 from instep.errors import ProjectError
+from instep.server.web import oidc
 
 # The provider's own imports are deprecated where it stands on.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -75,6 +77,24 @@ def test_a_person_signs_in_with_the_role_of_their_groups(signed: Site, provider:
     key = signed.store.api_keys.named("ada@example.org")
     assert key is not None
     assert key.role == "approver"
+
+
+def test_what_the_provider_says_of_itself_is_read_once(
+    signed: Site, provider: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def noted(guard: Any, method: str, url: str, *rest: Any, **more: Any) -> Any:
+        asked.append(urlsplit(url).path)
+        return request(guard, method, url, *rest, **more)
+
+    monkeypatch.setattr(oidc, "request", noted)
+    monkeypatch.setattr(oidc, "_documents", {})
+    person(provider, "ada", email="ada@example.org", groups=["analysts"])
+    for _ in range(2):
+        _, answer = sign_in(signed, "ada")
+        assert answer.headers["location"] == "/", answer.text
+    assert asked.count("/.well-known/openid-configuration") == 1
 
 
 def test_the_role_follows_the_groups_at_the_next_sign_in(signed: Site, provider: int) -> None:

@@ -8,13 +8,15 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from instep.bootstrap import open_project
+from instep.store.engine.keyring import FILE
 
 pytestmark = pytest.mark.server
 WAIT = 300.0
@@ -26,12 +28,11 @@ connections: {shop: {source: db, destination: lake}}
 """
 
 
-def test_it_opens_the_page_without_an_account_and_works(tmp_path: Path) -> None:
-    tmp_path.joinpath("instep.yml").write_text(PROJECT)
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
-        connection.execute("create table item (id integer primary key, name text)")
-    command = [sys.executable, "-m", "instep.cli.main", "--project", str(tmp_path), "ui", "--no-browser"]
-    log = tmp_path / "ui.log"
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[httpx2.Client, str]]:
+    """Run `instep ui` in a folder until the end of the block: a client of its page, and the path of the link."""
+    command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), "ui", "--no-browser"]
+    log = folder / "ui.log"
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             deadline = time.monotonic() + WAIT
@@ -39,23 +40,40 @@ def test_it_opens_the_page_without_an_account_and_works(tmp_path: Path) -> None:
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
-            base, link = found.groups()
-            with httpx2.Client(base_url=base, timeout=WAIT, follow_redirects=True) as client:
-                assert "Changes" in client.post(link).text
-                assert client.post(link).status_code == 401
-                text = client.get("/do/detect?connection=shop").text
-                token = re.search(r'name="form_token" value="(\w+)"', text)
-                assert token is not None
-                form = {"form_token": token[1], "connection": "shop", "button": "do"}
-                job = client.post("/do/detect", data=form)
-                assert job.url.path.startswith("/jobs/")
-                while "done" not in client.get(job.url.path).text:
-                    assert time.monotonic() < deadline, client.get(job.url.path).text
-                    time.sleep(0.2)
-                assert client.get("/changes").status_code == 200
+            with httpx2.Client(base_url=found[1], timeout=WAIT, follow_redirects=True) as client:
+                yield client, found[2]
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(WAIT)
     assert process.returncode == 0, log.read_text()
+
+
+def test_it_opens_the_page_without_an_account_and_works(tmp_path: Path) -> None:
+    tmp_path.joinpath("instep.yml").write_text(PROJECT)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("create table item (id integer primary key, name text)")
+    with opened(tmp_path) as (client, link):
+        assert "Changes" in client.post(link).text
+        assert client.post(link).status_code == 401
+        text = client.get("/do/detect?connection=shop").text
+        token = re.search(r'name="form_token" value="(\w+)"', text)
+        assert token is not None
+        form = {"form_token": token[1], "connection": "shop", "button": "do"}
+        job = client.post("/do/detect", data=form)
+        assert job.url.path.startswith("/jobs/")
+        deadline = time.monotonic() + WAIT
+        while "done" not in client.get(job.url.path).text:
+            assert time.monotonic() < deadline, client.get(job.url.path).text
+            time.sleep(0.2)
+        assert client.get("/changes").status_code == 200
     with open_project(tmp_path) as app:
         assert any("@local" in entry.actor for entry in app.store.audit.page(limit=20))
+
+
+def test_an_empty_folder_gets_a_key_of_its_own(tmp_path: Path) -> None:
+    with opened(tmp_path) as (client, link):
+        assert "Changes" in client.post(link).text
+        assert client.get("/setup").status_code == 200
+    keys = tmp_path / FILE
+    assert keys.stat().st_mode & 0o777 == 0o600
+    assert keys.read_text().startswith("k1:")

@@ -4,6 +4,6 @@ Nothing heavy is imported before it is asked for: a command that only reads the 
 destination and no engine.
 """
 
-from instep.bootstrap.app import App, open_project, open_server, open_work, opens, user
+from instep.bootstrap.app import App, open_page, open_project, open_server, open_work, opens, user
 
-__all__ = ["App", "open_project", "open_server", "open_work", "opens", "user"]
+__all__ = ["App", "open_page", "open_project", "open_server", "open_work", "opens", "user"]

@@ -92,6 +92,18 @@ def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = F
     return app
 
 
+def open_page(folder: Path) -> App:
+    """Open the project for the person at this machine: as `open_work` does, and an empty folder with a master key that
+    is made for it."""
+    from instep.project.load import load_beside
+    from instep.store.engine.keyring import FILE, add_key, has_keys
+
+    project = load_beside(folder)
+    if not project.file.is_file() and not has_keys(project.root, project.environment.variables):
+        add_key(project.root / FILE)
+    return open_work(folder)
+
+
 def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
     """Open the project for a worker: as the server opens it where there are master keys, else from the file alone."""
     from instep.project.load import load_beside

@@ -55,8 +55,9 @@ def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Se
 def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[ConnectionStatus]:
     """Return the status of each, by as many statements as for one."""
     project = context.project.among(names)
-    chosen = decided(project, context.store, names)
-    loads = statuses(project, context.store, names, context.open_connection, context.tell)
+    versions = context.store.accepted.latest_of(names)
+    chosen = decided(project, context.store, {name: catalog for name, (_, catalog) in versions.items()}, names)
+    loads = statuses(project, context.store, versions, names, context.open_connection, context.tell)
     return [
         ConnectionStatus(**vars(one), **chosen[one.connection], log=context.log_status(one.connection)) for one in loads
     ]

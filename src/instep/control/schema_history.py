@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from instep.control.times import utc
 from instep.errors import InstepError
 from instep.operations.values import Side
-from instep.schema.catalog.catalog import Catalog
+from instep.schema.catalog.catalog import Catalog, table_from_dict
 from instep.schema.changes.version import Label, VersionDiff, between
 from instep.store.store import Store
 
@@ -60,7 +61,26 @@ def catalog_of(store: Store, version: SchemaVersion) -> Catalog:
 def compare(store: Store, before: SchemaVersion, after: SchemaVersion) -> VersionDiff:
     """Return the changes from one version of a side to another one of it."""
     same = before.identity == after.identity if before.side == "source" else None
-    return between(catalog_of(store, before), catalog_of(store, after), same_server=same)
+    old, new = _differing(_document(store, before), _document(store, after))
+    return between(old, new, same_server=same)
+
+
+def _document(store: Store, version: SchemaVersion) -> Mapping[str, Any]:
+    if version.side == "accepted":
+        return store.accepted.document(version.connection, version.version)
+    return store.schemas.document(version.connection, version.side, version.version)
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Catalog, Catalog]:
+    """Return both catalogs without the tables that are the same in both, of which most of two versions are. Of each
+    schema one stays without its columns, so that the schema is in both still."""
+    sides = [{(one["schema"], one["name"]): one for one in document.get("tables", ())} for document in (before, after)]
+    same = {ref for ref, one in sides[0].items() if sides[1].get(ref) == one}
+    stay = {ref[0]: ref for ref in sorted(same) if not sides[0][ref].get("retained")}
+    rest = [[one for ref, one in side.items() if ref not in same] for side in sides]
+    beside = [{**sides[0][ref], "columns": []} for ref in stay.values()]
+    old, new = (Catalog.of(table_from_dict(one) for one in [*tables, *beside]) for tables in rest)
+    return old, new
 
 
 def moment(text: str) -> Moment:

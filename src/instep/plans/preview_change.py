@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from instep.schema.planning.step import Step
     from instep.sync.context import SyncContext
 
-COMPARED_ROWS = 5_000_000
+COMPARED_ROWS = 20_000_000
 """Rows of a table up to which its values are compared, too."""
+MEMORY = "512MB"
+"""Memory of that comparison, which streams both tables."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,9 @@ class PreviewChange(DirectWork):
             steps, notes = self._try(tried, change)
             before, after = context.destination, tried.destination
             with context.destination_open():
-                tables = tuple(_tables(before, after, change, _touched(steps)))
-                models = tuple(self._models(context, before, after))
+                tables = tuple(_tables(before, after, change, _touched(tried, steps)))
+                notes = (*notes, *_too_large(tables))
+                models = tuple(self._models(context, before, after, notes))
         return ChangePreview(change.id, change.summary, tuple(one.text for one in steps), tables, models, notes)
 
     def _try(self, tried: SyncContext, change: Review) -> tuple[Sequence[Step], tuple[str, ...]]:
@@ -216,6 +219,13 @@ def _tables(before: Destination, after: Destination, change: Review, refs: Seque
         yield _table(before, after, ref, old, new, _renamed(change))
 
 
+def _too_large(tables: Sequence[PreviewedTable]) -> Iterator[str]:
+    for one in tables:
+        rows = (one.rows_before or 0, one.rows_after or 0)
+        if min(rows) and max(rows) > COMPARED_ROWS:
+            yield f"{one.table} has {max(rows):,} rows: its values were not compared"
+
+
 def _renamed(change: Review) -> Mapping[str, str]:
     """Return the old name of the column that is renamed, by its new one."""
     if change.kind != "column.renamed":
@@ -264,22 +274,30 @@ def _compared(
     known: Mapping[str, str],
 ) -> dict[str, tuple[int | None, int | None]]:
     """Return the rows with a value, and those whose value differs, by column; by key, where the table has one."""
-    connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
-    try:
+    both = [(name, was) for name, was in pairs if key and was in known and name not in key]
+    sums = [f"count(a.{quote(name)})" for name, _ in pairs]
+    there = f"b.{quote(key[0])} is not null and" if key else ""
+    sums += [f"count(*) filter ({there} a.{quote(n)}::varchar is distinct from b.{quote(w)}::varchar)" for n, w in both]
+    joined = " and ".join(f"a.{quote(one)} = b.{quote(one)}" for one in key)
+    beside = f" left join before_rows b on {joined}" if both else ""
+    with temporary("preview-compare") as spill, _comparer(spill) as connection:
+        connection.register("after_rows", after.write.read(ref, [name for name, _ in pairs]))
+        if both:
+            connection.register("before_rows", before.write.read(ref, [*key, *(was for _, was in both)]))
+        found = connection.execute(f"select {', '.join(sums)} from after_rows a{beside}").fetchone() if sums else ()
+    counts, other = (found or ())[: len(pairs)], (found or ())[len(pairs) :]
+    changed = dict(zip((name for name, _ in both), other, strict=True))
+    return {name: (counted, changed.get(name)) for (name, _), counted in zip(pairs, counts, strict=True)}
+
+
+@contextmanager
+def _comparer(spill: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database that joins streams in bounded memory, and on disk what is more than that."""
+    config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill}
+    with duckdb.connect(":memory:", config=config) as connection:
         connection.execute("set timezone = 'UTC'")
-        connection.register("after_rows", after.write.read(ref).read_all())
-        connection.register("before_rows", before.write.read(ref).read_all())
-        filled = [f"count(a.{quote(name)})" for name, _ in pairs]
-        both = [(name, was) for name, was in pairs if key and was in known and name not in key]
-        differs = [f"count(*) filter (a.{quote(n)}::varchar is distinct from b.{quote(w)}::varchar)" for n, w in both]
-        joined = " and ".join(f"a.{quote(one)} = b.{quote(one)}" for one in key)
-        counts = connection.execute(f"select {', '.join(filled)} from after_rows a").fetchone() if filled else ()
-        rows = f"after_rows a join before_rows b on {joined}"
-        other = connection.execute(f"select {', '.join(differs)} from {rows}").fetchone() if differs else ()
-    finally:
-        connection.close()
-    changed = dict(zip((name for name, _ in both), other or (), strict=True))
-    return {name: (counted, changed.get(name)) for (name, _), counted in zip(pairs, counts or (), strict=True)}
+        connection.execute("set enable_external_access = false")
+        yield connection
 
 
 def _model(model: Model, before: Destination, after: Destination) -> PreviewedModel:

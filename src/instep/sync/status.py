@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
-from instep.model import Pause, Review, Run, TableRun
+from instep.model import AcceptedVersion, Pause, Review, Run, TableRun
 from instep.project.project import Project
-from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.catalog import Table
 from instep.schema.maintenance import waits
 from instep.schema.planning.aliases import OldName
 from instep.schema.planning.naming import destination_ref
@@ -110,23 +110,25 @@ def _cursor_from(context: SyncContext, table: Table) -> str:
 def statuses(
     project: Project,
     store: Store,
+    versions: Mapping[str, tuple[AcceptedVersion, Mapping[str, Any]]],
     names: Sequence[str],
     context: Opens,
     trouble: Callable[[str], None] = lambda _: None,
 ) -> list[LoadStatus]:
     """Return the status of each connection, by as many statements as for one, and from the store.
 
-    A destination is asked only about quarantined values and for a budget of backfills, a source never. `trouble` is
-    told why something could not be looked at.
+    `versions`: the latest accepted version of each connection and its catalog as JSON has it. A destination is asked
+    only about quarantined values and for a budget of backfills, a source never. `trouble` is told why something could
+    not be looked at.
     """
-    runs, versions = store.pages.latest_runs(names), store.accepted.latest_of(names)
+    runs = store.pages.latest_runs(names)
     pauses, copies = store.pauses.active_of(names), store.copies.existing_of(names)
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
     tables, quarantining = store.runs.latest_tables_of(names), store.runs.with_quarantined(names)
     backfills = store.backfills.waiting_of(names)
     found = []
     for name in names:
-        run, (accepted, catalog) = runs.get(name), versions.get(name, (None, Catalog()))
+        run, (accepted, catalog) = runs.get(name), versions.get(name, (None, {}))
         found.append(
             LoadStatus(
                 connection=name,
@@ -150,10 +152,10 @@ def _maintained(event: LoggedEvent) -> LastMaintenance:
     return LastMaintenance(at=event.at, **names)
 
 
-def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
+def _tables(accepted: Mapping[str, Any], found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
     """Return how each table fared last: those that are accepted, and those of the last run. Others have been renamed or
     have left the source."""
-    live = {t.ref for t in accepted.tables if not t.retained}
+    live = {(t["schema"], t["name"]) for t in accepted.get("tables", ()) if not t.get("retained")}
     return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from instep.control.queries.context import QueryContext
+from instep.control.selection.partial import PartialSelection
 from instep.model import Review
 from instep.operations.queries.comparison import CompareTable, ListChangedTables
 from instep.operations.spec import QueryWork
@@ -99,9 +100,8 @@ class ComparedTable(QueryWork):
         """Return the comparison; a table that a side does not have has no columns there."""
         store, name, ref = context.store, context.connection(query.connection), (query.table_schema, query.table)
         recorded = store.changes.page(ChangeSearch({name}, EXISTING, table=ref), limit=_MOST)
-        accepted, seen = store.accepted.latest_of([name]).get(name), store.discoveries.get(name)
-        before = accepted[1].get(_accepted_as(ref, recorded)) if accepted else None
-        now = seen.catalog.get(ref) if seen else None
+        known = PartialSelection(context.project, store, name)
+        before, now = known.accepted.table(_accepted_as(ref, recorded)), known.source.table(ref)
         path = ".".join(filter(None, ref))
         place = store.names.of(name).get(before.ref) if before else None
         destination = ".".join(place) if place else ""

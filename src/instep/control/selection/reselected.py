@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from instep.control.selection.partial import CatalogDocument
 from instep.project.project import Project
-from instep.schema.catalog.catalog import Catalog, Table
+from instep.schema.catalog.catalog import Table, catalog_from_dict, table_from_dict
 from instep.schema.changes.kinds import Ref
 from instep.schema.planning.projection import (
     ColumnRead,
@@ -26,19 +27,30 @@ from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.engine.database import by_connection
 from instep.store.store import Store
 
+Accepted = Mapping[str, Mapping[str, Any]]
+"""The catalog of each connection's latest version, as JSON has it."""
+Loaded = Mapping[str, Mapping[Ref, Sequence[Mapping[str, Any]]]]
+"""The columns of each connection's last loads by table, as JSON has them."""
 
-def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str, list[tuple[ReselectedColumn, bool]]]:
+
+def reselected(
+    project: Project,
+    store: Store,
+    accepted: Accepted,
+    known: Loaded,
+    waiting: Mapping[str, Sequence[Backfill]],
+    names: Sequence[str],
+) -> dict[str, list[tuple[ReselectedColumn, bool]]]:
     """Return the columns by connection, and whether the next sync reads their whole table. Tables of which a whole
     backfill is recorded are left out."""
-    known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
     loaded = [name for name in names if known[name]]
     switches = store.switches.of_several(loaded)
     seen = store.discoveries.several([name for name in loaded if switches[name]])  # they follow renamed objects by id
-    places = _places(project, store, loaded, switches, seen)
+    places = _places(project, accepted, loaded, switches, seen)
     found = {name: list(_turned(place, known[name], waiting[name])) for name, place in places.items()}
     seen |= store.discoveries.several([name for name, some in found.items() if some and not switches[name]])
     there = {
-        name: pair_tables(places[name].accepted.tables, seen[name].catalog)
+        name: pair_tables(catalog_from_dict(accepted[name]).tables, seen[name].catalog)
         for name in seen
         if found.get(name) and seen[name].catalog.tables
     }
@@ -47,9 +59,9 @@ def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str
 
 @dataclass(frozen=True)
 class _Place:
-    """Accepted objects of a connection, and its current selection."""
+    """Accepted objects of a connection as JSON has them, and its current selection."""
 
-    accepted: Catalog
+    accepted: Mapping[str, Any]
     now: Selection
     policy: Policy
     tags: tuple[str, ...]
@@ -57,12 +69,11 @@ class _Place:
 
 def _places(
     project: Project,
-    store: Store,
+    accepted: Accepted,
     names: Sequence[str],
     switches: Mapping[str, Sequence[Switch]],
     seen: Mapping[str, CachedDiscovery],
 ) -> dict[str, _Place]:
-    accepted = store.accepted.latest_of(names)
     found = {}
     for name in (name for name in names if name in accepted):
         now = project.selection(name)
@@ -70,25 +81,43 @@ def _places(
             at = seen.get(name)
             now = with_switches(now, switches[name], *((at.catalog, at.identity) if at else ()))
         tags = tuple(project.connection(name).tags)
-        found[name] = _Place(accepted[name][1], now, project.policy(name), tags)
+        found[name] = _Place(accepted[name], now, project.policy(name), tags)
     return found
 
 
 def _turned(
-    place: _Place, known: Mapping[Ref, Sequence[LoadedColumn]], waiting: Iterable[Backfill]
+    place: _Place, known: Mapping[Ref, Sequence[Mapping[str, Any]]], waiting: Iterable[Backfill]
 ) -> Iterator[tuple[ReselectedColumn, bool]]:
     whole = {b.table for b in waiting if b.scope == "table"}
-    tables = (t for t in place.accepted.tables if not t.retained and t.ref not in whole and is_on(place.now, t)[0])
-    loads = ((known.get(t.ref, ()), t) for t in tables)
-    found = (one for before, t in loads for one in turned(_read(place, t, before), before))
-    yield from ((one, _whole(place, one)) for one in found)
+    for one in place.accepted["tables"]:
+        ref = one["schema"], one["name"]
+        before = known.get(ref, ())
+        if not before or ref in whole or one.get("retained") or _is_as_loaded(place.now, one, before):
+            continue
+        table = table_from_dict(one)
+        if is_on(place.now, table)[0]:
+            columns = [LoadedColumn(**c) for c in before]
+            yield from ((t, _whole(place, t)) for t in turned(_read(place, table, columns), columns))
 
 
-def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _is_as_loaded(now: Selection, table: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> bool:
+    """True if every column was read in clear, with the type that it has, and no rule of now is about columns: then
+    nothing has turned. It says so of most of the tables, whose columns are too many to be looked at one by one."""
+    if now.covers_columns:
+        return False
+    types = {c["name"]: c["type"] for c in table["columns"]}
+    return all(
+        c.get("read", True) and not c.get("hashed") and c.get("type", "") in ("", types.get(c["name"], c["type"]))
+        for c in before
+    )
+
+
+def decided(project: Project, store: Store, accepted: Accepted, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what `status` says of decisions, by connection: how many changes wait for one, what was chosen since the
     last load, and which columns have no values in older rows."""
-    chosen, waiting = reselected(project, store, names), store.pages.waiting(names)
-    lacking = _partial(store, names)
+    known, backfills = store.loaded.documents_of(names), store.backfills.waiting_of(names)
+    chosen, waiting = reselected(project, store, accepted, known, backfills, names), store.pages.waiting(names)
+    lacking = _partial(accepted, known, backfills, names)
     return {
         name: {
             "waiting_changes": waiting.get(name, 0),
@@ -108,17 +137,18 @@ def _filling(table: Table, column: str) -> str:
     return f"instep backfill {table.path}{f' --column {column}' if alone else ''}"
 
 
-def _partial(store: Store, names: Sequence[str]) -> dict[str, list[tuple[Table, str]]]:
+def _partial(
+    accepted: Accepted, known: Loaded, waiting: Mapping[str, Sequence[Backfill]], names: Sequence[str]
+) -> dict[str, list[tuple[Table, str]]]:
     """Return by connection the columns whose old rows lack values that no recorded backfill is to bring."""
-    known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
     loaded = ((name, ref, c) for name in names for ref, columns in known[name].items() for c in columns)
-    some = by_connection(names, ((name, (ref, c.name)) for name, ref, c in loaded if c.partial))
-    accepted = store.accepted.latest_of([name for name, found in some.items() if found])
+    some = by_connection(names, ((name, (ref, c["name"])) for name, ref, c in loaded if c.get("partial")))
     requested = {name: {(b.table, b.column) for b in waiting[name] if b.scope != "since"} for name in names}
     found: dict[str, list[tuple[Table, str]]] = {name: [] for name in names}
-    for name, (_, catalog) in accepted.items():
+    for name in (name for name in names if some[name] and name in accepted):
+        catalog = CatalogDocument.of(accepted[name])
         for ref, column in some[name]:
-            table = catalog.get(ref)
+            table = catalog.table(ref)
             is_live = table is not None and not table.retained and column in {c.name for c in table.live}
             if table is not None and is_live and not requested[name] & {(ref, column), (ref, "")}:
                 found[name].append((table, column))

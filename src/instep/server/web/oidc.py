@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,9 @@ from instep.server.context import ServerContext
 from instep.store.server.api_keys import ApiKey
 from instep.store.store import Store
 
+_DOCUMENT_SECONDS = 600.0
+_documents: dict[str, tuple[float, Mapping[str, Any]]] = {}
+"""What an issuer says of itself and when it was read, by its name: a sign-in needs it twice."""
 _LEEWAY = 60
 """Seconds by which the clocks of this machine and of the provider may differ."""
 
@@ -117,12 +121,16 @@ class Provider:
         return dict(decoded.claims)
 
     def _document(self) -> Mapping[str, Any]:
-        issuer = self.section.issuer
+        issuer, now = self.section.issuer, time.monotonic()
+        read, known = _documents.get(issuer, (0.0, None))
+        if known is not None and now - read < _DOCUMENT_SECONDS:
+            return known
         address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
         found = self._json("GET", address, None, {"Accept": "application/json"})
         wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
         if found.get("issuer") != issuer or not all(str(found.get(name, "")).startswith("http") for name in wanted):
             raise ConnectError(f"{issuer} does not describe itself as this issuer", hint="check `oidc:` in instep.yml")
+        _documents[issuer] = now, found
         return found
 
     def _json(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:

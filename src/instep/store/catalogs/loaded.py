@@ -52,17 +52,15 @@ class LoadedColumns:
     def of(self, connection: str, tables: Collection[Ref] | None = None) -> dict[Ref, tuple[LoadedColumn, ...]]:
         """Return the columns by accepted table, of all tables or of these; tables that were never loaded are left
         out."""
-        if tables is None:
-            return self.of_several([connection])[connection]
         return {ref: tuple(LoadedColumn(**c) for c in row.columns) for ref, row in self._rows(connection, tables)}
 
-    def of_several(self, names: Sequence[str]) -> dict[str, dict[Ref, tuple[LoadedColumn, ...]]]:
-        """`of` several connections."""
+    def documents_of(self, names: Sequence[str]) -> dict[str, dict[Ref, Sequence[Mapping[str, Any]]]]:
+        """Return the columns of several connections by accepted table, each with the fields of a `LoadedColumn`."""
         query = select(loaded_columns).where(loaded_columns.c.connection.in_(names))
-        found: dict[str, dict[Ref, tuple[LoadedColumn, ...]]] = {name: {} for name in names}
+        found: dict[str, dict[Ref, Sequence[Mapping[str, Any]]]] = {name: {} for name in names}
         with self._db.read() as transaction:
             for r in transaction.execute(query):
-                found[r.connection][r.table_schema, r.table_name] = tuple(LoadedColumn(**c) for c in r.columns)
+                found[r.connection][r.table_schema, r.table_name] = r.columns
         return found
 
     def filters(self, connection: str, tables: Collection[Ref] | None = None) -> dict[Ref, LoadedRules]:

@@ -20,7 +20,7 @@ from instep.model import Review
 from instep.operations.values import EXISTING, ReviewStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
-from instep.store.tables.catalogs import reviews
+from instep.store.tables.catalogs import likeness, reviews
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _new_id(transaction: Connection, connection: str, key: str) -> str:
 def _columns(finding: DetectedChange) -> dict[str, Any]:
     values = {k: v for k, v in vars(finding).items() if k not in ("table", "column")}
     schema, name = finding.table
-    return values | {
+    values |= {
         "table_schema": schema,
         "table_name": name,
         "column_name": finding.column,
@@ -283,6 +283,7 @@ def _columns(finding: DetectedChange) -> dict[str, Any]:
         "modifiers": dict(finding.modifiers),
         "evidence": dict(finding.evidence),
     }
+    return values | {"likeness": likeness(values)}
 
 
 def over(review: Review) -> str:
@@ -318,5 +319,6 @@ def _all_of(transaction: Connection, ids: Sequence[str]) -> list[Review]:
 def review_of(row: Row[Any]) -> Review:
     values = dict(row._mapping)
     table = values.pop("table_schema"), values.pop("table_name")
-    values.pop("last_seen")
+    for name in ("last_seen", "likeness"):
+        values.pop(name)
     return Review(table=table, column=values.pop("column_name"), **values)

@@ -54,8 +54,9 @@ class Accepted:
         with self._db.read() as transaction:
             return _latest(transaction, connection)
 
-    def latest_of(self, names: Sequence[str]) -> dict[str, tuple[AcceptedVersion, Catalog]]:
-        """Return the latest version of each of these connections that has one."""
+    def latest_of(self, names: Sequence[str]) -> dict[str, tuple[AcceptedVersion, Mapping[str, Any]]]:
+        """Return the latest version of each of these connections that has one, with its catalog as `catalog_from_dict`
+        reads it."""
         c = accepted.c
         newest = (
             select(c.connection, func.max(c.version).label("version"))
@@ -69,7 +70,7 @@ class Accepted:
         return {
             row["connection"]: (
                 AcceptedVersion(**{k: v for k, v in row.items() if k != "catalog"}),
-                catalog_from_dict(row["catalog"]),
+                row["catalog"],
             )
             for row in rows
         }

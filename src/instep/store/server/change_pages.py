@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, literal, or_, select, text, tuple_
 
 from instep.model import Review
 from instep.operations.values import EXISTING, ChangeView
@@ -21,7 +21,7 @@ from instep.schema.selection.selection import Pattern
 from instep.store.catalogs.reviews import review_of, reviews_by_ids
 from instep.store.engine.database import Database
 from instep.store.server.pages import Only, Place, page_of
-from instep.store.tables.catalogs import discoveries, reviews
+from instep.store.tables.catalogs import UNSETTLED, discoveries, likeness, reviews
 
 _C = reviews.c
 _AT_ONCE = 500
@@ -178,17 +178,16 @@ class ChangePages:
     def elsewhere(self, found: Sequence[Review], scope: Collection[str] | None = None) -> Mapping[str, int]:
         """Return in how many other connections the same change stands, by id: of the same kind, of an object of the
         same name, and with the same words."""
-        where = [_C.status.in_(EXISTING), *Only(scope).where(reviews)]
-        of = (*_PLACE, _C.kind, _C.summary)
-        number = func.count(_C.connection.distinct())
-        known: dict[tuple[Any, ...], int] = {}
+        sought = {one.id: likeness(_row(one)) for one in found}
+        ids = list({digest: id for id, digest in sought.items()}.values())
+        other, known = reviews.alias("other"), dict[str, int]()
+        same = select(func.count()).where(other.c.likeness == _C.likeness, text(UNSETTLED), *Only(scope).where(other))
+        number = same.select_from(other).correlate(reviews).scalar_subquery()
         with self._db.read() as transaction:
-            names = sorted({one.table[1] for one in found})
-            for at in range(0, len(names), _AT_ONCE):
-                query = select(*of, number).where(*where, _C.table_name.in_(names[at : at + _AT_ONCE])).group_by(*of)
-                known |= {tuple(row[:-1]): row[-1] for row in transaction.execute(query)}
-        same = {one.id: known.get((*one.table, one.column, one.kind, one.summary), 0) for one in found}
-        return {one.id: max(0, same[one.id] - (one.status in EXISTING)) for one in found}
+            for at in range(0, len(ids), _AT_ONCE):
+                query = select(_C.likeness, number).where(_C.id.in_(ids[at : at + _AT_ONCE]))
+                known |= {row[0]: row[1] for row in transaction.execute(query)}
+        return {one.id: max(0, known.get(sought[one.id], 0) - (one.status in EXISTING)) for one in found}
 
     def rows(self, found: Sequence[Review]) -> Mapping[str, int]:
         """Return the rows of the table of each change by the source's statistics, as far as the last detection has seen
@@ -204,6 +203,12 @@ class ChangePages:
                     stats |= {(connection, schema, name): rows for schema, name, rows, _ in known if rows}
         places = {one.id: (one.connection, *one.table) for one in found}
         return {id: stats[place] for id, place in places.items() if place in stats}
+
+
+def _row(review: Review) -> dict[str, Any]:
+    schema, table = review.table
+    place = {"table_schema": schema, "table_name": table, "column_name": review.column}
+    return {"kind": review.kind, "summary": review.summary, **place}
 
 
 def _first(transaction: Connection, query: Select[Any], pattern: Pattern, limit: int | None) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Column, ColumnElement, Select, Table, func, literal, select, tuple_
+from sqlalchemy import Column, ColumnElement, FromClause, Select, Table, func, literal, select, tuple_
 
 from instep.model import Run
 from instep.store.catalogs.plans import StoredPlan, plan_of
@@ -29,7 +29,7 @@ class Only:
     kinds: Sequence[str] = ()
     id: str = ""
 
-    def where(self, table: Table) -> list[ColumnElement[bool]]:
+    def where(self, table: FromClause) -> list[ColumnElement[bool]]:
         columns = {"status": self.statuses, "kind": self.kinds}
         found = [_among(table.c[name], values) for name, values in columns.items() if values]
         if self.id:
@@ -37,7 +37,7 @@ class Only:
         return found if self.connections is None else [*found, _among(table.c.connection, self.connections)]
 
 
-def _among(column: Column[str], values: Collection[str]) -> ColumnElement[bool]:
+def _among(column: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:
     """One value is compared as such: the index that begins with it then gives the order as well."""
     return column == next(iter(values)) if len(values) == 1 else column.in_(sorted(values))
 

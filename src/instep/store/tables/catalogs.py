@@ -3,6 +3,10 @@ build the same ones; a test compares both."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text
 
 from instep.store.tables.columns import (
@@ -61,6 +65,14 @@ schemas = Table(
     text_column("identity"),
 )
 
+
+def likeness(row: Mapping[str, Any]) -> str:
+    """Return what the same change of any connection has: a digest of its kind, the name of its object and its words."""
+    named = (row[name] for name in ("kind", "table_schema", "table_name"))
+    parts = [*named, row.get("column_name", ""), row.get("summary", "")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
 reviews = Table(
     "reviews",
     metadata,
@@ -87,10 +99,14 @@ reviews = Table(
     Column("snoozed_until", Utc),
     Column("evidence", JSON, nullable=False, server_default="{}"),
     text_column("assignee"),
+    Column("likeness", String, nullable=False, default=lambda made: likeness(made.get_current_parameters())),
 )
 Index(None, reviews.c.connection, reviews.c.key)
 Index("ix_reviews_object", reviews.c.table_name, reviews.c.column_name, reviews.c.kind)
 one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")
+some_while("ix_reviews_likeness", reviews, ("likeness", "connection"), "status IN ('open', 'approved', 'rejected')")
+UNSETTLED = "other.status IN ('open', 'approved', 'rejected')"
+"""As a database must read it to take the index of these, of the table as `other`: bound values would not do."""
 
 comments = Table(
     "comments",

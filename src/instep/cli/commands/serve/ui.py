@@ -38,9 +38,9 @@ def ui(
     It is served on loopback until Ctrl-C, with a worker for what the page asks for. The link that is printed signs in
     once, within 15 minutes; what is done through it is recorded under the name of your account on this machine.
     """
-    from instep.bootstrap import open_work
+    from instep.bootstrap import open_page
 
-    opener = partial(open_work, options.project.resolve())
+    opener = partial(open_page, options.project.resolve())
     serve(opener, Place("127.0.0.1", port), LogOptions(log_format, log_level), (lanes, grace), partial(_show, browser))
 
 
