@@ -120,9 +120,9 @@ class PreviewChange(DirectWork):
             steps, notes = self._try(tried, change)
             before, after = context.destination, tried.destination
             with context.destination_open():
-                tables = tuple(_tables(before, after, change, _touched(tried, steps)))
+                tables = tuple(_tables(before, after, change, _touched(steps)))
                 notes = (*notes, *_too_large(tables))
-                models = tuple(self._models(context, before, after, notes))
+                models = tuple(self._models(context, before, after))
         return ChangePreview(change.id, change.summary, tuple(one.text for one in steps), tables, models, notes)
 
     def _try(self, tried: SyncContext, change: Review) -> tuple[Sequence[Step], tuple[str, ...]]:
