@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,30 @@ class TakenOut:
     left: pa.Array
     gets: pa.Array
     invalid_values: int
+
+
+@dataclass
+class TakenCount:
+    """Counts of what was taken out of the rows of some files."""
+
+    rows: int = 0
+    invalid_values: int = 0
+
+    def changes(self, file: Iterable[TakenOut]) -> bool:
+        """Return whether a row of a file gets a value. If none does, its values that do not fit count; else all count
+        when the file is written."""
+        invalid_values = 0
+        for done in file:
+            if done.gets.true_count:
+                return True
+            invalid_values += done.invalid_values
+        self.invalid_values += invalid_values
+        return False
+
+    def add(self, done: TakenOut) -> None:
+        """Count rows that are written."""
+        self.rows += done.gets.true_count
+        self.invalid_values += done.invalid_values
 
 
 def take_out(

@@ -26,7 +26,7 @@ from instep.destinations.delta.shape import arrow_type, limited
 from instep.destinations.delta.table_state import DeltaTableState, portion, require
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.delta.warehouse import DeltaFacet
-from instep.destinations.overflow import OverflowColumn, Promoted, TakenOut, take_out
+from instep.destinations.overflow import OverflowColumn, Promoted, TakenCount, TakenOut, take_out
 from instep.destinations.parts import grouped, is_large, run_tasks
 from instep.stage.task import Report
 
@@ -50,11 +50,12 @@ class PromoteTask:
             lacks = [column.is_null() for column in batch.columns[1:]]
             yield take_out(batch.column(0), lacks, list(self.columns.values()), list(schema)[1:])
 
-    def rows(self, file: Action) -> Iterator[pa.RecordBatch]:
+    def rows(self, file: Action, count: TakenCount) -> Iterator[pa.RecordBatch]:
         """Yield a file's rows with their values."""
         places = {f.physical: at for at, f in enumerate(fields_by_name(self.state, list(self.columns)))}
         [extra] = (f.physical for f in fields_by_name(self.state, [self.extra]))
         for batch, done in zip(rows_in(self.state, file, self.state.layout), self.taken(file), strict=True):
+            count.add(done)
             made = list[pa.Array]()
             for name, old in zip(batch.schema.names, batch.columns, strict=True):
                 if name in places:
@@ -84,22 +85,15 @@ class PromotedFiles:
 
 def promote_files(part: PromoteTask, attempt: int, report: Report | None) -> PromotedFiles:
     """Write the files again in which a row gets a value."""
-    state, changed, rows, invalid_values = part.state, list[int](), 0, 0
-    for number, file in enumerate(state.files):
-        got = 0
-        for done in part.taken(file):
-            got += done.gets.true_count
-            invalid_values += done.invalid_values
-        rows += got
-        if got:
-            changed.append(number)
+    state, count = part.state, TakenCount()
+    changed = [number for number, file in enumerate(state.files) if count.changes(part.taken(file))]
     if not changed:
-        return PromotedFiles((), (), 0, invalid_values)
-    batches = (batch for number in changed for batch in part.rows(state.files[number]))
+        return PromotedFiles((), (), 0, count.invalid_values)
+    batches = (batch for number in changed for batch in part.rows(state.files[number], count))
     files = write_files(state, state.layout, replace(part.writing, attempt=attempt), batches, state.by, report)
     check_rows(state, sum(f.rows for f in files), sum(state.counted(state.files[n]) for n in changed))
     made = tuple(action(state, state.layout, file, state.by) for file in files)
-    return PromotedFiles(tuple(state.paths[n] for n in changed), made, rows, invalid_values)
+    return PromotedFiles(tuple(state.paths[n] for n in changed), made, count.rows, count.invalid_values)
 
 
 def _candidates(state: DeltaTableState, columns: Sequence[str], extra: str) -> list[int]:

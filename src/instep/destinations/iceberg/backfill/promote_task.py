@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.iceberg.backfill.fill_task import Rewritten
 from instep.destinations.iceberg.commit.row_reader import Old, live_rows
-from instep.destinations.overflow import OverflowColumn, TakenOut, take_out
+from instep.destinations.overflow import OverflowColumn, TakenCount, TakenOut, take_out
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
@@ -47,19 +47,18 @@ class PromotedPart:
 
 def promote_part(part: PromoteTask, attempt: int, report: Report | None) -> PromotedPart:
     """Return the files of the part that change; the others are not written."""
-    io, rewritten, invalid_values, written = load_file_io(dict(part.io), part.spec.location), list[Rewritten](), 0, 0
+    io, rewritten, written = load_file_io(dict(part.io), part.spec.location), list[Rewritten](), 0
+    invalid_values = 0
     for old in part.files:
-        rows = 0
-        for _, done in _taken(part, io, old, (part.extra, *part.columns)):
-            rows += done.gets.true_count
-            invalid_values += done.invalid_values
-        if rows:
-            files = _write(part, io, old, attempt)
-            rewritten.append(Rewritten(old.path, files, rows))
+        count = TakenCount()
+        if count.changes(done for _, done in _taken(part, io, old, (part.extra, *part.columns))):
+            files = _write(part, io, old, attempt, count)
+            rewritten.append(Rewritten(old.path, files, count.rows))
             written += sum(f.rows for f in files)
             if report is not None:
                 size = sum(f.bytes for one in rewritten for f in one.files)
                 report(ChunkProgress(part.spec.table, written, size, 1))
+        invalid_values += count.invalid_values
     return PromotedPart(tuple(rewritten), invalid_values)
 
 
@@ -74,11 +73,12 @@ def _taken(
         yield columns, take_out(columns[part.extra], lacks, list(part.columns.values()), fields)
 
 
-def _write(part: PromoteTask, io: FileIO, old: Old, attempt: int) -> tuple[StagedFile, ...]:
+def _write(part: PromoteTask, io: FileIO, old: Old, attempt: int, count: TakenCount) -> tuple[StagedFile, ...]:
     schema = part.spec.schema
     writer = writer_for(part.spec, old.number, attempt)
     try:
         for columns, done in _taken(part, io, old, tuple(schema.names)):
+            count.add(done)
             columns[part.extra] = pc.if_else(done.gets, _as(done.left, columns[part.extra].type), columns[part.extra])
             for name, values in zip(part.columns, done.values, strict=True):
                 columns[name] = _first(columns[name], _as(values, columns[name].type))
