@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -29,6 +30,7 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+_KEYED = re.compile(r"(.+) \((k-[0-9a-z-]+)\)")
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 THEMES = ("auto", "light", "dark")
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -94,6 +96,9 @@ def environment() -> Environment:
     )
     made.filters.update(
         moment=moment,
+        clock=clock,
+        person=person,
+        prose=prose,
         count=count,
         size=size,
         pretty=pretty,
@@ -141,6 +146,27 @@ def moment(value: Any, now: datetime | None = None) -> Markup:
     exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     shown = _ago((now or datetime.now(UTC)) - at)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, shown)
+
+
+def clock(value: str) -> Markup:
+    """Return a moment as its time of day, with the exact time on hover and for programs."""
+    at = datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        value, f"{at:%Y-%m-%d %H:%M:%S} UTC", f"{at:%H:%M:%S}"
+    )
+
+
+def person(value: Any) -> Markup:
+    """Return who did something by name; the id of their key is shown on hover."""
+    named = _KEYED.fullmatch(str(value or ""))
+    return Markup('<span title="key {}">{}</span>').format(named[2], named[1]) if named else escape(value or "")
+
+
+def prose(text: str) -> Markup:
+    """Return a text in which names between backticks are shown as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(text.split("`"))
+    )
 
 
 def _ago(passed: Any) -> str:
