@@ -21,6 +21,7 @@ from starlette.routing import Route
 from instep.control.resources import sign_in
 from instep.operations.spec import Role
 from instep.server.problems import ApiProblem
+from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def environment() -> Environment:
         static_url=static_url,
         query=query,
         action_of=action_of,
+        copies_of=lambda operation, values, base: copies(action_of(operation), values, base),
         form_token_of=lambda visit: sign_in.form_token(visit.token),
         now=lambda: datetime.now(UTC),
     )
