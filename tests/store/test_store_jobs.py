@@ -8,15 +8,16 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from store_world import START, Clock
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Job, JobKind
+from instep.store.engine.keyring import Keyring, new_key, parse
 from instep.store.store import Store
 from instep.store.tables.queue import jobs, workers
-from instep.store.work.jobs import LONGEST, REQUESTED, SPREAD, WAITED_FOR, backoff
+from instep.store.work.jobs import LONGEST, REQUESTED, SPREAD, VALUES_LIVE, WAITED_FOR, Jobs, backoff
 
 
 def claimed(store: Store, connection: str = "c", kind: JobKind = "sync", attempts: int = 3) -> Job:
@@ -349,3 +350,34 @@ def test_two_look_at_a_source_at_a_time(any_store: Store, kind: JobKind) -> None
     third = any_store.jobs.claim("w")
     assert third is not None
     assert third.kind == kind
+
+
+def _with_values(store: Store, keys: Keyring | None) -> tuple[Jobs, Job]:
+    """A queue with these master keys, and a job of it that has shown a value."""
+    queue = Jobs(store._db, store.events, keys=lambda: keys)
+    queue.enqueue("c", "sample_rename")
+    job = queue.claim("w")
+    assert job is not None
+    return queue, queue.finish(job, result={"pairs": [{"old": "Ada Lovelace"}]})
+
+
+def test_values_of_rows_in_a_result_are_sealed(any_store: Store) -> None:
+    queue, job = _with_values(any_store, Keyring(parse(new_key("k"), "")))
+    with any_store._db.read() as transaction:
+        assert "Ada" not in str(transaction.execute(select(jobs)).all())
+    assert queue.open_result(queue.get(job.id)).result == {"pairs": [{"old": "Ada Lovelace"}]}
+    others = (None, Keyring(parse(new_key("other"), "")))
+    for keys in others:
+        assert Jobs(any_store._db, any_store.events, keys=lambda keys=keys: keys).open_result(job).result == {}
+
+
+@pytest.mark.parametrize("keys", [None, Keyring(parse(new_key("k"), ""))])
+def test_values_of_rows_are_deleted_after_an_hour(any_store: Store, clock: Clock, keys: Keyring | None) -> None:
+    queue, job = _with_values(any_store, keys)
+    other = queue.finish(claimed(any_store, "d"), result={"run": "r-1"})
+    clock.forward(VALUES_LIVE.total_seconds() - 1)
+    assert queue.forget_values() == 0
+    clock.forward(2)
+    assert (queue.forget_values(), queue.forget_values()) == (1, 0)
+    assert queue.get(job.id).result == {}
+    assert queue.get(other.id).result == {"run": "r-1"}

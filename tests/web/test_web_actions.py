@@ -51,6 +51,18 @@ def test_every_operation_with_a_route_has_a_form() -> None:
     assert writes - routes <= queries | {"DELETE /connections/{connection}"}
 
 
+@pytest.mark.parametrize("name", [one.name for one in actions().values() if one.previews])
+def test_a_preview_that_reads_is_made_by_a_worker(page: Site, name: str) -> None:
+    values = sample(actions()[name])
+    assert 'id="field-preview"' not in page.get(f"/do/{name}?{urlencode(values)}")
+    answer = page.post(f"/do/{name}", **values, button="preview")
+    if answer.status_code == 303:
+        [job] = page.store.jobs.find(kind=actions()[name].name)  # type: ignore[arg-type]
+        assert job.options["preview"] is True
+    else:
+        assert answer.status_code in (409, 422), "these sample values are refused"
+
+
 def test_a_preview_changes_nothing_and_says_what_would_happen(page: Site) -> None:
     change = page.store.reviews.find("eu")[0]
     answer = page.post("/do/approve_change", change=change.id, button="preview")

@@ -44,7 +44,9 @@ def test_how_a_connection_stands(shop: Site) -> None:
     text = shop.get("/connections/eu")
     assert 'aria-label="Rows written of eu in the last 2 runs"' in text
     assert "main.item" in text
-    assert "1 values and rows" in text
+    assert "1 value or row" in text
+    assert 'aria-label="Pages of eu"' in text
+    assert "instep sync eu" in text, "what a button does can be copied"
     assert re.search(r"<dt>Next runs</dt><dd>detect <time [^>]*>in \d+ min</time>", text), "before a worker has begun"
     assert "No worker is running" in text
     assert 'aria-label="Bytes written of main.item in the last 2 runs"' in shop.get("/connections/eu?table=main.item")
@@ -100,7 +102,7 @@ def test_quarantined_values_are_shown_to_who_may_see_them(shop: Site) -> None:
 def test_the_detector_shows_its_counts_and_all_of_its_options(shop: Site) -> None:
     text = shop.get("/connections/us/detector")
     assert text.count("1 new, 0 deleted, 2 updated, 3 unchanged") == 3
-    assert "set off by an error" in text
+    assert "triggered by an error" in text
     for name in (
         "enable_detect_schema_changes",
         "excluded_external_column_names_regexes",

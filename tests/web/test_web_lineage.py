@@ -69,7 +69,7 @@ def test_a_change_that_was_not_judged_says_so() -> None:
     for found in ({}, {"changes": [{"id": "c-2"}], "models": [model("a", "shop.customer")]}):
         picture = picture_of(CHANGE, found, "shop.customer.phone")
         assert len(picture.nodes) == 2
-        assert "Nobody has looked yet" in picture.text
+        assert "not checked yet" in picture.text
     assert "is not at the destination" in picture_of(CHANGE, {}, "").text
 
 
@@ -90,7 +90,7 @@ def test_what_breaks_is_drawn(shop: Site, browser: Any) -> None:
     for theme in ("light", "dark"):
         with served(shop.app) as base, tab(browser, base, shop.token("operator"), theme=theme) as opened:
             shown = opened.open(f"/changes/{gone.id}/lineage")
-            shown.click("text=/Look (at the models|again)/")
+            shown.click("text=/Check (the models|again)/")
             shown.wait_for_selector("text=is queued")
             work(shop.app)
             shown.wait_for_selector(".node.breaks .name:has-text('call_list')")

@@ -47,6 +47,31 @@ def test_every_screen_has_a_picture(tmp_path: Path, browser: Any, theme: str) ->
                 assert made.stat().st_size > 5_000, name
 
 
+@needs_browser
+@pytest.mark.server
+def test_pages_fit_a_phone_and_paper(tmp_path: Path, browser: Any) -> None:
+    build(tmp_path)
+    with open_project(tmp_path) as app:
+        change = app.store.reviews.find("shop", ("open",))[0]
+        opened = site(app)
+        with served(app) as base, tab(browser, base, opened.token("admin")) as shown:
+            shown.page.set_viewport_size({"width": 390, "height": 800})
+            more = (
+                "/connections/shop/detector",
+                f"/changes/{change.id}",
+                "/rollouts/new",
+                "/connections/shop/timeline",
+            )
+            for address in (*PLACES.values(), *more):
+                shown.open(address)
+                wide = shown.page.evaluate("document.documentElement.scrollWidth")
+                assert wide <= 390, f"{address} is {wide} px wide"
+            shown.page.emulate_media(media="print")
+            shown.open("/changes")
+            assert shown.page.locator("table.changes").is_visible(), "a list of changes can be printed"
+            assert not shown.page.locator(".bulk").is_visible()
+
+
 def test_the_page_shows_pictures_that_are_there() -> None:
     named = set(re.findall(r"\(\.\./assets/page/([\w-]+\.png)\)", PAGE.read_text(encoding="utf-8")))
     assert {"changes-light.png", "change-dark.png"} <= named

@@ -22,8 +22,8 @@ def rows(text: str) -> list[str]:
 def test_runs_are_filtered(shop: Site) -> None:
     assert len(rows(shop.get("/runs"))) == len(shop.store.runs.history()) == 2
     assert len(rows(shop.get("/runs?connection=eu&kind=sync"))) == 2
-    assert "No run fits" in shop.get("/runs?status=failed")
-    assert "No run fits" in shop.get("/runs?connection=us")
+    assert "No run matches" in shop.get("/runs?status=failed")
+    assert "No run matches" in shop.get("/runs?connection=us")
 
 
 def test_a_run_has_its_steps_tables_and_log(shop: Site) -> None:
@@ -49,7 +49,7 @@ def test_the_log_is_searched_at_the_server(shop: Site) -> None:
     assert text.count('class="line"') == 1
     assert "&lt;i&gt;away&lt;/i&gt;" in text
     assert shop.get(f"/runs/{run}?search=MAIN.PLACE").count('class="line"') == 1
-    assert "No line fits" in shop.get(f"/runs/{run}?search=nothing")
+    assert "No line matches" in shop.get(f"/runs/{run}?search=nothing")
 
 
 def test_a_run_leads_to_its_job_and_to_spark(shop: Site) -> None:

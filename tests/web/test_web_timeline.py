@@ -10,6 +10,7 @@ import pytest
 from web_world import Site, needs_browser, served, tab
 
 from instep.events import ChangeApproved, ChangeDetected, Paused, RunEnded
+from instep.server.web.screens.timeline import shown
 
 TIMELINE = "/connections/us/timeline"
 
@@ -49,6 +50,14 @@ def test_events_have_their_actors_and_links(events: Site) -> None:
 )  # fmt: skip
 def test_events_are_filtered_at_the_server(events: Site, query: str, number: int) -> None:
     assert len(rows(events.get(f"{TIMELINE}?{query}"))) == number
+
+
+def test_counts_of_a_detection_are_words() -> None:
+    counts = {"tables": {"new": 0, "updated": 1}, "columns": {"new": 1200, "unchanged": 3}, "schemas": {"new": 0}}
+    data = {"connection": "us", "counts": counts, "triggered_by_error": False, "seconds": 0.1667}
+    event = {"number": 1, "at": "2026-11-29T00:00:00Z", "type": "detection.finished", "data": data}
+    words = "counts tables: 1 updated; columns: 1,200 new, 3 unchanged; schemas: none, seconds 0.17"
+    assert shown(event)["about"] == words
 
 
 def test_a_date_that_is_none_is_refused(events: Site) -> None:

@@ -42,7 +42,7 @@ _AT_ONCE = 1_000
 
 def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
     """Detect schema changes; return what was found, and the changes. Raises Blocked if the detector is switched off."""
-    found: Detected = backend.operations.run(connection, DetectRequest(why="asked for"))
+    found: Detected = backend.operations.run(connection, DetectRequest(why="requested"))
     if found.skipped:
         raise Blocked(
             f"connection {connection} was not looked at: {found.skipped}", hint="`instep detector status`, there"

@@ -92,7 +92,7 @@ def ask(store: Store, project: Project, connection: str, who: str, *, priority: 
             key=key,
             options=options,
             priority=priority,
-            why="asked for",
+            why="requested",
             who=who,
             source=project.source_of(connection),
         )

@@ -30,7 +30,7 @@ def ask(
     key = request_key(kind, who, options)
     waits = store.jobs.waiting(connection, kind, key)
     job, new = store.jobs.enqueue(
-        connection, kind, key=key, options=options, priority=priority, attempts=attempts, why="asked for", who=who
+        connection, kind, key=key, options=options, priority=priority, attempts=attempts, why="requested", who=who
     )
     if kind == "sync" and not (waits and requested_by(waits.who, who)):
         store.events.add(SyncRequested(connection, who))

@@ -135,7 +135,7 @@ class Store:
         self.connector_versions = ConnectorVersions(self._db, opening)
         self.objects = StoredResources(self._db)
         self.secrets = Secrets(self._db, opening)
-        self.jobs = Jobs(self._db, self.events, lease)
+        self.jobs = Jobs(self._db, self.events, lease, opening)
         self.workers = Workers(self._db, lease)
         self.schedules = Schedules(self._db)
         self.detectors = Detectors(self._db)

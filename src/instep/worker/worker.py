@@ -26,6 +26,8 @@ from instep.worker.perform import JobEnd
 
 BEAT = 15.0
 SCHEDULE = 5.0
+FORGET = 300.0
+"""Seconds from one look for values of rows that the store must not have any longer to the next."""
 INTERRUPTED = 10.0
 """Seconds that an interrupted job has to end by itself."""
 WEIGHED = 10
@@ -57,7 +59,7 @@ class JobWorker:
         self._notices = NoticeThread(opener, notify)
         self._lanes: dict[int, Lane] = {}
         self._unsaved: dict[Lane, JobEnd] = {}
-        self._beaten = self._scheduled = float("-inf")
+        self._beaten = self._scheduled = self._forgotten = float("-inf")
         self._timetable = schedules.Timetable()
         self._pruned: date | None = None
         self._me: Worker | None = None
@@ -132,6 +134,9 @@ class JobWorker:
             self.stop()
             return
         self._bury()
+        if time.monotonic() >= self._forgotten + FORGET:
+            self._forgotten = time.monotonic()
+            self._store.jobs.forget_values()
         if drain:
             return
         project, now = self._projects.current().project, datetime.now(UTC)

@@ -47,7 +47,7 @@ class _Queueing(ImmediateWork):
             key=key,
             options=options,
             priority=WAITED_FOR,
-            why="asked for",
+            why="requested",
             who=context.who,
             source=request.name if kind == "source" else "",
         )
@@ -122,7 +122,7 @@ class DemoCreation(ImmediateWork):
         for kind, name, spec in parts:
             context.resources.put(kind, name, spec, who=context.who, expected=0, dry_run=context.rehearsed)
         made, _ = context.store.jobs.enqueue(
-            DEMO, "make_demo", options={"folder": folder}, priority=WAITED_FOR, why="asked for", who=context.who
+            DEMO, "make_demo", options={"folder": folder}, priority=WAITED_FOR, why="requested", who=context.who
         )
         plan = queue.ask(context.store, DEMO, "plan", context.who, {}).job
         return CreatedDemo(DEMO, made.id, plan.id)

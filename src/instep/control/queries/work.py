@@ -247,6 +247,7 @@ class JobDetails(QueryWork):
             found = context.store.jobs.get(query.job, context.scope)
         except InstepError:
             raise NotFound.of("job", query.job) from None
+        found = context.store.jobs.open_result(found)
         return found if context.key is None else as_shown_to(context.key.role, found)
 
 

@@ -1,7 +1,8 @@
 """Show sampled values of the two columns of a suspected rename side by side, as evidence for a person.
 
 Values are texts, by key where the table has one. Hashed columns and columns that look personal are not shown. The
-job's result has values of rows: only keys that may ask for this are given it.
+job's result has values of rows: only keys that may ask for this are given it, it is sealed with the server's master
+keys, and it is deleted an hour after the job has ended.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class StoredJobs:
         priority = WAITED_FOR if urgent and (looks or kind == CONNECTION_TEST) else REQUESTED
         source = self.project(connection).source_of(connection) if looks else ""
         job, _ = self.store.jobs.enqueue(
-            connection, kind, key=key, options=options, priority=priority, why="asked for", who=who, source=source
+            connection, kind, key=key, options=options, priority=priority, why="requested", who=who, source=source
         )
         return shown(job)
 

@@ -118,7 +118,7 @@ def get_job(the: ServerDep, who: CallerDep, job: ConnectionName) -> Any:
     found = _job(the, who, job)
     if found is None:
         raise ApiProblem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
-    return JobDone(**{**vars(as_shown_to(who.key.role, found)), "fresh": False})
+    return JobDone(**{**vars(as_shown_to(who.key.role, the.store.jobs.open_result(found))), "fresh": False})
 
 
 def _job(the: ServerContext, who: Caller, job: str) -> Job | None:

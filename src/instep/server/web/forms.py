@@ -84,6 +84,11 @@ class Action:
         """Return the name as people read it."""
         return self.name.replace("_", " ").capitalize()
 
+    @property
+    def previews(self) -> bool:
+        """Return whether a worker makes the preview: it reads what the page's process does not open."""
+        return any(one.name == "preview" and one.control == "flag" for one in self.fields)
+
     def name_to_type(self, values: Mapping[str, Any]) -> str:
         """Return the name that has to be typed before something is deleted or taken back; "" for other operations. What
         an operation asks consent for is typed into fields of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -20,6 +21,7 @@ from starlette.routing import Route
 from instep.control.resources import sign_in
 from instep.operations.spec import Role
 from instep.server.problems import ApiProblem
+from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ CONTENT_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; object-src 'none'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+_KEYED = re.compile(r"(.+) \((k-[0-9a-z-]+)\)")
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 THEMES = ("auto", "light", "dark")
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -94,6 +97,9 @@ def environment() -> Environment:
     )
     made.filters.update(
         moment=moment,
+        clock=clock,
+        person=person,
+        prose=prose,
         count=count,
         size=size,
         pretty=pretty,
@@ -106,6 +112,7 @@ def environment() -> Environment:
         static_url=static_url,
         query=query,
         action_of=action_of,
+        copies_of=lambda operation, values, base: copies(action_of(operation), values, base),
         form_token_of=lambda visit: sign_in.form_token(visit.token),
         now=lambda: datetime.now(UTC),
     )
@@ -141,6 +148,27 @@ def moment(value: Any, now: datetime | None = None) -> Markup:
     exact = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     shown = _ago((now or datetime.now(UTC)) - at)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat(), exact, shown)
+
+
+def clock(value: str) -> Markup:
+    """Return a moment as its time of day, with the exact time on hover and for programs."""
+    at = datetime.fromisoformat(value.replace("Z", "+00:00")).astimezone(UTC)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        value, f"{at:%Y-%m-%d %H:%M:%S} UTC", f"{at:%H:%M:%S}"
+    )
+
+
+def person(value: Any) -> Markup:
+    """Return who did something by name; the id of their key is shown on hover."""
+    named = _KEYED.fullmatch(str(value or ""))
+    return Markup('<span title="key {}">{}</span>').format(named[2], named[1]) if named else escape(value or "")
+
+
+def prose(text: str) -> Markup:
+    """Return a text in which names between backticks are shown as code."""
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part) for at, part in enumerate(text.split("`"))
+    )
 
 
 def _ago(passed: Any) -> str:

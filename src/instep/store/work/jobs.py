@@ -8,12 +8,28 @@ one transaction with `check` or with the end of the job.
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Text,
+    and_,
+    cast,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import JobDead
@@ -22,6 +38,7 @@ from instep.operations.registry import names_with, policy_of
 from instep.operations.values import JobStatus
 from instep.store.catalogs.connections import ensure
 from instep.store.engine.database import Database
+from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, seal, unseal
 from instep.store.history.events import Events
 from instep.store.tables.catalogs import pauses
 from instep.store.tables.queue import jobs, rollouts
@@ -51,13 +68,23 @@ REQUESTED = 50
 SCHEDULED = 0
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time; one of them may be a detection."""
+VALUES_LIVE = timedelta(hours=1)
+"""How long the store has values of rows that a job was to show, after the job has ended."""
 CONNECTION_TEST = "test_connection"
 """Runs beside other jobs of its connection."""
 
 
 class Jobs:
-    def __init__(self, database: Database, events: Events, lease: timedelta = LEASE) -> None:
-        self._db, self._events = database, events
+    """Results that have values of rows are sealed with `keys`, unless there are none or everybody knows them."""
+
+    def __init__(
+        self,
+        database: Database,
+        events: Events,
+        lease: timedelta = LEASE,
+        keys: Callable[[], Keyring | None] = lambda: None,
+    ) -> None:
+        self._db, self._events, self._keys = database, events, keys
         self.lease = lease
 
     def enqueue(
@@ -150,10 +177,35 @@ class Jobs:
         """End a job for good; Fenced as above."""
         with self._db.write(common=True) as transaction:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now(), "lease_until": None}
-            self._change(transaction, job, **values, result=dict(result or {}))
+            self._change(transaction, job, **values, result=self._stored(job, result or {}))
             if status == "dead":
                 self._events.add(JobDead(job.connection, job.id, job.kind, job.attempt, error))
             return self._get(transaction, job.id)
+
+    def _stored(self, job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
+        keys = self._keys() if policy_of(job.kind).shows_values and result else None
+        if keys is None or keys.insecure:
+            return dict(result)
+        return {"sealed": asdict(seal(keys, _place(job), json.dumps(result)))}
+
+    def open_result(self, job: Job) -> Job:
+        """Return the job with its result unsealed; without one if the key to it is gone."""
+        if not policy_of(job.kind).shows_values or "sealed" not in job.result:
+            return job
+        try:
+            if (keys := self._keys()) is None:
+                return replace(job, result={})
+            return replace(job, result=json.loads(unseal(keys, _place(job), Sealed(**job.result["sealed"]))))
+        except InstepError:
+            return replace(job, result={})
+
+    def forget_values(self) -> int:
+        """Delete the values of rows from results that are older than an hour; answers how many jobs had some."""
+        c = jobs.c
+        with self._db.write(common=True) as transaction:
+            old = (c.kind.in_(names_with("shows_values")), c.ended <= self._db.now() - VALUES_LIVE)
+            query = update(jobs).where(*old, cast(c.result, Text) != "{}").values(result={})
+            return transaction.execute(query).rowcount
 
     def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:
         """Record an error: put the job back into the queue with a delay while attempts are left, else mark it dead;
@@ -397,6 +449,10 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
 
 def _in_turn(query: Select[Any]) -> Select[Any]:
     return query.order_by(jobs.c.priority.desc(), jobs.c.due, jobs.c.created, jobs.c.id)
+
+
+def _place(job: Job) -> SecretPlace:
+    return SecretPlace("job", job.id, "/result", 1)
 
 
 def _older(created: datetime, id: str) -> ColumnElement[bool]:

@@ -77,7 +77,7 @@ class LineagePicture:
 
 def picture_of(change: Mapping[str, Any], impact: Mapping[str, Any], destination: str) -> LineagePicture:
     """Return the picture of a change. `destination`: the path of its column or table there; `impact`: the document of
-    an impact job, {} where nobody has looked yet."""
+    an impact job, {} where they were not checked yet."""
     looked = was_judged(change, impact)
     source = ".".join(filter(None, (*change["table"], change["column"]))) or change["summary"]
     judged = [(model, _level(model, change["id"])) for model in impact["models"]] if looked else []
@@ -162,7 +162,7 @@ def _text(source: str, destination: str, drawn: Sequence[tuple[Mapping[str, Any]
     """Return the picture in words."""
     begin = f"{source} is {destination} at the destination." if destination else f"{source} is not at the destination."
     if not looked:
-        return f"{begin} Nobody has looked yet at what it does to the models."
+        return f"{begin} The models that read it were not checked yet."
     parts = []
     for level, word in WORDS.items():
         names = [model["name"] for model, of in drawn if of == level]

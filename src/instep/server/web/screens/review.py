@@ -12,8 +12,6 @@ from instep.operations.values import EXISTING
 from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
-from instep.server.web.copies import copies
-from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.screens.lineage import picture_of, was_judged
 from instep.server.web.visit import PageRoutes, Visit
@@ -81,7 +79,6 @@ async def show_review(visit: Visit, problem: ApiProblem | None = None) -> Respon
         drops=(plan or {}).get("result", {}).get("drops", []),
         checks=checks_of((plan or {}).get("result") or {}),
         answerable=change["status"] in EXISTING,
-        copies=copies(action_of("approve_change"), {"change": change["id"]}, str(visit.request.base_url).rstrip("/")),
         **values,
     )
 

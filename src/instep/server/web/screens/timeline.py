@@ -60,12 +60,13 @@ def _parameters(filters: Mapping[str, str]) -> dict[str, str]:
 def shown(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as the page shows it: its actor, what it is about, and its links."""
     data = event["data"]
-    rest = {name: value for name, value in data.items() if name not in _SHOWN and value not in ("", None, [], {})}
+    rest = {
+        name: value
+        for name, value in data.items()
+        if name not in _SHOWN and value not in ("", None, [], {}) and value is not False
+    }
     summary = rest.pop("summary", "")
-    more = ", ".join(
-        f"{name.replace('_', ' ')} {value if isinstance(value, str | int | float) else json.dumps(value)}"
-        for name, value in rest.items()
-    )
+    more = ", ".join(f"{name.replace('_', ' ')} {_words(value)}".removesuffix(" yes") for name, value in rest.items())
     return {
         "number": event["number"],
         "at": event["at"],
@@ -75,6 +76,21 @@ def shown(event: Mapping[str, Any]) -> dict[str, Any]:
         "about": "; ".join(filter(None, (str(summary), more))),
         "links": [(name, base + quoted(data[name])) for name, base in LINKS.items() if data.get(name)],
     }
+
+
+def _words(value: Any) -> str:
+    """Return a value of an event in words: counts by level without those that are 0, numbers with separators."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    if not isinstance(value, dict):
+        return str(value)
+    if all(isinstance(one, dict) for one in value.values()):
+        return "; ".join(f"{name}: {_words(one) or 'none'}" for name, one in value.items())
+    return ", ".join(f"{_words(one)} {name.replace('_', ' ')}" for name, one in value.items() if one)
 
 
 def actor_of(event: Mapping[str, Any]) -> str:

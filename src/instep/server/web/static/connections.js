@@ -1,4 +1,4 @@
-// The mixed state of switches, and the live log of a run. PageRoutes work without it.
+// The mixed state of switches, and the live log of a run. Pages work without it.
 
 function showMixed() {
   for (const one of document.querySelectorAll("input[data-some]")) one.indeterminate = true;

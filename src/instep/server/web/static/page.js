@@ -115,7 +115,7 @@ function localTimes(part) {
     const at = new Date(one.dateTime);
     if (!one.dataset.local && !Number.isNaN(at.valueOf())) {
       one.dataset.local = "1";
-      one.title += ` · here ${at.toLocaleString()}`;
+      one.title = [one.title, `here ${at.toLocaleString()}`].filter(Boolean).join(" · ");
     }
   }
 }
