@@ -437,9 +437,7 @@ STATES: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
         }],
         {
             "type": "STREAM",
-            "streams": [{"descriptor": {"name": "users", "namespace": None}, "state": {"updated_at": "2026-11-01"}}],
-            "shared": None,
-            "legacy": None,
+            "streams": [{"namespace": "", "name": "users", "state": {"updated_at": "2026-11-01"}}],
         },
     ),
     (
@@ -459,15 +457,14 @@ STATES: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
         }],
         {
             "type": "GLOBAL",
-            "streams": [{"descriptor": {"name": "t", "namespace": "p"}, "state": {}}],
+            "streams": [{"namespace": "p", "name": "t", "state": {}}],
             "shared": {"lsn": 7},
-            "legacy": None,
         },
     ),
     (
         {"stateType": "legacy", "state": {"cursor": 3}},
         [{"type": "LEGACY", "data": {"cursor": 3}}],
-        {"type": "LEGACY", "streams": [], "shared": None, "legacy": {"cursor": 3}},
+        {"type": "LEGACY", "streams": [], "legacy": {"cursor": 3}},
     ),
 ]  # fmt: skip
 
@@ -475,7 +472,7 @@ STATES: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
 @pytest.mark.parametrize(("given", "messages", "adopted"), STATES, ids=[str(s[0]["stateType"]) for s in STATES])
 def test_states(given: dict[str, Any], messages: list[dict[str, Any]], adopted: dict[str, Any]) -> None:
     assert state_messages(given) == messages
-    assert adopted_state(messages) == adopted
+    assert adopted_state(messages) == {"airbyte": 1, "generations": [], **adopted}
 
 
 def test_states_that_are_none() -> None:

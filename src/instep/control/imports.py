@@ -9,6 +9,7 @@ from typing import Any
 
 from instep.errors import InstepError
 from instep.project.imports.airbyte import PACKAGE, ImportOptions, import_airbyte
+from instep.project.imports.airbyte_export import adopted_state
 from instep.project.imports.documents import ExportDocument, read_documents
 from instep.project.imports.fivetran import import_fivetran
 from instep.project.imports.imported_project import (
@@ -20,6 +21,7 @@ from instep.project.imports.imported_project import (
     project_text,
     write_files,
 )
+from instep.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,18 @@ def import_files(
     texts = files_of(found, folder, into)
     new = write_files(texts, dry_run=dry_run)
     return ImportedFiles(shown(found), tuple(texts), tuple(new))
+
+
+def adopt_states(store: Store, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
+    """Save imported states as those of their connections, whose next syncs read on from there; return the connections.
+
+    A connection that has a state already keeps it.
+    """
+    new = {name: messages for name, messages in states.items() if not store.connectors.get(name).state}
+    adopted = {name: adopted_state(messages) for name, messages in new.items()}
+    for name, state in adopted.items():
+        store.connectors.save(name, state)
+    return tuple(adopted)
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:

@@ -426,18 +426,17 @@ def adopted_state(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     parts = [mapping_at(one, "stream") for one in messages]
     streams = mappings_of(list_at(inner, "stream_states")) if kind == "GLOBAL" else parts if kind == "STREAM" else []
     descriptors = [mapping_at(one, "stream_descriptor") for one in streams]
-    return {
-        "type": kind,
-        "streams": [
-            {
-                "descriptor": {"name": text_at(given, "name"), "namespace": text_at(given, "namespace") or None},
-                "state": one.get("stream_state"),
-            }
-            for given, one in zip(descriptors, streams, strict=True)
-        ],
-        "shared": inner.get("shared_state") if kind == "GLOBAL" else None,
-        "legacy": messages[-1].get("data") if kind == "LEGACY" else None,
-    }
+    found: dict[str, Any] = {"airbyte": 1, "type": kind, "generations": []}
+    found["streams"] = [
+        {"namespace": text_at(given, "namespace"), "name": text_at(given, "name"), "state": one.get("stream_state")}
+        for given, one in zip(descriptors, streams, strict=True)
+        if one.get("stream_state") is not None
+    ]
+    if kind == "GLOBAL":
+        found["shared"] = inner.get("shared_state")
+    if kind == "LEGACY":
+        found["legacy"] = messages[-1].get("data")
+    return found
 
 
 def _take_resource(export: AirbyteExport, document: ExportDocument, resource: TerraformResource) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,12 +113,18 @@ def fivetran(files: Files, into: Into = None, warehouse: Warehouse = "", dry_run
 def _import(
     product: Product, files: list[Path], into: Path | None, packages: list[str], warehouse: str, *, dry_run: bool
 ) -> None:
-    from instep.control.imports import import_files
+    from instep.control.imports import adopt_states, import_files
 
     done = import_files(
         product, files, options.project, into=into, packages=packages, warehouse=warehouse, dry_run=dry_run
     )
     found = done.configuration
+    adopted: tuple[str, ...] = ()
+    if found.states and into is None and not dry_run:
+        from instep.bootstrap import open_project
+
+        with open_project(options.project) as app:
+            adopted = adopt_states(app.store, found.states)
     data: dict[str, Any] = {
         "product": product,
         **{name: list(getattr(found, name)) for name in ("sources", "destinations", "connections", "notes")},
@@ -125,10 +132,11 @@ def _import(
         "left_out": [vars(one) for one in found.left_out],
         "files": [str(file) for file in done.files],
         "written": [] if dry_run else [str(file) for file in done.new],
+        "states_adopted": list(adopted),
         "project": found.text,
         "dry_run": dry_run,
     }
-    emit(data, lambda out: _show(out, done, dry_run=dry_run))
+    emit(data, lambda out: _show(out, done, adopted, dry_run=dry_run))
     if dry_run:
         say("nothing was written")
     elif into is None:
@@ -137,7 +145,7 @@ def _import(
         say(f"next: copy what you need from {into} into instep.yml, then run `instep validate`")
 
 
-def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:
+def _show(out: Screen, done: ImportedFiles, adopted: Sequence[str], *, dry_run: bool) -> None:
     found = done.configuration
     if dry_run:
         out.write(found.text.rstrip("\n"))
@@ -147,6 +155,8 @@ def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:
     counts = [(len(getattr(found, f"{kind}s")), kind) for kind in ("source", "destination", "connection")]
     text = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for count, kind in counts)
     out.write(f"imported from {found.product.title()}: {text}")
+    for name in adopted:
+        out.write(f"connection {name}: its next sync reads on from the state of {found.product.title()}")
     for secret in found.secrets:
         out.write(f"set {secret.variable}: {secret.key} of {secret.object} ({secret.found})")
     for note in found.notes:
