@@ -26,8 +26,10 @@ UNFORMATTED_MOST = 40
 FORBIDDEN_WORDS = frozenset({"manager", "handler", "helper", "processor", "util"})
 HOUSE_WORDS = frozenset(
     {
-        "asked", "brought", "desk", "heard", "held", "kept", "meant", "misfit", "revival", "revive", "said",
-        "standing", "stood", "takeback", "told", "unheeded", "wish",
+        "afar", "amend", "amendment", "asked", "brought", "cursoring", "desk", "fate", "heard", "held", "impacting",
+        "keying", "kept", "lend", "likeness", "meant", "misfit", "patience", "recall", "recursor", "refill", "revival",
+        "revive", "said", "standing", "stood", "sweep", "takeback", "told", "unborn", "unheeded", "voice", "wanted",
+        "wish", "wishe",
     }
 )  # fmt: skip
 """Words that docs/GLOSSARY.md has replaced, in names of the product."""

@@ -125,7 +125,7 @@ class SyncContext:
         session = self.destination.lifecycle.session
         return session() if session else nullcontext()
 
-    def tables_born(self) -> AbstractContextManager[None]:
+    def deferred_creation(self) -> AbstractContextManager[None]:
         """Defer the creation of the run's tables until their first rows, where the destination can do that."""
         return self.destination.lifecycle.deferred_create()
 

@@ -165,7 +165,7 @@ def touched(context: SyncContext) -> frozenset[Ref]:
     return frozenset(ref for plan in plans for group in plan.groups() for ref in refs_of(group))
 
 
-def unborn(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
+def never_loaded(context: SyncContext, tables: frozenset[Ref]) -> frozenset[Ref]:
     """Return those of these destination tables that were added last by a run that has not ended well, and never
     loaded."""
     known = context.store.loaded.of(context.name) if tables else {}

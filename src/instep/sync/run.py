@@ -76,7 +76,7 @@ def sync(
     notes = check_version(context)
     reconsider(context)
     engine, progress = engine or on_spark(context), progress or Silent()
-    with claimed(context, scope.kind) as run, context.tables_born():
+    with claimed(context, scope.kind) as run, context.deferred_creation():
         remove_abandoned()
         if not context.store.cursors.proven(context.name):  # else there may be nothing to read
             engine.begin()

@@ -49,17 +49,17 @@ from instep.store.store import Store
 from instep.suggest import did_you_mean
 
 
-def place_of(project: Project, connection: str, voice: RuleEvaluation) -> str:
+def place_of(project: Project, connection: str, evaluation: RuleEvaluation) -> str:
     """Return where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer. Of
     an option that is not written, the line around it."""
     base: Place = project.policy_place(connection)
-    if voice.rule and voice.rule.option:
-        unsaid = "" if voice.rule.origin in project.tree.lines else " (default)"
-        return f"{project.file.name}:{project.tree.line(voice.rule.origin)}{unsaid}"
-    if voice.level == "override":
-        base = ("connections", connection, "tables", voice.match)
-    path = (*base, "rules", voice.number - 1) if voice.rule else (*base, "preset")
-    if not voice.rule and voice.level != "override" and base[0] == "connections":
+    if evaluation.rule and evaluation.rule.option:
+        unsaid = "" if evaluation.rule.origin in project.tree.lines else " (default)"
+        return f"{project.file.name}:{project.tree.line(evaluation.rule.origin)}{unsaid}"
+    if evaluation.level == "override":
+        base = ("connections", connection, "tables", evaluation.match)
+    path = (*base, "rules", evaluation.number - 1) if evaluation.rule else (*base, "preset")
+    if not evaluation.rule and evaluation.level != "override" and base[0] == "connections":
         path = base
     return f"{project.file.name}:{project.tree.line(path)}" if path in project.tree.lines else ""
 
@@ -123,10 +123,10 @@ def shown(project: Project, connection: str) -> PolicyShown:
     """Return what stands for a connection. ProjectError for an unknown one."""
     policy = project.policy(connection)
 
-    def rules(found: tuple[Rule, ...], voice: RuleEvaluation) -> tuple[RuleShown, ...]:
-        voices = (voice._replace(number=n, rule=r) for n, r in enumerate(found, 1))
+    def rules(found: tuple[Rule, ...], evaluation: RuleEvaluation) -> tuple[RuleShown, ...]:
+        evaluations = (evaluation._replace(number=n, rule=r) for n, r in enumerate(found, 1))
         return tuple(
-            RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(voices, found, strict=True)
+            RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(evaluations, found, strict=True)
         )
 
     return PolicyShown(
@@ -176,7 +176,7 @@ def explain(
     change = change_from_dict(review.change) if review else sample(subject, accepted)
     policy, tags = project.policy(connection), project.connection(connection).tags
     traced = trace(change, policy, explicit=_answer(review), tags=tags)
-    places = tuple(place_of(project, connection, voice) for voice in traced.evaluations)
+    places = tuple(place_of(project, connection, evaluation) for evaluation in traced.evaluations)
     notes = (
         *_left_out(project, store, connection, change, accepted),
         *_beside(change, traced.decision, policy, tags, accepted),
@@ -328,18 +328,18 @@ def _trace(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
     return {
         "decision": {"action": decision.action, "effect": decision.effect, "rule": decision.rule, "why": decision.why},
         "modifiers": {n: {"value": v, "by": trace.origins[n]} for n, v in asdict(decision.modifiers).items()},
-        "asked": [_voice(v, place) for v, place in zip(trace.evaluations, places, strict=True)],
+        "asked": [_evaluation_document(v, place) for v, place in zip(trace.evaluations, places, strict=True)],
     }
 
 
-def _voice(voice: RuleEvaluation, place: str) -> dict[str, Any]:
+def _evaluation_document(evaluation: RuleEvaluation, place: str) -> dict[str, Any]:
     return {
-        "name": voice.name,
-        "level": voice.level,
+        "name": evaluation.name,
+        "level": evaluation.level,
         "where": place,
-        "decided": not voice.misses,
-        "rule": {**asdict(voice.rule), "text": str(voice.rule)} if voice.rule else None,
-        "misses": [asdict(m) for m in voice.misses],
+        "decided": not evaluation.misses,
+        "rule": {**asdict(evaluation.rule), "text": str(evaluation.rule)} if evaluation.rule else None,
+        "misses": [asdict(m) for m in evaluation.misses],
     }
 
 
@@ -357,7 +357,7 @@ def tested(result: EvaluatedCase | str) -> dict[str, Any]:
         "rule": decision.rule,
         "why": decision.why,
         "modifiers": asdict(decision.modifiers),
-        "asked": [_voice(voice, "") for voice in evaluations],
+        "asked": [_evaluation_document(evaluation, "") for evaluation in evaluations],
     }
 
 

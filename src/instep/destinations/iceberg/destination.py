@@ -215,9 +215,9 @@ class IcebergLifecycle(LakeFacet):
 
     def deferred_create(self) -> AbstractContextManager[None]:
         """Make tables appear with their first rows."""
-        from instep.destinations.iceberg.commit.deferred_create import born_with_rows
+        from instep.destinations.iceberg.commit.deferred_create import deferred_creation
 
-        return born_with_rows(self.lake)
+        return deferred_creation(self.lake)
 
     def shared_storage(self) -> StorageFolder | None:
         """The lake is made first: what lies in a folder without a catalog is somebody else's."""

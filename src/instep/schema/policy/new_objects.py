@@ -32,7 +32,7 @@ def object_of(change: Change) -> Object | None:
     return None
 
 
-def births(before: Catalog, now: Catalog) -> list[SchemaAdded | TableAdded | ColumnAdded]:
+def additions(before: Catalog, now: Catalog) -> list[SchemaAdded | TableAdded | ColumnAdded]:
     """Return the additions between two looks at one source; keys and cursors come with their table."""
     pairs = pair(before, now)
     found: list[SchemaAdded | TableAdded | ColumnAdded] = []
@@ -60,7 +60,7 @@ class FirstLook:
 
     @classmethod
     def of(cls, seen: Catalog, now: Catalog, *, configured: bool) -> FirstLook:
-        return cls(frozenset(o for c in births(seen, now) if (o := object_of(c))), configured)
+        return cls(frozenset(o for c in additions(seen, now) if (o := object_of(c))), configured)
 
     def lets_in(self, change: Change) -> bool:
         """Return whether the object of an addition was there and is not left to policy."""

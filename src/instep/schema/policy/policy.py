@@ -230,19 +230,19 @@ class Trace:
 
 def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Decision:
     """Return the decision about one change. `explicit` is what a person has said about this very object or change."""
-    voice, pick = next((v, p) for v, p in _evaluations(change, policy, explicit, tags) if p is not None)
-    return _decision(change, pick, voice.name, policy)
+    evaluation, pick = next((v, p) for v, p in _evaluations(change, policy, explicit, tags) if p is not None)
+    return _decision(change, pick, evaluation.name, policy)
 
 
 def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
     """Return what `decide` answers, and why."""
     evaluations: list[RuleEvaluation] = []
-    for voice, pick in _evaluations(change, policy, explicit, tags):
+    for evaluation, pick in _evaluations(change, policy, explicit, tags):
         if pick is not None:
-            evaluations.append(voice)
+            evaluations.append(evaluation)
             break
-        misses = tuple(voice.rule.misses(change, tags)) if voice.rule else ()
-        evaluations.append(voice._replace(misses=misses))
+        misses = tuple(evaluation.rule.misses(change, tags)) if evaluation.rule else ()
+        evaluations.append(evaluation._replace(misses=misses))
     assert pick is not None, "the preset decides every kind of change"
     origins = {f.name: "default" for f in fields(Modifiers)}
     origins |= {name: by for by, given in _layers(change, policy, pick, evaluations[-1].name) for name in given}
@@ -344,8 +344,8 @@ def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tu
     if override:
         name = f"override {override.match}{of}"
         for number, rule in enumerate(override.rules, 1):
-            voice = RuleEvaluation(f"rule {number} of {name}", "override", override.match, number, rule)
-            yield voice, _picked(rule, change, tags)
+            evaluation = RuleEvaluation(f"rule {number} of {name}", "override", override.match, number, rule)
+            yield evaluation, _picked(rule, change, tags)
         if override.preset:
             yield RuleEvaluation(name, "override", override.match), _cell(change, override.preset)
     for number, rule in enumerate(policy.rules, 1):

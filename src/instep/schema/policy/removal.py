@@ -206,8 +206,8 @@ def _columns_in_use(change: Change) -> tuple[str, ...]:
 def _suspected(decision: Decision, proposal: RenameInference, policy: Policy) -> Decision:
     override = override_of(decision.change, policy)
     preset = (override and override.preset) or policy.preset
-    doubt = f"possible rename ({proposal.pair})"
+    note = f"possible rename ({proposal.pair})"
     if choice(SUSPECTED, preset).action == "review" and not decision.pauses:
-        return replace(decision, action="review", effect="", why=f"{doubt}: waits for a review")
+        return replace(decision, action="review", effect="", why=f"{note}: waits for a review")
     modifiers = decision.modifiers.over({"removed": "retain"})
-    return replace(decision, modifiers=modifiers, why=f"{decision.why}; {doubt}: confirm or reject it")
+    return replace(decision, modifiers=modifiers, why=f"{decision.why}; {note}: confirm or reject it")

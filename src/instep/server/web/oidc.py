@@ -127,8 +127,8 @@ class Provider:
             return known
         address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
         found = self._json("GET", address, None, {"Accept": "application/json"})
-        wanted = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-        if found.get("issuer") != issuer or not all(str(found.get(name, "")).startswith("http") for name in wanted):
+        required = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        if found.get("issuer") != issuer or not all(str(found.get(name, "")).startswith("http") for name in required):
             raise ConnectError(f"{issuer} does not describe itself as this issuer", hint="check `oidc:` in instep.yml")
         _documents[issuer] = now, found
         return found

@@ -76,7 +76,7 @@ from instep.sync.detection.new_objects import left_out_at_birth, record_listing
 from instep.sync.detection.privacy import PrivacyGuard, Suspects, split, suspects
 from instep.sync.detection.privacy import hold as hold_personal
 from instep.sync.detection.refused import state_of, still_refused
-from instep.sync.detection.rename_inference import Opened, RenameCandidate, suspect
+from instep.sync.detection.rename_inference import Opened, RenameCandidate, infer_renames
 from instep.sync.detection.table_renames import TableRenames
 
 KINDS = ("table.removed", "column.removed")
@@ -126,7 +126,7 @@ class DetectionResult:
     unmatched: tuple[str, ...] = ()
     stale: frozenset[str] = frozenset()
     counts: Counts = field(default=Counts(), kw_only=True)
-    doubt: RenameCandidate = field(default_factory=RenameCandidate, kw_only=True)
+    inferred_renames: RenameCandidate = field(default_factory=RenameCandidate, kw_only=True)
     drift: Drift = field(default_factory=Drift, kw_only=True)
     ineffective_settings: tuple[str, ...] = field(default=(), kw_only=True)
     missing: Mapping[str, str] = field(default_factory=dict, kw_only=True)
@@ -220,7 +220,7 @@ class Evidence:
     """Content keys of approvals that do not count any more."""
     answers: Mapping[str, Review]
     """The reviews that stand: stale ones are open again, assumed ones are answered."""
-    doubt: RenameCandidate
+    inferred_renames: RenameCandidate
     """Suspected renames."""
     past: tuple[Catalog, ...]
     """Earlier schemas of the source, oldest first, where a type has changed."""
@@ -240,9 +240,11 @@ def sample(
     stale = fingerprint.stale([*changes, *left, *collisions], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
     explicit = replace(inputs, answers=answers).explicit
-    doubt = suspect(context, changes, inputs.discovery, fingerprint, answers, explicit, opened)
-    past = _past(context) if any(isinstance(c, Retype) for c in doubt.changes) else ()
-    return Evidence(personal, tuple(changes), tuple(left), tuple(collisions), fingerprint, stale, answers, doubt, past)
+    inferred_renames = infer_renames(context, changes, inputs.discovery, fingerprint, answers, explicit, opened)
+    past = _past(context) if any(isinstance(c, Retype) for c in inferred_renames.changes) else ()
+    return Evidence(
+        personal, tuple(changes), tuple(left), tuple(collisions), fingerprint, stale, answers, inferred_renames, past
+    )
 
 
 def decide_changes(
@@ -252,13 +254,13 @@ def decide_changes(
     context, accepted, source, answers = inputs.context, inputs.accepted, inputs.source, evidence.answers
     inputs = replace(inputs, answers=answers)
     decisions, proposals = decide_all(
-        [*evidence.doubt.changes, *evidence.overflow],
+        [*evidence.inferred_renames.changes, *evidence.overflow],
         context.policy,
         explicit=inputs.explicit,
         tags=context.tags,
-        suspected=evidence.doubt.proposals,
+        suspected=evidence.inferred_renames.proposals,
     )
-    decisions = reopened(evidence.doubt.explained(stay_off(decisions, inputs.listing.is_off)), answers)
+    decisions = reopened(evidence.inferred_renames.explained(stay_off(decisions, inputs.listing.is_off)), answers)
     seen = {k: r.seen + count for k, r in answers.items()}
     pending = {k for k, r in answers.items() if r.rule == MASS_REMOVAL and r.status == "open"}
     proven = inputs.discovery.proves_absence
@@ -307,7 +309,7 @@ def _result(
         _unmatched(context, inputs.discovery, inputs.switches),
         evidence.stale,
         counts=counts(comparison.before, comparison.after, evidence.changes),
-        doubt=evidence.doubt,
+        inferred_renames=evidence.inferred_renames,
         drift=inputs.drift,
         ineffective_settings=inputs.ineffective,
         missing=inputs.missing,
@@ -352,12 +354,12 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
     read had waiting keeps waiting.
     """
     store, source_print = context.store, fingerprint(detection.source)
-    sight = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
+    approval = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
     with context.transaction():
         known = store.reviews.existing(context.name)  # another detection may have been recorded since this one was made
         decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)
-        findings = [_finding(d, sight, detection.doubt) for d in decided]
-        findings += detection.doubt.findings(sight)
+        findings = [_finding(d, approval, detection.inferred_renames) for d in decided]
+        findings += detection.inferred_renames.findings(approval)
         stale = frozenset(k for k in detection.stale if k in known and known[k].status == "approved")
         detection = replace(detection, reviews=known, stale=stale)
         if not (detection.rebound or detection.stored):
@@ -381,7 +383,9 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
                 news += _events(context.name, review, decision, proven=seen.proves_absence)
             elif review.key in detection.stale:
                 news.append(ChangeReopened(context.name, review.id, review.summary, decision.why))
-        for review, found in zip(reviews[len(detection.decisions) :], detection.doubt.proposals, strict=False):
+        for review, found in zip(
+            reviews[len(detection.decisions) :], detection.inferred_renames.proposals, strict=False
+        ):
             if review.key not in detection.reviews:
                 news.append(RenameSuspected(context.name, review.id, review.summary, found.score, found.evidence))
         if news:
@@ -392,7 +396,9 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
 def waiting_ids(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """Return the ids of the changes that wait for a person now; snoozed ones wait later."""
     waiting = [reviews[key(d.change)] for d in detection.waiting]
-    waiting += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
+    waiting += [
+        r for s in detection.inferred_renames.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"
+    ]
     return tuple(r.id for r in waiting if not context.store.reviews.is_asleep(r))
 
 
@@ -439,7 +445,7 @@ def to_discovery(known: CachedDiscovery) -> Discovery:
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 
 
-def recall(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
+def redetect_from_store(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
     known = context.store.discoveries.get(context.name)
     return (
@@ -454,7 +460,7 @@ def _cached(seen: Discovery) -> CachedDiscovery:
     return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
 
 
-def _finding(decision: Decision, sight: ApprovalFingerprint, doubt: RenameCandidate) -> DetectedChange:
+def _finding(decision: Decision, approval: ApprovalFingerprint, inferred_renames: RenameCandidate) -> DetectedChange:
     """Build the record of a change. One that policy applies by itself needs no fingerprint: nobody approves it."""
     change = decision.change
     return DetectedChange(
@@ -468,8 +474,10 @@ def _finding(decision: Decision, sight: ApprovalFingerprint, doubt: RenameCandid
         rule=decision.rule,
         why=decision.why,
         modifiers=asdict(decision.modifiers),
-        tables_fingerprint="" if decision.applied and not doubt.evidence(change) else sight.fingerprint(change),
-        evidence=doubt.evidence(change),
+        tables_fingerprint=""
+        if decision.applied and not inferred_renames.evidence(change)
+        else approval.fingerprint(change),
+        evidence=inferred_renames.evidence(change),
     )
 
 

@@ -19,7 +19,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.planning.step import RecordIdentity, Step, UndropColumn, step
 from instep.schema.policy.policy import Decision
 from instep.sync.context import Ref, SyncContext
-from instep.sync.journal import touched, unborn
+from instep.sync.journal import never_loaded, touched
 
 KIND = DestinationDrifted.kind
 
@@ -71,7 +71,7 @@ def compare(context: SyncContext, accepted: Catalog) -> Drift:
 def _existed(context: SyncContext, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
     """Return the tables that existed, without those that wait for their first rows (deferred creation)."""
     gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
-    never = {gone[at] for at in unborn(context, frozenset(gone))} if gone else set()
+    never = {gone[at] for at in never_loaded(context, frozenset(gone))} if gone else set()
     return {ref: table for ref, (table, _) in pairs.items() if ref not in never}
 
 

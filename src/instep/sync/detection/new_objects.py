@@ -11,7 +11,7 @@ from instep.schema.changes.describe import Change, ColumnAdded, SchemaAdded, Tab
 from instep.schema.policy.new_objects import (
     FirstLook,
     Object,
-    births,
+    additions,
     let_in,
     listed_off,
     object_of,
@@ -132,7 +132,7 @@ def left_out_at_birth(
     """
     if last is None and not (listing.first and listing.first.configured):
         return ()
-    new = births(last.catalog if last else Catalog(), discovery.catalog)
+    new = additions(last.catalog if last else Catalog(), discovery.catalog)
     known = frozenset(_of_catalog(accepted)) | {object_of(d.change) for d in decisions}
     found = (c for c in new if object_of(c) not in known and _is_selected(context.selection, c, discovery.catalog))
     return tuple(d for c in found if not (d := decide(c, context.policy, tags=context.tags)).applied)

@@ -9,7 +9,7 @@ from instep.model import Review
 from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import OPTION
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, look, recall, record
+from instep.sync.detection.detect import DetectionResult, look, record, redetect_from_store
 from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.detection.table_renames import TableRenames
 
@@ -68,7 +68,7 @@ def releases(context: SyncContext, review: Review) -> bool:
 
 def decide_anew(context: SyncContext) -> None:
     """Decide about what was found last by the policy and the settings of today, without the source."""
-    if (seen := recall(context, {})) is not None:
+    if (seen := redetect_from_store(context, {})) is not None:
         record(context, seen, count=False)
 
 

@@ -90,16 +90,16 @@ class RenameCandidate:
         found = self.applied.get(key(change))
         return to_json(found) if found else {}
 
-    def findings(self, sight: ApprovalFingerprint) -> list[DetectedChange]:
+    def findings(self, approval: ApprovalFingerprint) -> list[DetectedChange]:
         """Return the findings of the proposals, to be recorded beside those of the decisions."""
-        return [_finding(s, sight) for s in (*self.proposals, *self.rejected)]
+        return [_finding(s, approval) for s in (*self.proposals, *self.rejected)]
 
 
-def suspect(
+def infer_renames(
     context: SyncContext,
     changes: Sequence[Change],
     discovery: Discovery,
-    sight: ApprovalFingerprint,
+    approval: ApprovalFingerprint,
     answers: Mapping[str, Review],
     explicit: Callable[[Change], Explicit | None],
     opened: Opened | None,
@@ -107,17 +107,17 @@ def suspect(
     """Pairs what was removed with what was added. `opened` gives the snapshot to read samples in (None: nothing is
     read); `explicit` is what a person has said about a change: it is not doubted."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
-    sides = (*changes, *silent_sides(changes, discovery, sight.accepted))
+    sides = (*changes, *silent_sides(changes, discovery, approval.accepted))
     found = candidates((c for c in sides if explicit(c) is None), refused=refused)
     types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
     turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
     weighed = (*found, *(c for pair in turned for c in pair))
-    samples = _samples(context, weighed, discovery, sight, answers, opened) if weighed else {}
+    samples = _samples(context, weighed, discovery, approval, answers, opened) if weighed else {}
     fresh = suspicions(found, threshold_of(context.policy), samples)
     known = {key(c) for c in changes}
     let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, context.policy, context.tags)
     existing = _open_proposals(
-        answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent
+        answers, approval, {key(c.rename) for c in found}, None if opened is None else discovery.silent
     )
     taken = {side for s in fresh for side in s.sides}
     return RenameCandidate(
@@ -149,23 +149,23 @@ def _samples(
     context: SyncContext,
     found: Sequence[Candidate],
     discovery: Discovery,
-    sight: ApprovalFingerprint,
+    approval: ApprovalFingerprint,
     answers: Mapping[str, Review],
     opened: Opened | None,
 ) -> dict[str, Sample]:
-    known = {k: s for c in found if (s := _known(answers.get(k := key(c.rename)), sight.fingerprint(c.rename)))}
+    known = {k: s for c in found if (s := _known(answers.get(k := key(c.rename)), approval.fingerprint(c.rename)))}
     unread = [c for c in found if key(c.rename) not in known]
     if not unread or opened is None:
         return known
     from instep.sync.detection.evidence import CatalogSides, gather
 
-    accepted = pair_tables(sight.accepted.tables, sight.source)
-    by_now = {now.ref: sight.accepted.by_ref[ref] for ref, now in accepted.items()}
+    accepted = pair_tables(approval.accepted.tables, approval.source)
+    by_now = {now.ref: approval.accepted.by_ref[ref] for ref, now in accepted.items()}
     try:
         with opened() as snapshot:
             read = gather(
                 context,
-                CatalogSides(sight.source, discovery.catalog, by_now, context.selected_before),
+                CatalogSides(approval.source, discovery.catalog, by_now, context.selected_before),
                 snapshot,
                 unread,
             )
@@ -204,7 +204,7 @@ def silent_sides(
 
 def _open_proposals(
     answers: Mapping[str, Review],
-    sight: ApprovalFingerprint,
+    approval: ApprovalFingerprint,
     fresh: set[str],
     silent: Mapping[Ref, frozenset[str]] | None,
 ) -> list[tuple[Review, RenameInference]]:
@@ -213,7 +213,7 @@ def _open_proposals(
     found = []
     for review in answers.values():
         if review.rule == PROPOSAL and review.key not in fresh:
-            suspicion = _from_review(review, sight.source, sight.accepted, silent)
+            suspicion = _from_review(review, approval.source, approval.accepted, silent)
             found += [(review, suspicion)] if suspicion else []
     return found
 
@@ -269,7 +269,7 @@ def to_json(found: RenameInference) -> dict[str, Any]:
     }
 
 
-def _finding(found: RenameInference, sight: ApprovalFingerprint) -> DetectedChange:
+def _finding(found: RenameInference, approval: ApprovalFingerprint) -> DetectedChange:
     rename = found.rename
     return DetectedChange(
         key=key(rename),
@@ -281,6 +281,6 @@ def _finding(found: RenameInference, sight: ApprovalFingerprint) -> DetectedChan
         action="review",
         rule=PROPOSAL,
         why=f"looks like one rename: {found.line}",
-        tables_fingerprint=sight.fingerprint(rename),
+        tables_fingerprint=approval.fingerprint(rename),
         evidence=to_json(found),
     )

@@ -35,7 +35,7 @@ from instep.schema.policy.policy import Decision
 from instep.sources.base import Discovery
 from instep.sources.declared import DIALECTS, declared_type
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, detect, recall, to_discovery
+from instep.sync.detection.detect import DetectionResult, detect, redetect_from_store, to_discovery
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.loading.backfill import MODE
 from instep.sync.operations.impact import ImpactReport, report
@@ -104,7 +104,7 @@ def foresee(context: SyncContext, migration: Migration) -> MigrationCheck:
     """Return what the migration would lead to if it were run at the source as it was at the last detection. InstepError
     before the first one."""
     known = context.store.discoveries.get(context.name)
-    now = recall(context, {})
+    now = redetect_from_store(context, {})
     if known is None or now is None:
         raise InstepError(
             f"nothing of the source of {context.name} is known yet", hint=f"run `instep detect {context.name}` first"
@@ -252,7 +252,7 @@ def _with_doubts(
     made: Sequence[Consequence], then: DetectionResult, renames: Sequence[Unread]
 ) -> Iterator[Consequence]:
     """Yield both halves of a rename without ids wait for a person, whatever was decided about them."""
-    suspected = {key(half) for found in then.doubt.proposals for half in (found.removed, found.added)}
+    suspected = {key(half) for found in then.inferred_renames.proposals for half in (found.removed, found.added)}
     places = {r.at for r in renames}
     for one in made:
         change = one.decision.change

@@ -313,9 +313,9 @@ class _RejoinBatches:
     def updated(self, rows: Sequence[int]) -> pa.Table:
         table = self.met.rows.take(pa.array(rows, pa.int64()))
         columns = []
-        for wanted in self.schema:
-            fills = {n: c.value for n, at in enumerate(rows) if (c := self.fills[at].get(wanted.name))}
-            columns.append(_filled(table.column(wanted.name), {n: v for n, v in fills.items() if v is not None}))
+        for target in self.schema:
+            fills = {n: c.value for n, at in enumerate(rows) if (c := self.fills[at].get(target.name))}
+            columns.append(_filled(table.column(target.name), {n: v for n, v in fills.items() if v is not None}))
         return self.stamped(pa.table(columns, schema=self.schema), self.cleared(rows))
 
     def cleared(self, rows: Sequence[int]) -> list[str | None]:

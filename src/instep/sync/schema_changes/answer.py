@@ -16,7 +16,7 @@ from instep.schema.planning.plan import Plan
 from instep.schema.policy.policy import Decision
 from instep.sync.context import SyncContext
 from instep.sync.detection.approval_fingerprint import moved
-from instep.sync.detection.detect import DetectionResult, detect, look, recall, record
+from instep.sync.detection.detect import DetectionResult, detect, look, record, redetect_from_store
 from instep.sync.schema_changes.apply import make_plan
 
 
@@ -43,7 +43,7 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerPreview:
     """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}
-    found = recall(context, assumed)
+    found = redetect_from_store(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()
     if not chosen:
         return AnswerPreview()

@@ -42,7 +42,7 @@ from instep.schema.policy.policy import Modifiers, Removed, decide
 from instep.store.catalogs.renames import Undo
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import recall, record
+from instep.sync.detection.detect import record, redetect_from_store
 from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.schema_changes.apply import execute_steps, follow
@@ -432,7 +432,7 @@ def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Un
 def _choose(context: SyncContext, undoing: UndoPreview) -> None:
     """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
     them are one rename is answered by now."""
-    seen = recall(context, {})
+    seen = redetect_from_store(context, {})
     if seen is None:
         return
     touched, renames = undoing.tables, (ColumnRenamed, TableRenamed)
@@ -444,7 +444,9 @@ def _choose(context: SyncContext, undoing: UndoPreview) -> None:
         for d in seen.decisions
     )
     reviews = record(context, replace(seen, decisions=tuple(message)), count=False)
-    keys |= {k for s in seen.doubt.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews}
+    keys |= {
+        k for s in seen.inferred_renames.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews
+    }
     for one in keys:
         context.store.reviews.decide(reviews[one].id, "rejected", context.who)
 

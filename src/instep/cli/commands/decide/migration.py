@@ -353,8 +353,8 @@ def _places(change: Consequence) -> str:
 def _decided(change: Consequence) -> str:
     from instep.schema.planning.explain import outcome
 
-    doubt = ", and a person says whether it is a rename" if change.waits and not change.decision.needs_review else ""
-    return f"{outcome(change.decision)}{doubt}; {change.level}"
+    note = ", and a person says whether it is a rename" if change.waits and not change.decision.needs_review else ""
+    return f"{outcome(change.decision)}{note}; {change.level}"
 
 
 def _beside(one: Checked, change: Consequence) -> Iterator[str]:

@@ -168,9 +168,9 @@ def _show_explanation(out: Screen, found: Mapping[str, Any]) -> None:
     place = f"  {last['where']}" if last["where"] else ""
     out.write(f"  {decision['action']}: {decision['why']}")
     out.write(f"  by {decision['rule']}{f' {_rule(last)}' if last['rule'] else ''}{place}")
-    for voice in found["asked"][:-1]:
-        out.write(f"  not by {voice['name']} {_rule(voice)}  {voice['where']}".rstrip(), "dim")
-        for miss in voice["misses"]:
+    for evaluation in found["asked"][:-1]:
+        out.write(f"  not by {evaluation['name']} {_rule(evaluation)}  {evaluation['where']}".rstrip(), "dim")
+        for miss in evaluation["misses"]:
             out.write(f"    {miss['part']}: {miss['why']}", "dim")
     for name, modifier in found["modifiers"].items():
         out.write(f"  {name}: {modifier['value']}  ({modifier['by']})")
@@ -178,8 +178,8 @@ def _show_explanation(out: Screen, found: Mapping[str, Any]) -> None:
         out.write(f"  note: {note}", "yellow")
 
 
-def _rule(voice: Mapping[str, Any]) -> str:
-    return str(voice["rule"]["text"]) if voice["rule"] else ""
+def _rule(evaluation: Mapping[str, Any]) -> str:
+    return str(evaluation["rule"]["text"]) if evaluation["rule"] else ""
 
 
 def _show_cases(out: Screen, failed: Sequence[Mapping[str, Any]], cases: int) -> None:
@@ -189,8 +189,8 @@ def _show_cases(out: Screen, failed: Sequence[Mapping[str, Any]], cases: int) ->
         for wrong in result["wrong"]:
             out.write(f"  {wrong}")
         out.write(f"  decided by {result['rule']}: {result['why']}")
-        for voice in result["asked"][:-1]:
-            out.write(f"  not by {voice['name']}: {'; '.join(m['why'] for m in voice['misses'])}", "dim")
+        for evaluation in result["asked"][:-1]:
+            out.write(f"  not by {evaluation['name']}: {'; '.join(m['why'] for m in evaluation['misses'])}", "dim")
     passed = cases - len(failed)
     out.write(f"{passed} of {cases} case(s) as expected" if failed else f"{cases} case(s), all as expected")
 

@@ -91,7 +91,7 @@ def set_key(
         made = backend.operations.prepare(backend.connection(connection), request)
         data = {"connection": made.connection, **made.document, "way": way, "applied": False}
         if way is None or dry_run:
-            emit(data, lambda out: _say_keying(out, made, requested=way))
+            emit(data, lambda out: _write_key_change(out, made, requested=way))
             return
         confirm_change(made.lines, f"Set the key of {path}?")
         done = backend.operations.execute(made, allow or ())
@@ -175,7 +175,7 @@ def _lines(out: Screen, lines: Sequence[str]) -> None:
         out.write(line)
 
 
-def _say_keying(out: Screen, made: Preview, *, requested: Way | None) -> None:
+def _write_key_change(out: Screen, made: Preview, *, requested: Way | None) -> None:
     if requested is not None:
         refused = made.detail["why_not"]
         _lines(out, (*made.lines, *([f"refused: {refused}"] if refused else [])))

@@ -51,7 +51,7 @@ class TableCommit:
 
     def __init__(self, table: Table, created_by: tuple[TableUpdate, ...] = ()) -> None:
         self._table = table
-        self._created_by = table.created_by if isinstance(table, Unborn) else created_by
+        self._created_by = table.created_by if isinstance(table, DeferredTable) else created_by
         self._staged = _Staged(table)
         self._needs: tuple[Any, ...] = ()
 
@@ -129,7 +129,7 @@ class TableCommit:
 
     def land(self, fence: int) -> Table:
         """Commits; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
-        if isinstance(self._table, Unborn):
+        if isinstance(self._table, DeferredTable):
             return self.land_new()
         self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
@@ -155,11 +155,11 @@ class TableCommit:
 
     def land_new(self) -> Table:
         """Commit the creation of a table; raises Conflict if it is there by now."""
-        if not isinstance(self._table, Unborn):
+        if not isinstance(self._table, DeferredTable):
             return self._commit(self.updates, (AssertCreate(),))
-        self._table.leave()  # born or refused: from now on the catalog tells
+        self._table.leave()  # created or refused: from now on the catalog tells
         made = self._commit(self.updates, (AssertCreate(),))
-        self._table.born()
+        self._table.created()
         return made
 
     def _commit(self, updates: tuple[TableUpdate, ...], requirements: Sequence[Any]) -> Table:
@@ -232,11 +232,11 @@ Updates = tuple[TableUpdate, ...]
 Hook = Callable[[], None]
 
 
-class Unborn(Table):
+class DeferredTable(Table):
     """A table that no catalog has yet. `created_by` is what its first commit begins with; `leave` is to be called
-    before that commit, `born` after it."""
+    before that commit, `created` after it."""
 
-    def __init__(self, made: Table, metadata: TableMetadata, updates: Updates, leave: Hook, born: Hook) -> None:
+    def __init__(self, made: Table, metadata: TableMetadata, updates: Updates, leave: Hook, created: Hook) -> None:
         """`made` by `updates`, which lead to this metadata."""
         super().__init__(made.name(), metadata, made.metadata_location, made.io, made.catalog)
-        self.created_by, self.leave, self.born = updates, leave, born
+        self.created_by, self.leave, self.created = updates, leave, created

@@ -14,39 +14,43 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg.commit.commit import TableCommit, Unborn
+from instep.destinations.iceberg.commit.commit import DeferredTable, TableCommit
 from instep.destinations.iceberg.metadata.catalog import Lake
 from instep.stage.files.place import children, remove
 
 
 @contextmanager
-def born_with_rows(lake: Lake) -> Iterator[None]:
+def deferred_creation(lake: Lake) -> Iterator[None]:
     """Tables that are made within it appear with their first rows; those that got none, at its end. Nothing of them is
     there if it ends in an error."""
-    lake.births.open = True
+    lake.deferred_creates.open = True
     try:
         yield
-        for ref in list(lake.births.unborn):
-            bear(lake, ref)
+        for ref in list(lake.deferred_creates.deferred):
+            create_deferred(lake, ref)
     finally:
-        lake.births.end()
+        lake.deferred_creates.end()
 
 
 def wait_for_rows(lake: Lake, ref: Ref, change: TableCommit) -> None:
     """Defer the creation of a table: what `change` makes is known to this process alone until rows are committed."""
-    table = Unborn(
-        change.table, change.metadata, change.updates, lambda: lake.births.leave(ref), lambda: _clear(lake, ref)
+    table = DeferredTable(
+        change.table,
+        change.metadata,
+        change.updates,
+        lambda: lake.deferred_creates.leave(ref),
+        lambda: _clear(lake, ref),
     )
-    lake.births.wait(ref, table)
+    lake.deferred_creates.wait(ref, table)
 
 
-def bear(lake: Lake, ref: Ref) -> None:
-    """Make the table now, without rows, if it is unborn. Raises Conflict if another is there by now."""
-    if (table := lake.births.unborn.get(ref)) is not None:
+def create_deferred(lake: Lake, ref: Ref) -> None:
+    """Make the table now, without rows, if its creation is deferred. Raises Conflict if another is there by now."""
+    if (table := lake.deferred_creates.deferred.get(ref)) is not None:
         TableCommit(table).land_new()
 
 
-def location_of_unborn(lake: Lake, ref: Ref) -> str:
+def deferred_location(lake: Lake, ref: Ref) -> str:
     """Return a folder whose name tells the table that is to be in it."""
     _found(lake, ref[0])
     return f"{lake.new_location(ref)}{_end(ref)}"
@@ -87,7 +91,7 @@ def _remove(lake: Lake, locations: set[str]) -> None:
 
 def _found(lake: Lake, namespace: str) -> list[str]:
     """Return the folders that were there before this process began one; looked up once."""
-    known = lake.births.abandoned
+    known = lake.deferred_creates.abandoned
     if namespace not in known:
         known[namespace] = children(lake.place_of(namespace), lake.io())
     return known[namespace]

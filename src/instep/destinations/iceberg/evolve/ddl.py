@@ -13,7 +13,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, FileWorkers, Ref
 from instep.destinations.iceberg.commit.commit import TableCommit, new_table
-from instep.destinations.iceberg.commit.deferred_create import bear, location_of_unborn, wait_for_rows
+from instep.destinations.iceberg.commit.deferred_create import create_deferred, deferred_location, wait_for_rows
 from instep.destinations.iceberg.commit.fence import AssertFence, AssertShape, check_fence
 from instep.destinations.iceberg.evolve.rewrite_column import rewritten
 from instep.destinations.iceberg.evolve.schema_update import as_stored, check_equal, evolve, first_fields
@@ -127,8 +127,8 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
     lake.ensure_namespace(ref[0])
     fields = first_fields(table)
     properties = _facts(table, fields, [s.id for s in steps], commit)
-    waits = lake.births.open and commit.part is None and isinstance(lake.catalog, MetastoreCatalog)
-    place = location_of_unborn(lake, ref) if waits else lake.new_location(ref)
+    waits = lake.deferred_creates.open and commit.part is None and isinstance(lake.catalog, MetastoreCatalog)
+    place = deferred_location(lake, ref) if waits else lake.new_location(ref)
     change = new_table(lake.catalog, ref, iceberg_schema(fields), place, properties)
     if commit.part:
         change.update(*partitioned_by(change.metadata, [PartitionTerm("identity", commit.part.column)]))
@@ -288,7 +288,7 @@ def pending_fields(pending: PendingReplacement, metadata: Metadata) -> tuple[Ice
 
 
 def _rename(lake: Lake, ref: Ref, new: Ref) -> None:
-    bear(lake, ref)
+    create_deferred(lake, ref)
     lake.ensure_namespace(new[0])
     try:
         lake.catalog.rename_table(ref, new)

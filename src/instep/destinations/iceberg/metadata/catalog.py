@@ -90,22 +90,22 @@ class DeferredCreates:
     """
 
     open: bool = False
-    unborn: dict[Ref, Table] = field(default_factory=dict)
+    deferred: dict[Ref, Table] = field(default_factory=dict)
     described: dict[Ref, Metadata] = field(default_factory=dict)
     abandoned: dict[str, list[str]] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
 
     def wait(self, ref: Ref, table: Table) -> None:
-        self.unborn[ref] = table
+        self.deferred[ref] = table
         self.described[ref] = json.loads(table.metadata.model_dump_json())
 
     def leave(self, ref: Ref) -> None:
-        self.unborn.pop(ref, None)
+        self.deferred.pop(ref, None)
         self.described.pop(ref, None)
 
     def end(self) -> None:
         self.open = False
-        for known in (self.unborn, self.described, self.abandoned, self.namespaces):
+        for known in (self.deferred, self.described, self.abandoned, self.namespaces):
             known.clear()
 
 
@@ -117,7 +117,7 @@ class Lake:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _namespaces: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _parsed: dict[str, Metadata] = field(default_factory=dict, repr=False, compare=False)
-    births: DeferredCreates = field(default_factory=DeferredCreates, repr=False, compare=False)
+    deferred_creates: DeferredCreates = field(default_factory=DeferredCreates, repr=False, compare=False)
 
     @cached_property
     def warehouse(self) -> str:
@@ -284,11 +284,11 @@ class Lake:
         """Threads of this process take turns; another process that is faster has done the same. While tables wait for
         their rows each namespace is looked up once."""
         with self._namespaces:
-            if namespace in self.births.namespaces:
+            if namespace in self.deferred_creates.namespaces:
                 return
             self._ensure_namespace(namespace)
-            if self.births.open:
-                self.births.namespaces.add(namespace)
+            if self.deferred_creates.open:
+                self.deferred_creates.namespaces.add(namespace)
 
     def _ensure_namespace(self, namespace: str) -> None:
         from pyiceberg.exceptions import NamespaceAlreadyExistsError
@@ -308,8 +308,8 @@ class Lake:
         """Return the table with its newest metadata; None if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        if ref in self.births.unborn:
-            return self.births.unborn[ref]
+        if ref in self.deferred_creates.deferred:
+            return self.deferred_creates.deferred[ref]
         if not self.exists():
             return None
         try:
@@ -333,8 +333,10 @@ class Lake:
         """Return the newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of
         ours are none of them, those of others are."""
         requested = list(refs)
-        unborn = {ref: self.births.described[ref] for ref in requested if ref in self.births.described}
-        return unborn | self._recorded([ref for ref in requested if ref not in unborn])
+        deferred = {
+            ref: self.deferred_creates.described[ref] for ref in requested if ref in self.deferred_creates.described
+        }
+        return deferred | self._recorded([ref for ref in requested if ref not in deferred])
 
     def _recorded(self, requested: Sequence[Ref]) -> dict[Ref, Metadata]:
         """Return the metadata of those tables that the catalog has."""

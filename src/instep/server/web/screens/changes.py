@@ -120,9 +120,9 @@ def query_name(name: str) -> str:
 @pages.form("/changes/answers")
 async def answer(visit: Visit) -> Response:
     """Show what an answer to many changes does, or give it, as the pressed button says."""
-    wanted, back = visit.sent("answer"), visit.sent("back", "/changes")
-    if wanted not in ANSWERS:
-        raise ApiProblem(422, "invalid", f"there is no answer {wanted!r}", "go back and press one of the buttons")
+    given, back = visit.sent("answer"), visit.sent("back", "/changes")
+    if given not in ANSWERS:
+        raise ApiProblem(422, "invalid", f"there is no answer {given!r}", "go back and press one of the buttons")
     ids = [one for text in visit.form.get("ids", []) for one in text.split()]
     every = visit.sent("scope") == "all"
     if not ids and not every:
@@ -130,19 +130,19 @@ async def answer(visit: Visit) -> Response:
     duration = visit.sent("duration", "1d").strip()
     body: dict[str, Any] = _all_that_match(visit) if every else {"ids": ids}
     confirmed = visit.sent("button") == "do"
-    to, path = visit.sent("to").strip(), _PATHS.get(wanted, "/changes/answers")
-    body |= {"snoozed": {"duration": duration}, "assigned": {"assignee": to}}.get(wanted, {"answer": wanted})
+    to, path = visit.sent("to").strip(), _PATHS.get(given, "/changes/answers")
+    body |= {"snoozed": {"duration": duration}, "assigned": {"assignee": to}}.get(given, {"answer": given})
     done = (await visit.api.send("POST", path, body, parameters={} if confirmed else {"dry_run": True})).document
     if confirmed:
-        return visit.go(back, _done_text(wanted, done, to))
+        return visit.go(back, _done_text(given, done, to))
     items = done["items"]
     able = [one["change"] for one in items if one["ok"]]
-    renames = [one for one in able if wanted == "approved" and one["rule"] == PROPOSAL]
+    renames = [one for one in able if given == "approved" and one["rule"] == PROPOSAL]
     fine = [one for one in able if one not in renames]
     return await visit.render(
         "answers.html",
-        answer=wanted,
-        word=ANSWERS[wanted],
+        answer=given,
+        word=ANSWERS[given],
         duration=duration,
         to=to,
         back=back,
@@ -166,9 +166,9 @@ def _all_that_match(visit: Visit) -> dict[str, Any]:
     return {**body, "kinds": [visit.sent("kind")]} if visit.sent("kind") else body
 
 
-def _done_text(wanted: str, done: dict[str, Any], to: str) -> str:
+def _done_text(given: str, done: dict[str, Any], to: str) -> str:
     what = "1 change is" if done["answered"] == 1 else f"{done['answered']:,} changes are"
-    then = ": the next plan, apply or sync carries that out" if wanted == "approved" else ""
+    then = ": the next plan, apply or sync carries that out" if given == "approved" else ""
     refused = f" {done['refused']:,} could not be answered." if done["refused"] else ""
-    whom = f" to {to or 'nobody'}" if wanted == "assigned" else ""
-    return f"{what} {wanted}{whom}{then}.{refused}"
+    whom = f" to {to or 'nobody'}" if given == "assigned" else ""
+    return f"{what} {given}{whom}{then}.{refused}"

@@ -180,8 +180,8 @@ async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: Polic
     body = {"spec": draft.spec()} | ({} if before else {"name": name})
     if visit.may("approver"):
         await visit.api.send(method, path, body, parameters={"dry_run": True})
-    wanted = visit.sent("connection").strip()
-    connections = [wanted] if wanted else await _connections(visit, name)
+    only = visit.sent("connection").strip()
+    connections = [only] if only else await _connections(visit, name)
     then: dict[str, list[int]] = {}
     recorded, different = 0, []
     for one in connections[:SIMULATED]:

@@ -118,7 +118,7 @@ class RemoteSegments:
                 hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: local`)",
             )
         bundle = pack(config)
-        _sweep(on.place)
+        _delete_old_runs(on.place)
         self._exchange = SegmentExchange(place, work.key)
         self._exchange.bring(BUNDLE, bundle)
         self._exchange.say(begin(0), self._state)
@@ -258,7 +258,7 @@ class RemoteSegments:
         self._exchange.say(DRIVER, message)
 
 
-def _sweep(place: StorageFolder) -> None:
+def _delete_old_runs(place: StorageFolder) -> None:
     """A connection has one run at a time."""
     for name in children(place.uri, place.io):
         if name.startswith("run-"):

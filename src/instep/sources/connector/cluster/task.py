@@ -31,7 +31,7 @@ from instep.spark.executors import check_witness
 from instep.stage.files.place import StorageFolder
 
 _NAME = "instep-connector-task-"
-_SWEEP = """
+_DELETE_FOLDER = """
 import os, shutil, sys, time
 folder = sys.stdin.buffer.read()
 for _ in range(600):
@@ -63,7 +63,7 @@ def _sweeper() -> Iterator[Callable[[str], None]]:
     """Takes the folder that it removes once this process has ended. In a session of its own: what ends this process by
     its group does not end that one."""
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _SWEEP],
+        [sys.executable, "-I", "-S", "-c", _DELETE_FOLDER],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
