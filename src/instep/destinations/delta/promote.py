@@ -32,7 +32,7 @@ from instep.stage.task import Report
 
 
 @dataclass(frozen=True)
-class PromoteTask:
+class DeltaPromoteTask:
     """The files in `state`, whose rows get values of these columns (by name) out of the objects in `extra`."""
 
     state: DeltaTableState
@@ -83,7 +83,7 @@ class PromotedFiles:
     invalid_values: int
 
 
-def promote_files(part: PromoteTask, attempt: int, report: Report | None) -> PromotedFiles:
+def promote_files(part: DeltaPromoteTask, attempt: int, report: Report | None) -> PromotedFiles:
     """Write the files again in which a row gets a value."""
     state, count = part.state, TakenCount()
     changed = [number for number, file in enumerate(state.files) if count.changes(part.taken(file))]
@@ -157,7 +157,7 @@ def _promoted(
     session = workers.session() if large and numbers else None
     groups = grouped(sizes, TASK_ROWS, TASK_BYTES, width(session) if large else 1)
     tasks = [
-        PromoteTask(portion(state, [numbers[i] for i in group]), columns, extra, Writing(commit.run, n))
+        DeltaPromoteTask(portion(state, [numbers[i] for i in group]), columns, extra, Writing(commit.run, n))
         for n, group in enumerate(groups)
     ]
     return run_tasks(session, promote_files, tasks, "promote", workers.on_progress)
