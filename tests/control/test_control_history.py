@@ -15,6 +15,7 @@ from instep.control.schema_history import Moment, catalog_of, compare, moment, v
 from instep.errors import InstepError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
+from instep.schema.changes.version import between
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.store import Store
 
@@ -133,6 +134,42 @@ def test_compare(story: Past) -> None:
     )
     assert compare(story.store, known[2], known[0]).breaking
     assert compare(story.store, known[1], known[1]).changes == ()
+
+
+def _table(schema: str, name: str, *columns: str, oid: str = "", retained: bool = False) -> Table:
+    made = tuple(Column(one, parse("int64")) for one in columns or ("id",))
+    return Table(schema, name, made, id=oid or None, retained=retained)
+
+
+COMPARED: dict[str, tuple[list[Table], list[Table]]] = {
+    "nothing": ([_table("a", "t"), _table("b", "u")], [_table("a", "t"), _table("b", "u")]),
+    "a column of one of two": ([_table("a", "t"), _table("a", "u")], [_table("a", "t"), _table("a", "u", "id", "x")]),
+    "a table beside one": ([_table("a", "t")], [_table("a", "t"), _table("a", "u")]),
+    "a schema beside one": ([_table("a", "t")], [_table("a", "t"), _table("b", "u")]),
+    "a schema less": ([_table("a", "t"), _table("b", "u")], [_table("a", "t")]),
+    "a schema whose other table is retained": (
+        [_table("a", "s", retained=True), _table("a", "t"), _table("b", "u")],
+        [_table("a", "s", retained=True), _table("b", "u")],
+    ),
+    "a schema where a retained table was": (
+        [_table("a", "s", retained=True), _table("b", "u")],
+        [_table("a", "s", retained=True), _table("a", "t"), _table("b", "u")],
+    ),
+    "a renamed table": ([_table("a", "t", oid="1"), _table("a", "u", oid="2")],
+                        [_table("a", "t", oid="1"), _table("a", "v", oid="2")]),
+    "a table that is not retained any more": (
+        [_table("a", "s", retained=True), _table("a", "t")], [_table("a", "t")]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_tables_that_are_the_same_are_left_out_of_a_comparison(past: Past, name: str) -> None:
+    before, after = map(Catalog.of, COMPARED[name])
+    past.store.accepted.add("shop", before, who="t", why="w")
+    past.store.accepted.add("shop", after, who="t", why="w")
+    known = versions(past.store, "shop", "accepted")
+    assert compare(past.store, known[0], known[-1]) == between(before, after)
 
 
 def test_ids_of_another_server_prove_nothing(past: Past) -> None:

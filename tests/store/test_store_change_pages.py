@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -109,6 +110,16 @@ def test_an_expression_that_may_be_slow_is_refused(store: Store, text: str) -> N
     for ask in (store.changes.page, store.changes.counts):
         with pytest.raises(SchemaError, match="regular expression"):
             ask(ChangeSearch(text=text))
+
+
+def test_the_same_change_elsewhere_follows_its_words(any_store: Store) -> None:
+    """A change that is seen again may be told in other words; then it is another one's same no more."""
+    for name in ("a", "b"):
+        any_store.reviews.record(name, [finding("x", column="x")], "f")
+    [of_a] = any_store.reviews.find("a")
+    assert any_store.changes.elsewhere([of_a]) == {of_a.id: 1}
+    any_store.reviews.record("b", [replace(finding("x", column="x"), summary="in other words")], "f")
+    assert any_store.changes.elsewhere([of_a]) == {of_a.id: 0}
 
 
 def test_the_same_change_elsewhere_counts_connections(any_store: Store) -> None:
