@@ -145,7 +145,7 @@ def test_a_change_is_tried_on_a_copy_and_the_page_says_what_differs(rich: Site) 
     answer = rich.post("/do/preview_change", "operator", connection="shop", change=change.id, button="do")
     drain(rich.app)
     text = rich.get(answer.headers["location"], "operator")
-    assert "The copy is gone, and nothing was changed." in text
+    assert "The copy was deleted; nothing was changed." in text
     assert '<th scope="row">colour' in text
     assert rich.store.reviews.get(change.id).status == "open"
 
