@@ -7,8 +7,9 @@ import json
 import pytest
 from seed_003 import CHANGES, LOADED, ORDERS, SETTINGS, USERS, Change, Outcome, page, page_file
 
-from airbyte_world import TEXT, AirbyteWorld, record, state, status, stream
+from airbyte_world import INTEGER, TEXT, AirbyteWorld, record, state, status, stream
 from instep.errors import Blocked
+from instep.project.sections.tables import TableSettings
 from instep.schema.policy.presets import preset_named
 from sync_world import preset
 
@@ -60,8 +61,11 @@ def test_a_new_column_is_filled_by_reading_its_stream_again(world: AirbyteWorld,
     world.streams = [stream(**USERS, city=TEXT), ORDERS]
     rows = [record(id=i, name=f"n{i}", age=i * 10, city=f"c{i}") for i in (1, 2)]
     end = [state(9, 2), status(), state(1, 0, "orders"), status(name="orders")]
-    world.read(*rows, *end)
-    world.read(*rows, *end)
+    given = []
+    for _ in range(2):
+        world.read(*rows, *end)
+        given.append([one["stream"]["stream_descriptor"]["name"] for one in world.seen["state"]])
+    assert ["orders"] in given, "users is read from its start, orders is not"
     assert [row["city"] for row in world.records("users", "city")] == ["c1", "c2"]
 
 
@@ -72,6 +76,16 @@ def test_a_value_that_does_not_fit_is_noted_in_its_row(world: AirbyteWorld) -> N
     world.read(*change.lines)
     (noted,) = [note for row, note in world.rows("users", "id", "_instep_meta") if row == 2]
     assert "age" in json.dumps(noted, default=str)
+
+
+def test_a_cursor_that_is_gone_lets_nothing_be_read(world: AirbyteWorld) -> None:
+    own = {"source_defined_cursor": False}
+    world.tables["users"] = TableSettings(cursor="at")
+    world.streams = [stream(**USERS, at=INTEGER) | own, ORDERS]
+    world.read(*LOADED)
+    world.streams = [stream(**USERS) | own, ORDERS]
+    assert "cannot be read by the cursor at" in world.failed(*CHANGES[0].lines)
+    assert world.ids() == [1, 2]
 
 
 def test_the_page_shows_the_cases() -> None:
