@@ -68,7 +68,7 @@ def _key_gone() -> tuple[Outcome, Outcome, Outcome, Outcome]:
 
 
 CITY, GONE, AGE = "column userscity added (string)", "column usersname removed (string)", "column usersage"
-DAYS = f"{AGE} changed from int64 to date"
+DAYS = f"{AGE} retyped from int64 to date"
 WITH_CITY = Outcome("id, name, age, city", "1 n1 10 -; 2 m2 21 Rome; 3 n3 30 -")
 WITHOUT_NAME = Outcome("id, age", "1 10; 2 21; 3 30")
 WIDER = Outcome(FIRST, "1 n1 10; 2 m2 old; 3 n3 30")
