@@ -17,8 +17,10 @@ from instep.schema.catalog.types import DataType, String, Unknown
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,
+    EACH,
     GIVEN,
     OP,
+    RECORD,
     SEQ,
     UPDATE,
     UPSERT,
@@ -33,7 +35,7 @@ from instep.sources.connector.values import Values, arrow_type, join, read_colum
 _FILE_BYTES = 128 << 20
 _GROUP_ROWS, _GROUP_BYTES = 100_000, 24 << 20
 _GIVEN = pa.dictionary(pa.int32(), pa.string())
-_OWN = (pa.field(OP, pa.int8()), pa.field(SEQ, pa.int64()), pa.field(GIVEN, _GIVEN))
+_OWN = (pa.field(OP, pa.int8()), pa.field(SEQ, pa.int64()), pa.field(GIVEN, _GIVEN), pa.field(RECORD, pa.int64()))
 _PIECES = {"q": 1, "d": 1, "b": 1}
 
 
@@ -198,6 +200,7 @@ class TableSpool:
         own = [_array(pa.int8(), operations, rows), _array(pa.int64(), next(parts), rows)]
         given = frame.head.get("given")
         own.append(pa.nulls(rows, _GIVEN) if given is None else _given(given, own[0], next(parts), rows))
+        own.append(_records(frame.head.get("first"), rows))
         columns = {}
         for name, kinds, placed in frame.head["columns"]:
             data = [next(parts) for kind in kinds for _ in range(_PIECES.get(kind, 2))]
@@ -277,6 +280,13 @@ def _array(kind: pa.DataType, data: memoryview, rows: int) -> pa.Array:
     array = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)])
     array.validate(full=True)
     return array
+
+
+def _records(first: int | None, rows: int) -> pa.Array:
+    """Return the numbers of the records; `first` is that of the first one, or what all have."""
+    if first is None:
+        return pa.nulls(rows, pa.int64())
+    return pa.repeat(pa.scalar(first, pa.int64()), rows) if first == EACH else pa.array(range(first, first + rows))
 
 
 def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:
