@@ -295,6 +295,8 @@ class Reading:
         failed = {s.plan.path: self._why(s, broken, code) for s in self._streams.values() if self._is_failed(s)}
         if not failed and not broken and code == 0 and not self._errors:
             return {"frame": "end"}
+        if not broken and 0 < len(failed) < len(self._streams):
+            return {"frame": "end", "failed": self._failures(failed)}
         return {"frame": "error", **self._failure(broken, code, failed)}
 
     def _count_stateless(self) -> None:
@@ -317,6 +319,16 @@ class Reading:
         if broken:
             return "it was not complete yet"
         return f"it ended as {stream.status}" if stream.status else f"it was not complete at its end ({_exit(code)})"
+
+    def _failures(self, failed: Mapping[str, str]) -> list[list[str]]:
+        """Return (namespace, name, why) of each failed stream; an error that names no stream may be that of any."""
+        errors = [one for one in self._errors if not one.get("stream_descriptor")]
+        texts = [str(one.get("message") or one.get("internal_message") or "it failed") for one in errors[:3]]
+        return [
+            [*ref, "; ".join(dict.fromkeys((failed[stream.plan.path], *texts)))]
+            for ref, stream in self._streams.items()
+            if stream.plan.path in failed
+        ]
 
     def _failure(self, broken: str, code: int | None, failed: Mapping[str, str]) -> dict[str, Any]:
         errors = [str(error.get("message") or error.get("internal_message") or "it failed") for error in self._errors]

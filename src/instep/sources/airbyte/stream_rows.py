@@ -167,14 +167,16 @@ class StreamRows:
         first = self._place(len(rows))
         body: list[Piece] = [operations, np.arange(first, first + len(rows), dtype=np.int64).tobytes()]
         columns: list[Any] = []
+        found: dict[str, tuple[str, ...]] = {}
         for name, values in self._columns(rows):
             plan = self._packings.get(name)
             packed = inferred(values) if plan is None else plan.pack(values)
             if packed is not None:
                 self._note(name, packed)
                 columns.append([name, list(packed.kinds), packed.placed])
+                found |= {name: packed.found} if packed.found else {}
                 body += packed.pieces
-        head = {"frame": "rows", "table": self.plan.number, "rows": len(rows), "columns": columns}
+        head = {"frame": "rows", "table": self.plan.number, "rows": len(rows), "columns": columns, "found": found}
         return head, body
 
     def _operations(self, rows: list[dict[str, Any]]) -> bytes:

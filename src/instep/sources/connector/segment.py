@@ -47,7 +47,7 @@ def stored_name(column: str) -> str:
 class SegmentColumn:
     """`declared`: its type was. A key without a value and a declaration is `unknown`. With `invalid_values` (as many
     values do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several.
-    `empty`: no value of it came."""
+    `empty`: no value of it came. `found` is what holds all values of a column whose declared type does not."""
 
     name: str
     type: DataType
@@ -57,6 +57,7 @@ class SegmentColumn:
     invalid_values: int = 0
     met: tuple[DataType, ...] = ()
     empty: bool = False
+    found: DataType = field(default_factory=Unknown)
 
     @property
     def stored(self) -> DataType:
@@ -228,7 +229,9 @@ def _document(segment: Segment) -> dict[str, Any]:
 
 
 def _table_document(table: SegmentTable) -> dict[str, Any]:
-    columns = [{**vars(c), "type": str(c.type), "met": list(map(str, c.met))} for c in table.columns]
+    columns = [
+        {**vars(c), "type": str(c.type), "met": list(map(str, c.met)), "found": str(c.found)} for c in table.columns
+    ]
     plain = asdict(replace(table, columns=(), steps=()))
     return {**plain, "columns": columns, "steps": list(map(_table_document, table.steps))}
 
@@ -265,4 +268,5 @@ def _table(document: Mapping[str, Any]) -> SegmentTable:
 
 
 def _column(document: Mapping[str, Any]) -> SegmentColumn:
-    return SegmentColumn(**{**document, "type": parse(document["type"]), "met": tuple(map(parse, document["met"]))})
+    types = {"type": parse(document["type"]), "found": parse(document.get("found", str(Unknown())))}
+    return SegmentColumn(**{**document, **types, "met": tuple(map(parse, document["met"]))})
