@@ -71,19 +71,25 @@ def ids(folder: Path) -> list[int]:
     return sorted(row["id"] for row in there.write.read(("shop", "t")).read_all().to_pylist())
 
 
+KEYLESS = COUNTING.replace('[["id"]]', "[]").replace('{"id": i, "v": str(i)}', '{"id": (i + 1) // 2}')
+"""Each two records are the same."""
+
+
 @pytest.mark.slow
 @pytest.mark.sampled
+@pytest.mark.parametrize("code", [COUNTING, KEYLESS], ids=["key", "no key"])
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at_a_barrier(forked: Forks, tmp_path: Path, point: str) -> None:
-    (tmp_path / "counting.py").write_text(COUNTING)
+def test_killed_at_a_barrier(forked: Forks, tmp_path: Path, point: str, code: str) -> None:
+    all_rows = [1, 1, 2, 2, 3, 3] if code is KEYLESS else list(range(1, LAST + 1))
+    (tmp_path / "counting.py").write_text(code)
     (tmp_path / "instep.yml").write_text(PROJECT.format(python=sys.executable))
     for time in (1, 2):
         forked.instep("sync", crash=f"{point}@{time}=kill", folder=tmp_path)
         found, at = ids(tmp_path), saved(tmp_path)
-        assert found == list(range(1, len(found) + 1)), "nothing is lost or doubled"
+        assert found == all_rows[: len(found)], "nothing is lost or doubled"
         assert len(found) >= at, "the state is not ahead of the rows"
     assert forked.instep("sync", folder=tmp_path).code == 0
-    assert (ids(tmp_path), saved(tmp_path)) == (list(range(1, LAST + 1)), LAST)
+    assert (ids(tmp_path), saved(tmp_path)) == (all_rows, LAST)
 
 
 ROWS: list[dict[str, Any]] = [

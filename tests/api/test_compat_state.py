@@ -57,6 +57,20 @@ def test_a_state_is_shown_and_set_while_nothing_runs(shop: Compat) -> None:
     assert shop.data("GET", path) == {"state": {"at": 10}}
 
 
+def test_a_state_is_shown_and_set_without_the_configuration_beside_it(tmp_path: Path) -> None:
+    path, rows = "/connections/shop/state", {"airbyte": 1, "type": "LEGACY", "legacy": {"at": 1}}
+    beside = {"configuration": {"refresh_token": "canary-9b2c"}, "configuration_of": "a1"}
+    file = FILE.replace("connector, path: connector", "airbyte, command: [none]")
+    with compatible(tmp_path, text="{}", file=file) as api:
+        api.store.connectors.save("shop", {**rows, **beside})
+        assert api.data("GET", path) == {"state": rows}
+        api.store.pauses.pause("shop", "for a test")
+        other = {**rows, "legacy": {"at": 7}}
+        body = {"state": {**other, "configuration": {"refresh_token": "mine"}}}
+        assert api.data("PATCH", path, body) == {"state": other}
+        assert api.store.connectors.get("shop").state == {**other, **beside}
+
+
 def test_a_state_is_not_shown_to_strangers(shop: Compat) -> None:
     shop.sync()
     shop.client.auth = shop.key("approver", "elsewhere")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from instep.schema.planning.naming import ROW_ID
 from instep.sources.connector.reduce import ConnectorScan, SegmentScan, What, canonical, row_ids
 from instep.sources.connector.snapshot import ConnectorReader
+from instep.stage.rowid import RowIds
 from instep.stage.spec import Chunk
 
 Op = tuple[str, dict[str, Any]]
@@ -102,9 +103,9 @@ def test_a_row_id_tells_values_and_not_their_types_or_order() -> None:
     one = {"a": pa.array([1, None]), "b": pa.array(["x", "y"])}
     other = {"b": pa.array(["x", "y"]), "c": pa.nulls(2), "a": pa.array([1.0, None])}
     third = {"b": pa.array(["x", "y"]), "a": pa.array(["1", None])}
-    assert row_ids(one, 2) == row_ids(other, 2) == row_ids(third, 2)
-    assert row_ids(one, 2)[0] != row_ids(one, 2)[1]
-    assert row_ids({"a": pa.array(["y"])}, 1) != row_ids({"b": pa.array(["y"])}, 1)
+    assert row_ids(one, 2, RowIds()) == row_ids(other, 2, RowIds()) == row_ids(third, 2, RowIds())
+    assert row_ids(one, 2, RowIds())[0] != row_ids(one, 2, RowIds())[1]
+    assert row_ids({"a": pa.array(["y"])}, 1, RowIds()) != row_ids({"b": pa.array(["y"])}, 1, RowIds())
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,11 @@ class Stream(Protocol):
         ...
 
     @property
+    def failed(self) -> Mapping[Ref, str]:
+        """Return why tables are not complete though the stream went on to its end; known behind the last group."""
+        ...
+
+    @property
     def warnings(self) -> Sequence[str]:
         """The connector's warnings for people."""
         ...

@@ -16,6 +16,9 @@ from typing import Any
 from instep.errors import SchemaError
 from instep.schema.catalog.types import DataType, parse
 
+FOUND = "found in data"
+"""The note of a column whose values do not fit the type that the source declares: its type holds them all."""
+
 
 @dataclass(frozen=True)
 class Column:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal, TypeVar
 
-from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.catalog import FOUND, Catalog, Column, Table
 from instep.schema.catalog.promotion import narrows, same_order, widens
 from instep.schema.catalog.types import DataType
 from instep.schema.changes.kinds import (
@@ -265,7 +265,7 @@ def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
     now = before
     if now.type != after.type:
         retyped = replace(now, type=after.type, native=after.native, note=after.note)
-        yield type_change(now.type, after.type)(ref, now, retyped)
+        yield (ColumnRetyped if after.note == FOUND else type_change(now.type, after.type))(ref, now, retyped)
         now = retyped
     if now.nullable != after.nullable:
         yield ColumnNullability(ref, now, now := replace(now, nullable=after.nullable))

@@ -13,6 +13,7 @@ from instep.server.fivetran_api.http.models import StateOut
 from instep.server.fivetran_api.http.request_body import Wire, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
+from instep.sources.airbyte.state import BESIDE_ROWS
 
 router = APIRouter(prefix="/connections/{id}")
 
@@ -25,33 +26,40 @@ class StateBody(Wire):
 
 @router.get("/state", **says(StateOut))
 def state(id: Name, context: RequestContextDep) -> JSONResponse:
-    _check(context, id)
+    beside = _parts_beside(context, id)
     found = context.ports.store.connectors.get(id)
     if found.at is None:
         raise Refusal(400, f"Connection '{id}' has no state yet: no sync of it has saved one.")
-    return success(data={"state": found.state})
+    return success(data={"state": {name: value for name, value in found.state.items() if name not in beside}})
 
 
 @router.patch("/state", **says(StateOut, takes=StateBody))
 def change(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
     """Replace a connector's state; its next sync begins from there. Conflict while a run is alive."""
-    _check(context, id)
+    beside = _parts_beside(context, id)
     parsed = parse(StateBody, body)
-    state: dict[str, Any] = body["state"]  # as it is: null is a value there
+    given: dict[str, Any] = body["state"]  # as it is: null is a value there
+    state = {name: value for name, value in given.items() if name not in beside}
     store = context.ports.store
     with context.write(body, depth=1):
         if any(j.kind in MOVES and j.status == "running" for j in context.ports.jobs.unfinished([id]).get(id, ())):
             raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
         if id not in store.pauses.whole([id]):
             raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
-        store.connectors.save(id, state)
+        known = store.connectors.get(id).state
+        store.connectors.save(id, {**state, **{name: known[name] for name in beside if name in known}})
     return success(parsed.remark(f"The state of connection '{id}' has been updated"), {"state": state})
 
 
-def _check(context: RequestContext, id: str) -> None:
+def _parts_beside(context: RequestContext, id: str) -> tuple[str, ...]:
+    """Return the parts of the state that are not about rows: a configuration has secrets, so that nobody is shown it or
+    sets it here. Raise Refusal for a connection that has no state."""
     item = context.connection(id)
     if item.kind != "foreign":
         project = context.ports.project(id)
-        if project.model.sources[project.source_of(id)].type == "connector":
-            return
+        match project.model.sources[project.source_of(id)].type:
+            case "connector":
+                return ()
+            case "airbyte":
+                return BESIDE_ROWS
     raise Refusal(405, f"The service of connection '{id}' has no state that could be read or set.")

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +42,20 @@ _QUIET = {"DEBUG", "TRACE"}
 
 @dataclass(frozen=True)
 class _SharedState:
-    """A state of all streams: `content` is what they share."""
+    """A state of all streams: `content` is what they share, `before` how many records of each came before it."""
 
     legacy: bool
     content: Any
-    streams: Mapping[Ref, Any] = field(default_factory=dict)
+    streams: Mapping[Ref, Any]
+    before: Mapping[Ref, int]
 
     @classmethod
-    def of(cls, kind: str, state: Mapping[str, Any]) -> _SharedState:
+    def of(cls, kind: str, state: Mapping[str, Any], before: Mapping[Ref, int]) -> _SharedState:
         if kind == "LEGACY":
-            return cls(True, state.get("data"))
+            return cls(True, state.get("data"), {}, before)
         some = state["global"].get("stream_states") or ()
         streams = {_ref(one["stream_descriptor"]): one.get("stream_state") for one in some}
-        return cls(False, state["global"].get("shared_state"), streams)
+        return cls(False, state["global"].get("shared_state"), streams, before)
 
 
 class Reading:
@@ -174,7 +175,8 @@ class Reading:
             came, self._since_global = self._since_global, 0
             if count is not None and int(count) != came:
                 raise Broken(f"its state is about {int(count):,} records, and {came:,} came")
-            self._shared_state = _SharedState.of(kind, state)
+            before = {ref: stream.total for ref, stream in self._streams.items()}
+            self._shared_state = _SharedState.of(kind, state, before)
         self._pending = self._pending or time.monotonic()
         self._look_at_the_clock(idle=False)
 
@@ -196,16 +198,26 @@ class Reading:
     def _accept_states(self) -> None:
         """Take the states whose records are handed on; one that streams share counts if all of them went well."""
         for ref, stream in self._streams.items():
-            if (state := stream.accepted_state()) is not None:
-                self._progress.take_stream(ref, state[0])
+            if (accepted := stream.accepted_state()) is not None:
+                self._progress.take_stream(ref, accepted[1])
+                self._count_records(ref, accepted[0])
+            if stream.has_replaced:
+                self._progress.replaced.discard(ref)
         shared, self._shared_state = self._shared_state, None
         if shared is None or any(stream.fault for stream in self._streams.values()):
             return
+        for ref, before in shared.before.items():
+            self._count_records(ref, before)
         if shared.legacy:
             self._progress.take_legacy(shared.content)
             return
         self._progress.take_global(shared.content, shared.streams)
         self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
+
+    def _count_records(self, ref: Ref, before: int) -> None:
+        """Let the records behind these have the numbers that follow: these do not come again."""
+        if (stream := self._streams[ref]).plan.first:
+            self._progress.records[ref] = max(self._progress.records[ref], stream.plan.first + before)
 
     def _take_trace(self, trace: dict[str, Any]) -> None:
         match trace["type"]:
@@ -234,9 +246,11 @@ class Reading:
     def _complete(self, stream: StreamRows) -> None:
         """Its rows are all there are; one that is read as a whole begins again in the next run."""
         stream.finish()
-        if not stream.plan.resumes and self._progress.type != "LEGACY" and not stream.fault:
-            stream.accepted_state()
-            self._progress.forget([stream.plan.ref])
+        if not stream.plan.resumes and not stream.fault:
+            self._count_records(stream.plan.ref, stream.good)
+            if self._progress.type != "LEGACY":
+                stream.accepted_state()
+                self._progress.forget([stream.plan.ref])
         self._pending = self._pending or time.monotonic()
 
     def _look_at_the_clock(self, *, idle: bool) -> None:
@@ -270,6 +284,8 @@ class Reading:
                 self._complete(stream)
             elif stream.plan.overwrite and not stream.closed:
                 stream.fail(self._why(stream, broken, code))
+        if clean and not any(map(self._is_failed, self._streams.values())):
+            self._count_stateless()
         self._checkpoint()
         for text in (text for stream in self._streams.values() for text in stream.warnings()):
             self._frames.send({"frame": "warning", "message": text})
@@ -279,7 +295,17 @@ class Reading:
         failed = {s.plan.path: self._why(s, broken, code) for s in self._streams.values() if self._is_failed(s)}
         if not failed and not broken and code == 0 and not self._errors:
             return {"frame": "end"}
+        if not broken and 0 < len(failed) < len(self._streams):
+            return {"frame": "end", "failed": self._failures(failed)}
         return {"frame": "error", **self._failure(broken, code, failed)}
+
+    def _count_stateless(self) -> None:
+        """Count the records of streams that are complete and never had a state: whatever comes next is new."""
+        if self._progress.type not in ("", "STREAM") or self._shared_state is not None:
+            return
+        for ref, stream in self._streams.items():
+            if not stream.has_state and ref not in self._progress.streams:
+                self._count_records(ref, stream.total)
 
     def _is_failed(self, stream: StreamRows) -> bool:
         return bool(stream.fault) or stream.status != "COMPLETE"
@@ -293,6 +319,16 @@ class Reading:
         if broken:
             return "it was not complete yet"
         return f"it ended as {stream.status}" if stream.status else f"it was not complete at its end ({_exit(code)})"
+
+    def _failures(self, failed: Mapping[str, str]) -> list[list[str]]:
+        """Return (namespace, name, why) of each failed stream; an error that names no stream may be that of any."""
+        errors = [one for one in self._errors if not one.get("stream_descriptor")]
+        texts = [str(one.get("message") or one.get("internal_message") or "it failed") for one in errors[:3]]
+        return [
+            [*ref, "; ".join(dict.fromkeys((failed[stream.plan.path], *texts)))]
+            for ref, stream in self._streams.items()
+            if stream.plan.path in failed
+        ]
 
     def _failure(self, broken: str, code: int | None, failed: Mapping[str, str]) -> dict[str, Any]:
         errors = [str(error.get("message") or error.get("internal_message") or "it failed") for error in self._errors]

@@ -10,13 +10,13 @@ from instep.errors import ProjectError, ReadError
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.types import DataType
 from instep.sources.airbyte.json_schema import column_type, is_object, properties, required
+from instep.sources.connector.segment import RESERVED
 
 Ref = tuple[str, str]
 ColumnPath = tuple[str, ...]
 SyncMode = Literal["full_refresh", "incremental"]
 DELETED_AT = "_ab_cdc_deleted_at"
 """The property of a source that reads a log: a record in which it has a value is a delete."""
-_RESERVED = frozenset({"__op", "__seq", "__given"})
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _columns(schema: Any, *, flatten: bool) -> tuple[dict[str, DataType], dict[s
     columns: dict[str, DataType] = {}
     paths: dict[str, ColumnPath] = {}
     for name, one in properties(schema).items():
-        if not name.strip() or name in _RESERVED:
+        if not name.strip() or name in RESERVED:
             raise ReadError(f"a stream has a property that cannot be a column: {name!r}", hint=_REPORT)
         inner = list(_inner(one, (name,), schema)) if flatten and is_object(one) else []
         if inner and not any("_".join(path) in properties(schema) for path, _ in inner):

@@ -51,13 +51,14 @@ class UnfitValue(Exception):
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """`kinds` and `pieces` are those of a frame; `unfit` values of it are texts."""
+    """`kinds` and `pieces` are those of a frame; `unfit` values of it are texts, of the kinds `found` before."""
 
     kinds: tuple[str, ...]
     pieces: tuple[Piece, ...]
     placed: bool
     nulls: int
     unfit: int = 0
+    found: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Packing:
     def _one_by_one(self, values: Sequence[Any]) -> PackedColumn:
         good: list[Any] = []
         bad: list[str] = []
+        found: dict[str, None] = {}
         places = np.zeros(len(values), np.uint8)
         for at, value in enumerate(values):
             if value is None:
@@ -94,6 +96,7 @@ class Packing:
                 places[at] = 1
             except (UnfitValue, ValueError, OverflowError):
                 bad.append(json_text(value) if not isinstance(value, str) else value)
+                found[_inferred_kind(value)] = None
                 places[at] = 2
         parts = [(self.kind, good), ("m", bad)]
         if not good:
@@ -103,7 +106,7 @@ class Packing:
         pieces = [piece for kind, some in parts for piece in _pieces(kind, _plain_array(kind, some))]
         kinds = tuple(kind for kind, _ in parts)
         nulls = int((places == 0).sum())
-        return PackedColumn(kinds, (*pieces, places.tobytes()), True, nulls, len(bad))
+        return PackedColumn(kinds, (*pieces, places.tobytes()), True, nulls, len(bad), tuple(found))
 
 
 def inferred(values: Sequence[Any]) -> PackedColumn | None:

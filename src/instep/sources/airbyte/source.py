@@ -182,6 +182,7 @@ class AirbyteDialect:
             starts = table.overwrite or progress.starts(table.ref) or table.ref not in progress.generations
             generation = progress.next_generation(table.ref) if starts else progress.generations[table.ref]
             configured.append(table.configured(generation, sync))
+        self._number_records(progress, [t.ref for t in chosen if not t.key and not t.overwrite], scope)
         messages = progress.messages(table.ref for table in chosen)
         folder = Path(self._scratch, "airbyte")
         files = ["--config", str(folder / "configuration.json"), "--catalog", str(folder / "catalog.json")]
@@ -197,10 +198,23 @@ class AirbyteDialect:
             "messages": messages,
             "state": progress.document(),
             "tables": [table.document() for table in tables],
-            "streams": [_plan(table) for table in chosen],
+            "streams": [_plan(table, progress) for table in chosen],
             "file_bytes": config.limits.file_bytes,
         }
         return {"command": command, "read": read}
+
+    def _number_records(self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope) -> None:
+        """Number the records of streams without a key. New numbers are saved before any record comes, so that a run
+        that is repeated gives the same ones; a read from the first record on is not given up then."""
+
+        def is_again(ref: Ref) -> bool:
+            return ".".join(filter(None, ref)) in scope.again
+
+        if progress.number_records(refs, is_again, time.time_ns()):
+            document = progress.document()
+            if progress.replaced.isdisjoint(refs):
+                document = {**self._memory.state().state, "records": document["records"]}
+            self._memory.done(document, (), (), "", 0)
 
     def reply(self, head: Mapping[str, Any], hidden: Hidden) -> Mapping[str, Any] | None:
         match head["frame"]:
@@ -248,7 +262,7 @@ def _log(line: LogLine) -> None:
     LOG.info("%s: %s", line.origin, line.message)
 
 
-def _plan(table: StreamTable) -> dict[str, Any]:
+def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
     """Return what the bridge has to know of a stream."""
     return {
         "ref": list(table.ref),
@@ -260,6 +274,8 @@ def _plan(table: StreamTable) -> dict[str, Any]:
         "overwrite": table.overwrite,
         "deletes": table.deletes,
         "resumes": table.sync_mode == "incremental",
+        "first": 0 if table.key or table.overwrite else progress.records[table.ref],
+        "replaces": not table.key and not table.overwrite and table.ref in progress.replaced,
     }
 
 

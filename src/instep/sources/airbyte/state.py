@@ -1,7 +1,11 @@
 """How far a connector got, as one document: the states of its streams, or the one that they share.
 
     {"airbyte": 1, "type": "STREAM", "streams": [{"namespace": "", "name": "users", "state": {...}}],
-     "generations": [["", "users", 3]]}
+     "generations": [["", "users", 3]], "records": [["", "events", 1767225600000000000, false]]}
+
+`records` are the numbers of the next records of streams without a key: no other record of the stream has had one of
+them. Records that a state brings again have the same numbers again. Behind the number stands whether the records to
+come replace those before.
 
 `GLOBAL` has `shared` beside `streams`, `LEGACY` has `legacy` instead. `configuration` is what the connector wanted to
 be configured with from then on, and `configuration_of` tells which configuration of the project that replaces.
@@ -9,7 +13,7 @@ be configured with from then on, and `configuration_of` tells which configuratio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 Ref = tuple[str, str]
@@ -28,11 +32,16 @@ class ConnectorProgress:
         }
         self.shared, self.legacy = document.get("shared"), document.get("legacy")
         self.generations: dict[Ref, int] = {(s, n): number for s, n, number in document.get("generations", ())}
+        self.records: dict[Ref, int] = {(s, n): number for s, n, number, _ in document.get("records", ())}
+        self.replaced: set[Ref] = {(s, n) for s, n, _, replaces in document.get("records", ()) if replaces}
 
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {"airbyte": 1, "type": self.type}
         found["streams"] = [{"namespace": s, "name": n, "state": state} for (s, n), state in self.streams.items()]
         found["generations"] = [[*ref, number] for ref, number in sorted(self.generations.items())]
+        if self.records:
+            numbers = sorted((ref, at) for ref, at in self.records.items() if at)
+            found["records"] = [[*ref, at, ref in self.replaced] for ref, at in numbers]
         if self.type == "GLOBAL":
             found["shared"] = self.shared
         if self.type == "LEGACY":
@@ -58,6 +67,18 @@ class ConnectorProgress:
         for ref in list(refs):
             self.streams.pop(ref, None)
 
+    def number_records(self, refs: Iterable[Ref], again: Callable[[Ref], bool], start: int) -> bool:
+        """Give numbers from `start` on to the records of streams that have none, or are sent `again` from their first
+        one; return whether there are any."""
+        new = False
+        for ref in refs:
+            if again(ref) or ref in self.replaced:
+                self.replaced.add(ref)
+            elif ref in self.records:
+                continue
+            self.records[ref], new = max(start, self.records.get(ref, 0)), True
+        return new
+
     def take_stream(self, ref: Ref, state: Any) -> None:
         self.type = "STREAM"
         self.shared = self.legacy = None
@@ -82,6 +103,10 @@ class ConnectorProgress:
 def restarted(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is left of a state where everything begins again: generations go on counting."""
     left = {name: document[name] for name in (*BESIDE_ROWS, "generations") if name in document}
+    numbers = {(s, n): 0 for s, n, _ in document.get("generations", ())}
+    numbers |= {(s, n): number for s, n, number, _ in document.get("records", ())}
+    if numbers:
+        left["records"] = [[*ref, number, True] for ref, number in sorted(numbers.items())]
     return {"airbyte": 1, **left} if left else {}
 
 

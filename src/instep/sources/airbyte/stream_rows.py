@@ -13,17 +13,18 @@ from instep.schema.catalog.types import parse
 from instep.sources.airbyte.catalog import DELETED_AT
 from instep.sources.airbyte.columns import PackedColumn, Packing, Piece, inferred, packing
 from instep.sources.airbyte.wire import FrameWriter, SpilledFrames, encoded
+from instep.sources.connector.segment import EACH, RESERVED
 
 UPSERT, DELETE = 0, 2
 MOST_ROWS, MOST_BYTES = 10_000, 8 << 20
 META = "_airbyte_meta"
 """The column of what a source tells about values that it could not read."""
-_RESERVED = frozenset({"__op", "__seq", "__given"})
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A stream as the request of a run has it."""
+    """A stream as the request of a run has it. `first` is the number of its first record, where records have no key;
+    `replaces`: its records replace what is there, as they come."""
 
     ref: tuple[str, str]
     number: int
@@ -35,10 +36,18 @@ class StreamPlan:
     overwrite: bool
     deletes: bool
     resumes: bool
+    first: int = 0
+    replaces: bool = False
 
     @property
     def path(self) -> str:
         return ".".join(filter(None, self.ref))
+
+    def record(self, at: int) -> int | None:
+        """Return the number of a record by its place in this run; None if its key tells it from others."""
+        if self.key:
+            return None
+        return EACH if self.overwrite else self.first + at
 
 
 class StreamRows:
@@ -55,7 +64,8 @@ class StreamRows:
         self._offered: list[tuple[int, Any]] = []
         self.status, self.fault, self.closed = "", "", False
         self._named = False
-        self._truncate = place(1) if plan.overwrite else 0
+        self._truncate = place(1) if plan.overwrite or plan.replaces else 0
+        self.has_replaced, self.has_state = False, False
         self.unfit: Counter[str] = Counter()
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
@@ -76,12 +86,14 @@ class StreamRows:
     def offer(self, state: Any) -> None:
         """Remember a state that counts once the records before it are handed on."""
         self._offered.append((self.total, state))
+        self.has_state = True
 
-    def accepted_state(self) -> tuple[Any] | None:
-        """Return the last of the states that count by now, None if there is none; the others are forgotten."""
-        counting = [state for at, state in self._offered if at <= self.good]
+    def accepted_state(self) -> tuple[int, Any] | None:
+        """Return the last of the states that count by now behind the number of records before it, None if there is
+        none; the others are forgotten."""
+        counting = [one for one in self._offered if one[0] <= self.good]
         self._offered = []
-        return (counting[-1],) if counting else None
+        return counting[-1] if counting else None
 
     def flush(self) -> None:
         """Hand on what has come, up to a record that no table can take."""
@@ -100,7 +112,7 @@ class StreamRows:
         if bad is not None:
             rows = rows[: bad[0]]
         if rows:
-            self._send(rows)
+            self._send(rows, before)
         self.good = before + len(rows)
         if bad is not None:
             self.fail(bad[1])
@@ -113,7 +125,7 @@ class StreamRows:
                 why = f"a record has no value of {name}, which is part of its primary key"
                 found.append((values.index(None), why))
         for name in set().union(*rows) - self._packings.keys():
-            if not name.strip() or "\0" in name or name in _RESERVED:
+            if not name.strip() or "\0" in name or name in RESERVED:
                 at = next(at for at, row in enumerate(rows) if name in row)
                 found.append((at, f"a record has a property that cannot be a column: {name!r:.100}"))
         return min(found, default=None)
@@ -124,7 +136,7 @@ class StreamRows:
         if self._spill is None or self.fault or self.closed:
             return
         self._name()
-        self._frames.send({"frame": "truncate", "table": self.plan.number, "number": self._truncate})
+        self._remove_rows()
         self._spill.replay(self._frames)
         self.closed = True
 
@@ -134,10 +146,18 @@ class StreamRows:
             schema, name = self.plan.ref
             self._frames.send({"frame": "table", "number": self.plan.number, "schema": schema, "table": name})
 
-    def _send(self, rows: list[dict[str, Any]]) -> None:
+    def _remove_rows(self) -> None:
+        self._frames.send({"frame": "truncate", "table": self.plan.number, "number": self._truncate})
+
+    def _send(self, rows: list[dict[str, Any]], before: int) -> None:
         head, body = self._packed(rows)
+        if (first := self.plan.record(before)) is not None:
+            head["first"] = first
         self._name()
         if self._spill is None:
+            if self.plan.replaces and not self.has_replaced:
+                self._remove_rows()
+                self.has_replaced = True
             self._frames.send(head, body)
         else:
             self._spill.add(encoded(head, body))
@@ -147,14 +167,16 @@ class StreamRows:
         first = self._place(len(rows))
         body: list[Piece] = [operations, np.arange(first, first + len(rows), dtype=np.int64).tobytes()]
         columns: list[Any] = []
+        found: dict[str, tuple[str, ...]] = {}
         for name, values in self._columns(rows):
             plan = self._packings.get(name)
             packed = inferred(values) if plan is None else plan.pack(values)
             if packed is not None:
                 self._note(name, packed)
                 columns.append([name, list(packed.kinds), packed.placed])
+                found |= {name: packed.found} if packed.found else {}
                 body += packed.pieces
-        head = {"frame": "rows", "table": self.plan.number, "rows": len(rows), "columns": columns}
+        head = {"frame": "rows", "table": self.plan.number, "rows": len(rows), "columns": columns, "found": found}
         return head, body
 
     def _operations(self, rows: list[dict[str, Any]]) -> bytes:

@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 from instep.errors import ReadError
 from instep.schema.catalog.types import Unknown
 from instep.schema.planning.naming import ROW_ID
-from instep.sources.connector.segment import DELETE, GIVEN, OP, SEQ, UPDATE, UPSERT, SegmentTable
+from instep.sources.connector.segment import DELETE, EACH, GIVEN, OP, RECORD, SEQ, UPDATE, UPSERT, SegmentTable
 from instep.stage.casts.text import plain, to_text
-from instep.stage.rowid import row_texts
+from instep.stage.rowid import RowIds, row_texts
 
 What = Literal["rows", "gone", "changed"]
 STEP = 1 << 40
 """Numbers of operations that one segment has at most."""
-OWN = (OP, SEQ, GIVEN)
+OWN = (OP, SEQ, GIVEN, RECORD)
 BATCH = 65_536
 
 
@@ -84,7 +84,7 @@ class ConnectorScan:
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[pa.Array, Mapping[str, pa.Array]]]:
         """(numbers, the columns that the file has, the row id included) batch by batch, in the order in which they were
         sent, without what a later truncate has removed."""
-        cut = self.cut
+        cut, ids = self.cut, RowIds()
         for at, part in enumerate(self.parts):
             if number(at + 1, 0) <= cut:
                 continue
@@ -95,6 +95,8 @@ class ConnectorScan:
                         after = pc.greater(numbers, cut)
                         batch = {name: values.filter(after) for name, values in batch.items()}
                         numbers = numbers.filter(after)
+                    if ROW_ID in columns:
+                        batch[ROW_ID] = row_ids(batch, len(numbers), ids)
                     yield numbers, batch
 
     def _file(self, file: str, columns: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
@@ -103,10 +105,7 @@ class ConnectorScan:
                 names = source.schema_arrow.names
                 columns_read = set(names) if ROW_ID in columns else {*columns, SEQ} & set(names)
                 for batch in source.iter_batches(BATCH, columns=[n for n in names if n in columns_read]):
-                    found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    if ROW_ID in columns:
-                        found[ROW_ID] = row_ids({n: v for n, v in found.items() if n not in OWN}, len(batch))
-                    yield found
+                    yield dict(zip(batch.schema.names, batch.columns, strict=True))
         except (OSError, pa.ArrowInvalid) as error:
             raise ReadError(f"{self.table}: a file of its operations cannot be read: {error}") from error
 
@@ -116,12 +115,19 @@ def number(part: int, place: int) -> int:
     return part * STEP + place
 
 
-def row_ids(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """SHA-256 of each record in hex: of its values that are not NULL by name, whatever their order. Numbers count by
-    their value, whatever their type: 1, 1.0 and 1.00 are one."""
-    texts = {name: (canonical(values), Unknown()) for name, values in columns.items()}
-    digests = (sha256(text).hexdigest() for text in row_texts(texts, rows).to_pylist())
-    return pa.array(digests, pa.string())
+def row_ids(columns: Mapping[str, pa.Array], rows: int, ids: RowIds) -> pa.Array:
+    """SHA-256 of each record in hex: of its number, if it has one, else of its values that are not NULL by name,
+    whatever their order. Numbers count by their value, whatever their type: 1, 1.0 and 1.00 are one. `ids` counts those
+    of the same values, where each is a row."""
+    records = columns.get(RECORD, pa.nulls(rows))
+    numbers = records.to_pylist() if records.null_count == 0 else []
+    if numbers and numbers[0] != EACH:
+        return pa.array([sha256(b"#%d" % number).hexdigest() for number in numbers], pa.string())
+    texts = {name: (canonical(values), Unknown()) for name, values in columns.items() if name not in OWN}
+    found = row_texts(texts, rows)
+    if numbers:
+        return ids.of(found)
+    return pa.array((sha256(text).hexdigest() for text in found.to_pylist()), pa.string())
 
 
 def canonical(values: pa.Array) -> pa.Array:

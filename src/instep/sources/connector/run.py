@@ -91,7 +91,7 @@ class ConnectorRun:
         self.number = 0
         self.pending: list[PendingOperations] = memory.pending()
         self._fresh: list[tuple[Ref, str, int, str]] = []
-        self._ended = self._looked = False
+        self._ended = self._looked = self._has_new_types = False
         self._tidy()
         for line in dialect.notices():
             log(line)
@@ -129,20 +129,29 @@ class ConnectorRun:
         self.before = self.seen
         for segment in self.group:
             self.seen = self.seen.after(segment.tables, every=self._dialect.lists_all)
+        if self.group:
+            self._has_new_types = self.seen != self.seen.by_declaration(self.before)
         if self.seen != self.before:
             self.memory.keep_shape(self.seen.to_dict())
         self.number = self.group[-1].number if self.group else self.number + 1
         return bool(self.group) or self._looked_again()
 
     def _looked_again(self) -> bool:
-        """Return whether the connector declares something else now, which one more group without rows brings."""
+        """Return whether the connector declares something else now, or has sent values of other types in columns that
+        were new, which one more group without rows brings."""
         looked, self._looked = self._looked, True
-        if looked or (documents := self._dialect.look_again()) is None:
+        documents = None if looked else self._dialect.look_again()
+        if looked or (documents is None and not self._has_new_types):
             return False
         self.before = self.seen
-        self.seen = self.seen.after(map(declared_table, documents), every=self._dialect.lists_all)
+        if documents is not None:
+            self.seen = self.seen.after(map(declared_table, documents), every=self._dialect.lists_all)
         self.memory.keep_shape(self.seen.to_dict())
         return True
+
+    @property
+    def failed(self) -> Mapping[Ref, str]:
+        return self._segments.failed
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -261,6 +270,10 @@ class _Ahead:
                 return
             except Full:  # the one who takes them is busy with a commit
                 continue
+
+    @property
+    def failed(self) -> Mapping[Ref, str]:
+        return self._segments.failed
 
     def take(self) -> tuple[Segment, ...]:
         """Return at least one segment and all others that are ready; () at the end. Raises the connector's error once

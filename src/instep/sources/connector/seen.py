@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.catalog import FOUND, Catalog, Column, Table
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, Float, Int, Unknown, parse
 from instep.schema.planning.naming import ROW_ID, row_id
@@ -22,12 +22,13 @@ Ref = tuple[str, str]
 @dataclass(frozen=True)
 class SeenColumn:
     """`declared`: its type was when it came last. `came`: a value of it ever did. `silent`: rows have come last without
-    one, after others with one."""
+    one, after others with one. `found` holds all values that came, where the declared type does not."""
 
     type: DataType
     declared: bool = False
     came: bool = False
     silent: bool = False
+    found: DataType = field(default_factory=Unknown)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,10 @@ class SeenTable:
         return Table(*ref, tuple(columns) if self.key else (row_id(), *columns))
 
     def _column(self, name: str, place: int) -> Column:
-        return Column(name, self.columns[name].type, nullable=not place, key=place)
+        column = self.columns[name]
+        if place or column.found in (Unknown(), column.type):
+            return Column(name, column.type, nullable=not place, key=place)
+        return Column(name, column.found, nullable=True, note=FOUND)
 
     def _has_type(self, name: str) -> bool:
         return name in self.columns and not isinstance(self.columns[name].type, Unknown)
@@ -81,6 +85,16 @@ class SeenTables:
     @property
     def catalog(self) -> Catalog:
         return Catalog.of(t.table(ref) for ref, t in self.tables.items() if t.usable)
+
+    def by_declaration(self, before: SeenTables) -> SeenTables:
+        """Return the tables with the declared types of the columns that were not there `before`: what is found in their
+        first values is a change of the next look."""
+        tables = {}
+        for ref, table in self.tables.items():
+            known = before.tables[ref].columns if ref in before.tables else {}
+            columns = {name: c if name in known else replace(c, found=Unknown()) for name, c in table.columns.items()}
+            tables[ref] = replace(table, columns=columns)
+        return replace(self, tables=tables)
 
     @property
     def silent(self) -> dict[Ref, frozenset[str]]:
@@ -129,7 +143,7 @@ def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> See
 
 def _met(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
     sent = bool(now.rows)
-    columns = {c.name: SeenColumn(c.type, c.declared, sent and _came(c)) for c in now.columns}
+    columns = {c.name: SeenColumn(c.type, c.declared, sent and _came(c), found=c.found) for c in now.columns}
     if before is None:
         return SeenTable(now.key, columns, now.declared, sent)
     known = {
@@ -160,6 +174,8 @@ def _with_values(
 def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
     """A declared type is what it says; one that is inferred never becomes narrower. Integers fit into floats as long as
     they are small: one that does not is an invalid value, which is better than a column of texts."""
+    if before is not None and before.declared and now.declared and before.type == now.type:
+        return replace(now, found=promote(before.found, now.found))
     if before is None or now.declared:
         return now
     if isinstance(before.type, Float) and isinstance(now.type, Int):
@@ -168,7 +184,7 @@ def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
 
 
 def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
-    columns = [[name, str(c.type), c.declared, c.came, c.silent] for name, c in table.columns.items()]
+    columns = [[name, str(c.type), c.declared, c.came, c.silent, str(c.found)] for name, c in table.columns.items()]
     return {
         "schema": ref[0],
         "name": ref[1],
@@ -190,6 +206,8 @@ def _renamed(column: str) -> str:
     return stored_name(column) if column == ROW_ID else column
 
 
-def _column_from(kind: str, declared: bool, came: bool = True, silent: bool = False) -> SeenColumn:
+def _column_from(
+    kind: str, declared: bool, came: bool = True, silent: bool = False, found: str = "unknown"
+) -> SeenColumn:
     """What was kept before `came` was known has come, as far as anybody can tell."""
-    return SeenColumn(parse(kind), declared, came, silent)
+    return SeenColumn(parse(kind), declared, came, silent, parse(found))

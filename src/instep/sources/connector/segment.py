@@ -5,8 +5,8 @@
     <folder>/segment-00001/manifest.json        written last; the segment counts once it is there
 
 The first columns of every file are `__op` (int8: UPSERT, UPDATE, DELETE), `__seq` (int64, the order over all tables and
-truncates of the segment) and `__given` (string: for an update the JSON list of the columns given). The record's columns
-follow under their own names.
+truncates of the segment), `__given` (string: for an update the JSON list of the columns given) and `__record` (int64:
+what tells a row of a table without a key from others: see `RECORD`). The record's columns follow under their own names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from instep.errors import StageError
 from instep.schema.catalog.types import DataType, String, Unknown, parse
 from instep.schema.planning.naming import ROW_ID
 
-OP, SEQ, GIVEN = "__op", "__seq", "__given"
+OP, SEQ, GIVEN, RECORD = "__op", "__seq", "__given", "__record"
+"""`RECORD` is a number that no other row of the table has, `EACH` where each row counts and rows of the same values are
+told apart by how many came before, or NULL where rows of the same values are one."""
+EACH = -1
+RESERVED = frozenset({OP, SEQ, GIVEN, RECORD})
 UPSERT, UPDATE, DELETE = 0, 1, 2
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -43,7 +47,7 @@ def stored_name(column: str) -> str:
 class SegmentColumn:
     """`declared`: its type was. A key without a value and a declaration is `unknown`. With `invalid_values` (as many
     values do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several.
-    `empty`: no value of it came."""
+    `empty`: no value of it came. `found` is what holds all values of a column whose declared type does not."""
 
     name: str
     type: DataType
@@ -53,6 +57,7 @@ class SegmentColumn:
     invalid_values: int = 0
     met: tuple[DataType, ...] = ()
     empty: bool = False
+    found: DataType = field(default_factory=Unknown)
 
     @property
     def stored(self) -> DataType:
@@ -224,7 +229,9 @@ def _document(segment: Segment) -> dict[str, Any]:
 
 
 def _table_document(table: SegmentTable) -> dict[str, Any]:
-    columns = [{**vars(c), "type": str(c.type), "met": list(map(str, c.met))} for c in table.columns]
+    columns = [
+        {**vars(c), "type": str(c.type), "met": list(map(str, c.met)), "found": str(c.found)} for c in table.columns
+    ]
     plain = asdict(replace(table, columns=(), steps=()))
     return {**plain, "columns": columns, "steps": list(map(_table_document, table.steps))}
 
@@ -261,4 +268,5 @@ def _table(document: Mapping[str, Any]) -> SegmentTable:
 
 
 def _column(document: Mapping[str, Any]) -> SegmentColumn:
-    return SegmentColumn(**{**document, "type": parse(document["type"]), "met": tuple(map(parse, document["met"]))})
+    types = {"type": parse(document["type"]), "found": parse(document.get("found", str(Unknown())))}
+    return SegmentColumn(**{**document, **types, "met": tuple(map(parse, document["met"]))})

@@ -100,10 +100,11 @@ class ConnectorSnapshot:
     ) -> None:
         self.seen, self.folders, self.readable, self._uploads = seen, folders, readable, uploads
         self.begun = seen.begun(before) if before is not None else {}
+        self._tables = seen.by_declaration(before) if before is not None else seen
         self.reader = ConnectorReader()
 
     def discover(self) -> Discovery:
-        catalog = self.seen.catalog
+        catalog = self._tables.catalog
         stats = {
             ref: TableStats(sum(t.rows for _, t in some), sum(f.bytes for _, t in some for f in t.files))
             for ref, some in self.folders.items()

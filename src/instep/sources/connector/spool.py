@@ -127,7 +127,8 @@ class Segments:
     """Runs the connector beside this process and writes what it sends below `folder`.
 
     `told` gets the counts of the whole sync about once a second, `log` the log lines, from several threads but one at
-    a time. A segment has to be acknowledged before the connector goes on to the next one.
+    a time. A segment has to be acknowledged before the connector goes on to the next one. `failed` tells at the end why
+    tables are not complete.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Segments:
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)
         self._ended = False
+        self.failed: dict[tuple[str, str], str] = {}
         self._failure: BaseException | None = None
         self._declared: list[Declaration] = []
         self._names: dict[int, Declaration] = {}
@@ -288,6 +290,8 @@ class Segments:
             case "checkpoint":
                 self._checkpoint(str(head["state"]))
             case "end":
+                for schema, name, why in head.get("failed", ()):
+                    self.failed[schema, name] = self._child.hidden.clean(why)[:_LONGEST]
                 self._end()
             case "error":
                 if head.get("trace"):

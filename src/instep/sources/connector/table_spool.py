@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, String, Unknown
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import (
     DELETE,
+    EACH,
     GIVEN,
     OP,
+    RECORD,
     SEQ,
     UPDATE,
     UPSERT,
@@ -33,7 +36,7 @@ from instep.sources.connector.values import Values, arrow_type, join, read_colum
 _FILE_BYTES = 128 << 20
 _GROUP_ROWS, _GROUP_BYTES = 100_000, 24 << 20
 _GIVEN = pa.dictionary(pa.int32(), pa.string())
-_OWN = (pa.field(OP, pa.int8()), pa.field(SEQ, pa.int64()), pa.field(GIVEN, _GIVEN))
+_OWN = (pa.field(OP, pa.int8()), pa.field(SEQ, pa.int64()), pa.field(GIVEN, _GIVEN), pa.field(RECORD, pa.int64()))
 _PIECES = {"q": 1, "d": 1, "b": 1}
 
 
@@ -73,6 +76,7 @@ class _SpooledColumn:
     wide: bool = False
     came: bool = False
     met: dict[DataType, None] = field(default_factory=dict)
+    found: DataType = field(default_factory=Unknown)
 
     @property
     def stored(self) -> DataType:
@@ -145,6 +149,7 @@ class TableSpool:
             known.type = seen.type if isinstance(known.type, Unknown) else known.type
             known.invalid_values, known.wide = known.invalid_values + seen.invalid_values, known.wide or seen.wide
             known.came, known.met = known.came or seen.came, known.met | seen.met
+            known.found = promote(known.found, seen.found)
         self._waiting += later._waiting
         self._counts += later._counts
         self.truncates += later.truncates
@@ -159,7 +164,7 @@ class TableSpool:
     def _telling(self) -> tuple[object, ...]:
         """Return what tells one step from another."""
         kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
-        return (*kinds, *((name, seen.type, seen.came) for name, seen in self._seen.items()))
+        return (*kinds, *((name, seen.type, seen.came, seen.found) for name, seen in self._seen.items()))
 
     def _step(self) -> SegmentTable:
         """Return the table as it was told by this part alone, without its rows."""
@@ -186,6 +191,10 @@ class TableSpool:
                 seen.met |= dict.fromkeys(map(type_of, values.kinds))
             seen.invalid_values += values.invalid_values
             seen.came = True
+        for name, kinds in frame.head.get("found", {}).items():
+            seen = self._seen[stored_name(name)]
+            for kind in kinds:
+                seen.found, _ = join(promote(seen.found, seen.type), False, type_of(kind), kind == "q")
         self._waiting.append(batch)
         self._counts += counts
         self._add_size(batch.rows, batch.bytes)
@@ -198,6 +207,7 @@ class TableSpool:
         own = [_array(pa.int8(), operations, rows), _array(pa.int64(), next(parts), rows)]
         given = frame.head.get("given")
         own.append(pa.nulls(rows, _GIVEN) if given is None else _given(given, own[0], next(parts), rows))
+        own.append(_records(frame.head.get("first"), rows))
         columns = {}
         for name, kinds, placed in frame.head["columns"]:
             data = [next(parts) for kind in kinds for _ in range(_PIECES.get(kind, 2))]
@@ -268,8 +278,9 @@ class TableSpool:
         for name in dict.fromkeys((*key, *self._seen)):
             seen = self._seen.get(name, _SpooledColumn(Unknown()))
             met = tuple(seen.met) if len(seen.met) > 1 else ()
+            invalid_values, nullable = seen.invalid_values, name not in key
             yield SegmentColumn(
-                name, seen.type, name in types, name in key, name not in key, seen.invalid_values, met, not seen.came
+                name, seen.type, name in types, not nullable, nullable, invalid_values, met, not seen.came, seen.found
             )
 
 
@@ -277,6 +288,13 @@ def _array(kind: pa.DataType, data: memoryview, rows: int) -> pa.Array:
     array = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)])
     array.validate(full=True)
     return array
+
+
+def _records(first: int | None, rows: int) -> pa.Array:
+    """Return the numbers of the records; `first` is that of the first one, or what all have."""
+    if first is None:
+        return pa.nulls(rows, pa.int64())
+    return pa.repeat(pa.scalar(first, pa.int64()), rows) if first == EACH else pa.array(range(first, first + rows))
 
 
 def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
 from instep.errors import Blocked
-from instep.model import Run
+from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.kinds import TableAdded
 from instep.schema.planning.projection import TableRead
@@ -195,6 +195,7 @@ class Streaming:
             return False
         try:
             if not self.stream.next():
+                self._note_failed()
                 self._ended = not (more := self._has_unbuilt())
                 return more
         except BaseException:
@@ -203,6 +204,17 @@ class Streaming:
         for text in self.stream.warnings:
             self.outcome.note(f"the connector warns: {text}")
         return True
+
+    def _note_failed(self) -> None:
+        """Let tables that the source did not complete have failed: what came of them is there, the rest is missed."""
+        failed = self.stream.failed
+        self._missed |= failed.keys()
+        results = {result.table: result for result in self.outcome.tables}
+        for ref, why in failed.items():
+            read = self._reads.get(ref)
+            table = read.table.ref if read else ref
+            result = results.get(table, TableRun(self.run.id, table, "failed", "stream"))
+            self.outcome.late[table] = replace(result, status="failed", error=why)
 
     @property
     def _unbuilt(self) -> frozenset[Ref]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -89,6 +90,9 @@ class _Cancelled(Exception):
 
 class RemoteSegments:
     """Segments like `spool.Segments`; leftovers of earlier runs in the cluster's place are removed."""
+
+    failed: Mapping[tuple[str, str], str] = MappingProxyType({})
+    """A run on other machines is one of the Connector SDK, which fails as a whole."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ _UNSEEN = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 _NO_INK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 """Characters of other categories that show nothing: fillers of Hangul and Khmer, blank Braille, joiners, variants."""
 MAX_PRECISION = 38
-RESERVED = frozenset({"__op", "__seq", "__given"})
+RESERVED = frozenset({"__op", "__seq", "__given", "__record"})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,121 @@
+"""Streams without a primary key: each record is a row of its own, however often it is sent again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airbyte_world import INTEGER, TEXT, AirbyteWorld, airbyte_world, error, record, shared_state, state, status, stream
+from instep.project.sections.tables import TableSettings
+from postgres_server import Database
+
+KEYLESS = stream(key=(), name=TEXT)
+
+
+def many(world: AirbyteWorld, name: str = "users") -> dict[Any, int]:
+    return dict(Counter(row["id"] for row in world.records(name, "id")))
+
+
+@pytest.mark.parametrize("into", ["duckdb", "iceberg", "delta", "postgres"])
+def test_equal_records_are_rows_each_in_every_destination(
+    tmp_path: Path, request: pytest.FixtureRequest, into: str
+) -> None:
+    database: Database | None = request.getfixturevalue("postgres") if into == "postgres" else None
+    world = airbyte_world(tmp_path, into=into, database=database)
+    world.streams = [KEYLESS, stream("whole", key=(), incremental=False)]
+    whole, done = [record("whole", id=7)] * 3, [status(), status(name="whole")]
+    same = [record(id=1)] * 3 + [record(id=2)]
+    world.read(*same, state(1, 4), *same[:1], state(2, 1), *whole, *done)
+    assert (many(world), many(world, "whole")) == ({1: 4, 2: 1}, {7: 3})
+    world.read(*same, state(3, 4), *whole[:2], record("whole", id=8), *done)
+    assert (many(world), many(world, "whole")) == ({1: 7, 2: 2}, {7: 2, 8: 1})
+    world.close()
+
+
+APART = [(["sleep", 1.5], 3), (["sleep", 0.01], 3)]
+
+
+@pytest.mark.parametrize(("between", "rows"), APART)
+def test_equal_records_of_several_segments(world: AirbyteWorld, between: Any, rows: int) -> None:
+    world.streams = [KEYLESS]
+    world.read(record(id=1), state(1, 1), between, record(id=1), state(2, 1), between, record(id=1), state(3), status())
+    assert many(world) == {1: rows}
+
+
+def test_a_whole_read_that_is_appended_keeps_the_rows_of_the_last_one(world: AirbyteWorld) -> None:
+    world.streams = [stream(key=(), incremental=False)]
+    world.tables["users"] = TableSettings(mode="append")
+    for syncs in (1, 2, 3):
+        world.read(record(id=1), record(id=1), record(id=syncs), status())
+    assert many(world) == {1: 7, 2: 1, 3: 1}
+
+
+def test_a_stream_with_a_key_that_is_appended_has_each_record(world: AirbyteWorld) -> None:
+    world.tables["users"] = TableSettings(mode="append")
+    world.read(record(id=1, name="a"), record(id=1, name="a"), record(id=1, name="b"), state(1, 3), status())
+    assert many(world) == {1: 3}
+
+
+def test_a_stream_without_any_state_has_what_each_read_brings(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS]
+    world.read(record(id=1), status())
+    world.read(record(id=1), record(id=2), status())
+    assert many(world) == {1: 2, 2: 1}
+
+
+def test_records_that_a_state_brings_again_are_no_new_rows(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS]
+    world.failed(record(id=1), record(id=1), state(1, 2), record(id=2), record(id=2), ["exit", 1])
+    assert many(world) == {1: 2, 2: 2}
+    world.failed(record(id=2), ["exit", 1])
+    world.read(record(id=2), record(id=2), record(id=2), state(2, 3), status())
+    assert many(world) == {1: 2, 2: 3}
+
+
+def test_a_first_read_that_broke_off_without_a_state_is_no_double(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS]
+    world.failed(record(id=1), record(id=1), ["exit", 1])
+    world.read(record(id=1), record(id=1), record(id=1), state(1, 3), status())
+    assert many(world) == {1: 3}
+
+
+def test_records_before_a_shared_state_that_failed_are_no_doubles(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS, stream("orders")]
+    both = {"users": {"at": 1}, "orders": {"at": 1}}
+    world.read(record(id=1), record("orders", id=1), shared_state(1, both, 2), status(), status(name="orders"))
+    world.failed(record(id=1), record(id=1), status(), error("boom"), ["exit", 1])
+    assert many(world) == {1: 3}
+    world.read(record(id=1), record(id=1), shared_state(2, both, 2), status(), status(name="orders"))
+    assert many(world) == {1: 3}
+    world.read(record(id=1), shared_state(3, both, 1), status(), status(name="orders"))
+    assert many(world) == {1: 4}
+
+
+@pytest.mark.parametrize("wanted", [{"full": True}, {"full": True, "tables": frozenset({"users"})}])
+def test_a_read_from_the_start_replaces_the_rows(world: AirbyteWorld, wanted: Any) -> None:
+    world.streams = [KEYLESS]
+    world.read(record(id=1), record(id=1), record(id=2), state(1, 3), status())
+    world.read(record(id=1), record(id=1), record(id=3), state(2, 3), status(), **wanted)
+    assert many(world) == {1: 2, 3: 1}
+    world.read(record(id=1), state(3, 1), status())
+    assert many(world) == {1: 3, 3: 1}
+
+
+def test_a_read_from_the_start_that_broke_off_goes_on_so(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS]
+    world.read(record(id=1), record(id=1), state(1, 2), status())
+    world.failed(record(id=1), ["exit", 1], full=True)
+    world.read(record(id=1), record(id=1), state(1, 2), status())
+    assert world.seen["state"] is None
+    assert many(world) == {1: 2}
+
+
+def test_rows_that_a_whole_read_brings_again_stay_the_same(world: AirbyteWorld) -> None:
+    world.streams = [stream(key=(), incremental=False, n=INTEGER)]
+    world.read(record(id=1), record(id=1), record(id=2), status())
+    ids = {row["_instep_id"] for row in world.records("users", "_instep_id")}
+    world.read(record(id=2), record(id=1), record(id=1), status())
+    assert {row["_instep_id"] for row in world.records("users", "_instep_id")} == ids
