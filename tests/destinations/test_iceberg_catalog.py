@@ -234,4 +234,4 @@ def test_of_creations_at_once_one_lands(tmp_path: Path) -> None:
     with pytest.raises(Conflict):
         made[1].land_new()
     with pytest.raises(CommitFailedException, match="faster"):
-        lake.catalog._point(lake.catalog._row(REF), None, "file:///other.metadata.json")
+        lake.catalog._point(REF, None, "file:///other.metadata.json")

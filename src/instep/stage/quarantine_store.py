@@ -169,15 +169,15 @@ class StoredQuarantine:
 
     def starting(self, ids: Collection[str]) -> dict[str, tuple[int, str]]:
         """Return by each of these ids, or beginnings of ids, how many entries it names, and the first of them."""
-        self._db.register("batch", pa.table({"wanted": pa.array(sorted(set(ids)), pa.string())}))
+        self._db.register("batch", pa.table({"prefix": pa.array(sorted(set(ids)), pa.string())}))
         joined = (
-            "SELECT wanted, count(*), min(id) FROM (SELECT * FROM batch WHERE length(wanted) {}) JOIN entries ON {}"
+            "SELECT prefix, count(*), min(id) FROM (SELECT * FROM batch WHERE length(prefix) {}) JOIN entries ON {}"
         )
-        whole = joined.format(f">= {ID_LENGTH}", "id = wanted")
-        short = joined.format(f"< {ID_LENGTH}", "starts_with(id, wanted)")
+        whole = joined.format(f">= {ID_LENGTH}", "id = prefix")
+        short = joined.format(f"< {ID_LENGTH}", "starts_with(id, prefix)")
         found = self._db.execute(f"{whole} GROUP BY ALL UNION ALL {short} GROUP BY ALL").fetchall()
         self._db.unregister("batch")
-        return {wanted: (count, id) for wanted, count, id in found}
+        return {prefix: (count, id) for prefix, count, id in found}
 
     def older(self, limit: datetime) -> int:
         """Return how many were held last before this moment."""

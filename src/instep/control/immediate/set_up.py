@@ -120,7 +120,7 @@ class DemoCreation(ImmediateWork):
             ("connection", DEMO, {"source": source, "destination": destination, "policy": "approve"}),
         )
         for kind, name, spec in parts:
-            context.resources.put(kind, name, spec, who=context.who, expected=0, dry_run=context.rehearsed)
+            context.resources.put(kind, name, spec, who=context.who, expected=0)  # a rehearsal is rolled back
         made, _ = context.store.jobs.enqueue(
             DEMO, "make_demo", options={"folder": folder}, priority=WAITED_FOR, why="requested", who=context.who
         )

@@ -296,9 +296,9 @@ def resolved(context: SyncContext, places: Iterable[QuarantinePlace], ids: Colle
     counts, whole = Counter[str](), dict[str, str]()
     for place in places:
         with place.stored(context, COUNTED) as found:
-            for wanted, (count, id) in found.starting(ids).items():
-                counts[wanted] += count
-                whole[wanted] = id
+            for prefix, (count, id) in found.starting(ids).items():
+                counts[prefix] += count
+                whole[prefix] = id
     for id in ids:
         if counts[id] != 1:
             what = "no entry" if not counts[id] else f"{counts[id]:,} entries"
