@@ -13,7 +13,7 @@ from api_world import PROJECT, Api, project, recorded, serve
 from sqlalchemy import insert
 
 from instep.backends.decode import record
-from instep.bootstrap.app import opens
+from instep.bootstrap.app import open_server, opens
 from instep.control import detector
 from instep.control.immediate import govern
 from instep.control.resources import api_keys
@@ -22,7 +22,7 @@ from instep.errors import Blocked
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
 from instep.operations.values import ObjectKind, leads_to
-from instep.project.served import served
+from instep.project.served import ServedProject, served
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.access import NEEDS
@@ -99,7 +99,8 @@ def a_served_connection(api: Api) -> str:
     """Return the name of a connection that the server keeps."""
     spec = {"source": "db", "destination": "lake", "tags": ["europe"]}
     api.app.objects.put("connection", "served", spec, who="test")
-    api.app.project = served(api.app.project, api.store.objects, opens(api.store.secrets))
+    if not isinstance(api.app.project, ServedProject):
+        api.app.project = served(api.app.project, api.store.objects, opens(api.store.secrets))
     return "served"
 
 
@@ -258,7 +259,8 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    with project(tmp_path, WITH_CHANNEL) as app:
+    tmp_path.joinpath("instep.yml").write_text(WITH_CHANNEL)
+    with open_server(tmp_path, insecure_dev=True) as app:
         yield serve(app)
 
 
