@@ -13,7 +13,7 @@ from instep.server.fivetran_api.http.models import StateOut
 from instep.server.fivetran_api.http.request_body import Wire, parse
 from instep.server.fivetran_api.http.request_context import RequestContext
 from instep.server.fivetran_api.http.route import Body, Name, RequestContextDep, says
-from instep.sources.airbyte.state import BESIDE_ROWS
+from instep.store.catalogs.connector_states import BESIDE_ROWS
 
 router = APIRouter(prefix="/connections/{id}")
 

@@ -29,14 +29,14 @@ from instep.sources.airbyte.catalog import StreamTable, stream_tables
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Pin, Program, program
 from instep.sources.airbyte.specification import Specification
-from instep.sources.airbyte.state import BESIDE_ROWS, ConnectorProgress, restarted
+from instep.sources.airbyte.state import ConnectorProgress
 from instep.sources.connector.config import Hidden
 from instep.sources.connector.dialect import Host, Launch, passed_environment
 from instep.sources.connector.segment import LogLine, declared_table
 from instep.sources.connector.source import ConnectorSource, Memory
 from instep.sources.stream import Granularity, StreamScope
 from instep.sources.versions import BreakingChange, read_breaking_changes
-from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
+from instep.store.catalogs.connector_states import BESIDE_ROWS, ConnectorState, PendingOperations
 
 Ref = tuple[str, str]
 LOG = logging.getLogger("instep.connector")
@@ -247,7 +247,13 @@ class AirbyteDialect:
         return self._known[1].starts(table)
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        return restarted(state)
+        """Return what is left of a state where everything begins again: generations go on counting."""
+        left = {name: state[name] for name in (*BESIDE_ROWS, "generations") if name in state}
+        numbers = {(s, n): 0 for s, n, _ in state.get("generations", ())}
+        numbers |= {(s, n): number for s, n, number, _ in state.get("records", ())}
+        if numbers:
+            left["records"] = [[*ref, number, True] for ref, number in sorted(numbers.items())]
+        return {"airbyte": 1, **left} if left else {}
 
 
 class _TablePatterns:

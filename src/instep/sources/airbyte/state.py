@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 Ref = tuple[str, str]
 StateType = Literal["", "STREAM", "GLOBAL", "LEGACY"]
-BESIDE_ROWS = ("configuration", "configuration_of")
-"""The parts that are not about rows: a run from the start leaves them."""
 
 
 class ConnectorProgress:
@@ -98,16 +96,6 @@ class ConnectorProgress:
     def next_generation(self, ref: Ref) -> int:
         self.generations[ref] = self.generations.get(ref, 0) + 1
         return self.generations[ref]
-
-
-def restarted(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is left of a state where everything begins again: generations go on counting."""
-    left = {name: document[name] for name in (*BESIDE_ROWS, "generations") if name in document}
-    numbers = {(s, n): 0 for s, n, _ in document.get("generations", ())}
-    numbers |= {(s, n): number for s, n, number, _ in document.get("records", ())}
-    if numbers:
-        left["records"] = [[*ref, number, True] for ref, number in sorted(numbers.items())]
-    return {"airbyte": 1, **left} if left else {}
 
 
 def _descriptor(ref: Ref) -> dict[str, str]:

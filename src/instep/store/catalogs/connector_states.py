@@ -23,6 +23,8 @@ from instep.store.engine.keyring import Keyring, Sealed, SecretPlace, rewrap, se
 from instep.store.tables.catalogs import connector_pending, connector_states
 
 Ref = tuple[str, str]
+BESIDE_ROWS = ("configuration", "configuration_of")
+"""The parts of an Airbyte connector's state that are not about rows: a run from the start leaves them."""
 
 
 @dataclass(frozen=True)
