@@ -86,7 +86,8 @@ def test_records_before_a_shared_state_that_failed_are_no_doubles(world: Airbyte
     world.streams = [KEYLESS, stream("orders")]
     both = {"users": {"at": 1}, "orders": {"at": 1}}
     world.read(record(id=1), record("orders", id=1), shared_state(1, both, 2), status(), status(name="orders"))
-    world.failed(record(id=1), record(id=1), status(), error("boom"), ["exit", 1])
+    broken_off = world.read(record(id=1), record(id=1), status(), error("boom"), ["exit", 1])
+    assert world.statuses(broken_off) == {"users": "done", "orders": "failed"}
     assert many(world) == {1: 3}
     world.read(record(id=1), record(id=1), shared_state(2, both, 2), status(), status(name="orders"))
     assert many(world) == {1: 3}
