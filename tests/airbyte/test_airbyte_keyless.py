@@ -45,6 +45,17 @@ def test_equal_records_of_several_segments(world: AirbyteWorld, between: Any, ro
     assert many(world) == {1: rows}
 
 
+def test_a_whole_read_between_the_states_of_another_stream_has_each_record(world: AirbyteWorld) -> None:
+    world.streams = [stream("whole", key=(), incremental=False), KEYLESS]
+    some = [record("whole", id=7)] * 2
+    for number in (1, 2):
+        states = [[record(id=number), state(10 * number + n, 1), ["sleep", 1.5]] for n in range(3)]
+        lines = [line for one in states for line in (*some, *one)]
+        world.read(*lines, *some, status(name="whole"), status())
+        assert many(world, "whole") == {7: 8}
+    assert many(world) == {1: 3, 2: 3}
+
+
 def test_a_whole_read_that_is_appended_keeps_the_rows_of_the_last_one(world: AirbyteWorld) -> None:
     world.streams = [stream(key=(), incremental=False)]
     world.tables["users"] = TableSettings(mode="append")
