@@ -75,7 +75,10 @@ def test_a_column_comes_back_under_its_own_field(lake: IcebergDestination) -> No
     assert lake.lifecycle.undrop_report(REF, "b") == UndropReport("", written=1, rewritten=0, snapshot=True)
     run(lake, AB, UndropColumn(REF, B, B))
     assert sorted(r["b"] or "" for r in rows(lake)) == ["", "one", "two"]
-    fields = {f["name"]: f["id"] for s in metadata(lake)["schemas"][-1:] for f in s["fields"]}
+    now = metadata(lake)
+    fields = {
+        f["name"]: f["id"] for s in now["schemas"] if s["schema-id"] == now["current-schema-id"] for f in s["fields"]
+    }
     assert fields["b"] == 3
     assert lake.schema.inspect([REF]).tables[0].by_name["b"].id == B.id
     assert lake.lifecycle.undrop_report(REF, "b") == UndropReport()

@@ -62,6 +62,7 @@ from instep.destinations.iceberg.metadata.updates import (
     remove_properties,
     remove_ref,
     schema_is,
+    set_current_schema,
     set_schema,
     set_tag,
 )
@@ -236,11 +237,14 @@ def _read_back(lake: Lake, ref: Ref) -> Table:
 
 
 def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequence[IcebergField]) -> None:
-    """A new current schema, unless nothing in it changes."""
+    """Set the current schema, unless nothing in it changes; one that the table had before becomes current again, since
+    catalogs do not add it twice."""
     if tuple(fields) == current_fields(metadata):
         return
     number = max(s.get("schema-id", 0) for s in metadata["schemas"]) + 1
-    change.update(*set_schema(iceberg_schema(fields, number, remaining_identifiers(metadata, fields))))
+    schema = iceberg_schema(fields, number, remaining_identifiers(metadata, fields))
+    earlier = next((one.schema_id for one in change.metadata.schemas if one == schema), None)
+    change.update(*(set_schema(schema) if earlier is None else [set_current_schema(earlier)]))
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
 
 

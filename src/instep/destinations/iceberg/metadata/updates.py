@@ -90,8 +90,13 @@ def remove_properties(*names: str) -> TableUpdate:
 
 
 def set_schema(schema: Schema) -> tuple[TableUpdate, ...]:
-    """Add a schema and make it the current one."""
-    return AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})
+    """Add a schema that the table never had, and make it the current one."""
+    return AddSchemaUpdate(schema=schema), set_current_schema(-1)
+
+
+def set_current_schema(id: int) -> TableUpdate:
+    """Make a schema of the table the current one; -1: the one that was added last."""
+    return SetCurrentSchemaUpdate.model_validate({"schema-id": id})
 
 
 def ref_is(name: str, snapshot: int | None) -> AssertRefSnapshotId:
