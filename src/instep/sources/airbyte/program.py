@@ -130,7 +130,17 @@ def _commanded(config: AirbyteConfig) -> Program:
     read = tuple(one for one in words if Path(one).is_file())
     parts = [*config.command, *((one, _file_digest(Path(one))) for one in read)]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    return Program(words, _NO_REPORTS, f"command {digest}", folders=read)
+    return Program(words, _NO_REPORTS, f"command {digest}", folders=(*read, *_virtual_environment(Path(found))))
+
+
+def _virtual_environment(found: Path) -> tuple[str, ...]:
+    """Return the folders of the virtual environment that a program is in, and of its Python; () for another program."""
+    file = found.parent.parent / "pyvenv.cfg"
+    if not file.is_file():
+        return ()
+    pairs = [line.partition("=") for line in file.read_text("utf-8").splitlines()]
+    homes = [value.strip() for name, _, value in pairs if name.strip() == "home"]
+    return (str(file.parent), *(str(Path(home).parent) for home in homes))
 
 
 def _with_manifest(config: AirbyteConfig, log: Callable[[LogLine], None]) -> Program:

@@ -356,6 +356,9 @@ def _process(
             file = Path(scratch, "configuration.json")
             write_private(file, json.dumps(configuration))
             words = ("--config", str(file))
+        line = found.command(command, *words)
+        if config.sandbox:
+            line = (*sandboxed(config.name, scratch, found.folders), *line)
         (output, output_end), (errors, errors_end) = os.pipe(), os.pipe()
         guard = subprocess.Popen(
             [sys.executable, "-I", "-S", str(LOCAL_HOST.program / "guard.py")],
@@ -369,7 +372,6 @@ def _process(
             os.close(descriptor)
         assert guard.stdin is not None
         assert guard.stdout is not None
-        line = found.command(command, *words)
         guard.stdin.write(json.dumps(_plan(config, found, line, scratch, (output_end, errors_end))).encode() + b"\n")
         guard.stdin.flush()
         reader = threading.Thread(target=_log_errors, args=(errors, hidden, log), daemon=True)
@@ -392,7 +394,7 @@ def _plan(
     limits = {"RLIMIT_DATA": most.memory_bytes, "RLIMIT_FSIZE": most.file_bytes}
     own = {"HOME": scratch, "TMPDIR": scratch, "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "2"}
     return {
-        "command": [*sandboxed(config.name, scratch, found.folders), *line] if config.sandbox else list(line),
+        "command": list(line),
         "folder": scratch if config.sandbox else config.folder or scratch,
         "environment": {**passed_environment(), **own, **found.environment, **config.environment},
         "descriptors": [],

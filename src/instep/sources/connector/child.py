@@ -255,7 +255,9 @@ def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
             f"connector {name}: `sandbox` is on, and there is no bwrap here",
             hint="install bubblewrap, or switch `sandbox` off",
         )
-    binds = [word for path in (*_SHOWN, *shown) if Path(path).exists() for word in ("--ro-bind", path, path)]
+    paths = [path for path in dict.fromkeys((*_SHOWN, *shown)) if Path(path).exists()]
+    outer = [path for path in paths if not any(Path(one) in Path(path).parents for one in paths)]
+    binds = [word for path in outer for word in ("--ro-bind", path, path)]
     writes = ["--bind", scratch, scratch]
     apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
     return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
