@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from instep.destinations.types import plain_type
@@ -115,3 +116,11 @@ def take_out(
     left = [{k: v for k, v in o.items() if k not in out} for o, out in zip(parsed, got, strict=True)]
     texts = pa.array([compact_json(o) if o else None for o in left], pa.string())
     return TakenOut(tuple(values), texts, pa.array([bool(out) for out in got], pa.bool_()), invalid_values)
+
+
+def first_valid(old: pa.Array, new: pa.Array) -> pa.Array:
+    """Return the old values, and the new ones where there is none."""
+    if new.null_count == len(new):
+        return old
+    place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
+    return pa.concat_arrays([old, new]).take(pa.array(place))

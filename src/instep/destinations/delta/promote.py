@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +25,7 @@ from instep.destinations.delta.shape import arrow_type, limited
 from instep.destinations.delta.table_state import DeltaTableState, portion, require
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.delta.warehouse import DeltaFacet
-from instep.destinations.overflow import OverflowColumn, Promoted, TakenCount, TakenOut, take_out
+from instep.destinations.overflow import OverflowColumn, Promoted, TakenCount, TakenOut, first_valid, take_out
 from instep.destinations.parts import grouped, is_large, run_tasks
 from instep.stage.task import Report
 
@@ -59,23 +58,15 @@ class DeltaPromoteTask:
             made = list[pa.Array]()
             for name, old in zip(batch.schema.names, batch.columns, strict=True):
                 if name in places:
-                    made.append(_first(old, as_type(done.values[places[name]], old.type)))
+                    made.append(first_valid(old, as_type(done.values[places[name]], old.type)))
                 else:
                     made.append(pc.if_else(done.gets, as_type(done.left, old.type), old) if name == extra else old)
             yield pa.RecordBatch.from_arrays(made, schema=batch.schema)
 
 
-def _first(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return the old values, and the new ones where there is none."""
-    if new.null_count == len(new):
-        return old
-    place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
-    return pa.concat_arrays([old, new]).take(pa.array(place))
-
-
 @dataclass(frozen=True)
 class PromotedFiles:
-    """The files that were read anew (`paths`), those in their place, and how many rows got a value."""
+    """The files that were written again (`paths`), those in their place, and how many rows got a value."""
 
     paths: tuple[str, ...]
     files: tuple[Action, ...]

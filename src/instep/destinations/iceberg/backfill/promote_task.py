@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
@@ -17,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.iceberg.backfill.fill_task import Rewritten
 from instep.destinations.iceberg.commit.row_reader import Old, live_rows
-from instep.destinations.overflow import OverflowColumn, TakenCount, TakenOut, take_out
+from instep.destinations.overflow import OverflowColumn, TakenCount, TakenOut, first_valid, take_out
 from instep.stage.files.partitioned import writer_for
 from instep.stage.files.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
@@ -81,7 +80,7 @@ def _write(part: PromoteTask, io: FileIO, old: Old, attempt: int, count: TakenCo
             count.add(done)
             columns[part.extra] = pc.if_else(done.gets, _as(done.left, columns[part.extra].type), columns[part.extra])
             for name, values in zip(part.columns, done.values, strict=True):
-                columns[name] = _first(columns[name], _as(values, columns[name].type))
+                columns[name] = first_valid(columns[name], _as(values, columns[name].type))
             writer.write(pa.record_batch([_as(columns[f.name], f.type) for f in schema], schema=schema))
         return writer.close()
     except BaseException:
@@ -91,11 +90,3 @@ def _write(part: PromoteTask, io: FileIO, old: Old, attempt: int, count: TakenCo
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
-
-
-def _first(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return the old values, and the new ones where there is none."""
-    if new.null_count == len(new):
-        return old
-    place = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
-    return pa.concat_arrays([old, new]).take(pa.array(place))
