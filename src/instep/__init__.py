@@ -1,4 +1,16 @@
-"""Replicates tables into a lakehouse on Spark and manages their schema changes."""
+"""Replicates tables into a lakehouse on Spark and manages their schema changes.
+
+    import instep
+
+    with instep.open(".") as project:            # the folder of instep.yml; or instep.connect(url, key): a server
+        shop = project.connection("shop")
+        print("\\n".join(shop.plan().lines))      # what a sync will do
+        shop.sync().raise_for_failure()
+        project.approve(shop.changes())          # those that wait for a decision
+        project.query("select * from shop.orders").to_pandas()
+
+See also `help(instep.Project)`, `help(instep.Connection)`, `help(instep.Table)`; errors are in `instep.errors`.
+"""
 
 TYPE_CHECKING = False  # as type checkers know it: nothing is imported for it, because each command begins here
 
@@ -16,6 +28,7 @@ if TYPE_CHECKING:
         SetCursorRequest,
         SetKeyRequest,
         UndoRequest,
+        UpgradeSourceRequest,
     )
     from instep.python.results import (
         BackfillEstimate,
@@ -55,6 +68,7 @@ __all__ = [
     "SyncResult",
     "Table",
     "UndoRequest",
+    "UpgradeSourceRequest",
     "connect",
     "open",
     "register",
@@ -67,7 +81,7 @@ _MODULES = {
     "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
     "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
     "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
-    "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
+    "UpgradeSourceRequest": "requests", "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 

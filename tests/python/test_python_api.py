@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,63 @@ def test_what_is_not_there_is_an_error_with_the_next_step(shop: Shop, tmp_path: 
         project.connection("nope")
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         instep.nothing  # noqa: B018 - it is the access that fails
+
+
+def test_one_text_is_one_name_and_not_its_letters(shop: Shop, project: instep.Project) -> None:
+    connection = project.connection()
+    assert [one.table for one in connection.sync("main.customer").tables] == [("main", "customer")]
+    assert [one.table for one in connection.verify("main.customer")] == ["main.customer"]
+    assert connection.table("main.customer").estimate_backfill("city").columns == ("city",)
+    assert len(connection.selection.off(matching="*.city")) == len(connection.selection.on(matching="*.city")) == 1
+    shop.sql("delete from customer where id = 2")
+    connection.sync()
+    table = connection.table("main.customer")
+    before = table.savepoints()[1].id
+    with pytest.raises(Blocked):
+        table.restore(before, allow="main.nothing.*")  # as letters, the `*` in it would allow everything
+    assert table.restore(before, allow="main.customer").startswith("r-")
+
+
+def test_a_closed_project_answers_nothing(shop: Shop) -> None:
+    with instep.open(shop.folder) as project:
+        connection = project.connection()
+        assert str(shop.folder) in repr(project)
+    project.close()
+    for call in (
+        connection.sync,
+        connection.changes,
+        connection.tables,
+        project.status,
+        lambda: project.query("select 1"),
+    ):
+        with pytest.raises(InstepError, match="was closed"):
+            call()
+    with pytest.raises(InstepError, match="was closed"):
+        _ = project.connections
+
+
+def test_results_travel_to_other_processes_and_show_their_rows(shop: Shop, project: instep.Project) -> None:
+    connection = project.connection()
+    shop.sql("insert into customer values (3, 'C' || char(27) || '[2J', null)")
+    done = connection.sync()
+    shop.sql("alter table customer drop column city")
+    connection.detect()
+    changes, found = connection.changes(), project.query("select id, name from shop.customer order by id")
+    for one in (
+        done,
+        changes,
+        found,
+        connection.tables(),
+        connection.status(),
+        connection.verify(),
+        connection.history(),
+    ):
+        assert pickle.loads(pickle.dumps(one)) == one
+    assert isinstance(pickle.loads(pickle.dumps(changes)), instep.Changes)
+    shown = repr(found)
+    assert shown.splitlines()[:2] == ["<3 rows of id, name>", "(1, 'Ann')"]
+    assert "\x1b" not in shown
+    assert "... 90 more rows" in repr(project.query("select range from range(100)"))
 
 
 def test_all_names_are_there_and_the_first_one_loads_the_rest() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from instep.backends.calls import raise_refused
 from instep.backends.protocol import ChangeDetails, Listing
-from instep.errors import ConnectError
+from instep.errors import ConnectError, InstepError
 from instep.operations.registry import immediate_for, query_for, spec_for, work_of
 from instep.operations.spec import (
     ImmediateRequest,
@@ -133,17 +133,32 @@ class LocalBackend:
     """
 
     def __init__(self, app: App, watch: Watch, notify_user: Callable[[str], None]) -> None:
-        self.app = app
+        self._app, self._is_closed = app, False
         self._notify = notify_user
         self.folder = app.project.root
-        self.operations = LocalOperations(app, watch)
+        self._operations = LocalOperations(app, watch)
+
+    @property
+    def app(self) -> App:
+        """Return the open project; InstepError for one that was closed, whose store would silently open again."""
+        if self._is_closed:
+            raise InstepError(f"the project in {self.folder} was closed", hint="open it again, with `instep.open`")
+        return self._app
+
+    @property
+    def operations(self) -> LocalOperations:
+        """Return the operations of the open project."""
+        _ = self.app
+        return self._operations
 
     def __enter__(self) -> Self:
         self.app.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.app.__exit__(*error)
+        if not self._is_closed:
+            self._is_closed = True
+            self._app.__exit__(*error)
 
     def connection(self, name: str | None) -> str:
         return self.app.connection(name)

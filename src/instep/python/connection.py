@@ -34,6 +34,7 @@ from instep.operations.set_up.upgrade_source import UpgradeSourceRequest
 from instep.python.policy import Policy
 from instep.python.progress import ProgressCallback, ProgressWatch
 from instep.python.quarantine import Quarantine
+from instep.python.requests import as_names
 from instep.python.results import Changes, Detection, Document, Records, SyncResult, preformatted
 from instep.python.selection import Selection
 from instep.python.table import Table
@@ -79,14 +80,14 @@ class Plan:
         """Return the plan as `instep plan --output json` has it."""
         return self.planned.document
 
-    def apply(self, allow: Iterable[str] = ()) -> int:
+    def apply(self, allow: str | Iterable[str] = ()) -> int:
         """Apply the plan to the destination's schema; return the accepted version. Rows follow at the next sync.
 
         `allow`: patterns of what may be dropped, as it is called at the destination (`shop.orders.note`). Raises
         Blocked if something would be dropped that `allow` does not name, StalePlan if schemas or decisions have moved
         since the plan was made.
         """
-        request = self.planned.apply_request(tuple(allow))
+        request = self.planned.apply_request(as_names(allow))
         return int(self._backend.operations.run(self.planned.connection, request).version)
 
     def _repr_html_(self) -> str:
@@ -122,7 +123,7 @@ class Connection:
 
     def sync(
         self,
-        tables: Iterable[str] = (),
+        tables: str | Iterable[str] = (),
         *,
         full: bool = False,
         drop_retained: bool = False,
@@ -134,7 +135,7 @@ class Connection:
         source has dropped, where that is needed. A table that fails leaves the others alone: see `SyncResult.failed`.
         Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
         """
-        request = SyncRequest(tables=tuple(tables), full=full, drop_retained=drop_retained)
+        request = SyncRequest(tables=as_names(tables), full=full, drop_retained=drop_retained)
         with self._watch.reporting_to(on_progress):
             return SyncResult.of(self._backend.operations.run(self.name, request))
 
@@ -163,15 +164,15 @@ class Connection:
         """
         return self._backend.operations.prepare(self.name, request)
 
-    def run(self, preview: Preview, allow: Iterable[str] = ()) -> Document:
+    def run(self, preview: Preview, allow: str | Iterable[str] = ()) -> Document:
         """Carry out what `preview` has shown; return its result.
 
         `allow`: patterns of what may be lost. Raises Blocked if something would be lost that `allow` does not name,
         Conflict if something has moved since.
         """
-        return Document(self._backend.operations.execute(preview, tuple(allow)))
+        return Document(self._backend.operations.execute(preview, as_names(allow)))
 
-    def undo(self, what: str, allow: Iterable[str] = ()) -> int:
+    def undo(self, what: str, allow: str | Iterable[str] = ()) -> int:
         """Take back a change (`c-...`), or all of a run (`r-...`) or a plan (`p-...`); return the accepted version.
 
         `allow`: patterns of what may be dropped at the destination. The source is not touched, and the next sync does
@@ -259,7 +260,7 @@ class Connection:
         return Selection(self.name, self._backend)
 
     def verify(
-        self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None
+        self, tables: str | Iterable[str] = (), *, on_progress: ProgressCallback | None = None
     ) -> Records[VerifyResult]:
         """Compare source and destination, row by row; return one verdict a table, with its differences.
 
@@ -267,7 +268,7 @@ class Connection:
         has nothing to compare with.
         """
         with self._watch.reporting_to(on_progress):
-            found: VerifyReport = self._backend.operations.run(self.name, VerifyRequest(tables=tuple(tables)))
+            found: VerifyReport = self._backend.operations.run(self.name, VerifyRequest(tables=as_names(tables)))
         return Records(found.tables)
 
     def maintain(
@@ -287,7 +288,7 @@ class Connection:
         self,
         *,
         manifest: str | Path | None = None,
-        sql: Sequence[str | Path] = (),
+        sql: str | Path | Sequence[str | Path] = (),
         dialect: str = "",
         change: str = "",
     ) -> Document:
@@ -300,7 +301,8 @@ class Connection:
         from instep.backends.calls import impact_of
         from instep.plans.downstream import Downstream, read_models
 
-        given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, sql)), dialect)
+        places = (sql,) if isinstance(sql, str | Path) else sql
+        given = Downstream(Path(manifest) if manifest else None, tuple(map(Path, places)), dialect)
         models = read_models(given) if given else None
         return Document(impact_of(self._backend, self.name, models, dialect, change))
 
@@ -349,6 +351,12 @@ def _documents(found: Iterable[Mapping[str, Any]]) -> Records[Document]:
     return Records(map(Document, found))
 
 
-def chosen(changes: Sequence[Review | str]) -> tuple[str, ...]:
-    """Return the ids of changes, or ids as they are."""
-    return tuple(one if isinstance(one, str) else one.id for one in changes)
+def chosen(changes: Iterable[Review | str | Iterable[Review | str]]) -> tuple[str, ...]:
+    """Return the ids of changes; ids as they are; those of a list, as `changes()` returns it."""
+    found: list[str] = []
+    for one in changes:
+        if isinstance(one, str):
+            found.append(one)
+        else:
+            found += chosen(one) if isinstance(one, Iterable) else [one.id]
+    return tuple(found)

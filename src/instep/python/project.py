@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -56,7 +57,7 @@ def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Proj
     from instep.bootstrap import open_project
 
     watch, app = ProgressWatch(), open_project(Path(folder), spark)
-    return Project(LocalBackend(app, watch, watch.step), watch, app)
+    return Project(LocalBackend(app, watch, watch.step), watch, str(app.project.root))
 
 
 def spark_conf(folder: str | Path = ".") -> dict[str, str]:
@@ -97,7 +98,7 @@ def connect(url: str, key: str | None = None) -> Project:
 
     secret = found_key(os.environ if key is None else {VARIABLE: key})
     watch, client = ProgressWatch(), Client(url, secret, version("instep"), ignore)
-    return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, Path()), watch)
+    return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, Path()), watch, f"at {client.base}")
 
 
 class Project(AbstractContextManager["Project"]):
@@ -113,8 +114,11 @@ class Project(AbstractContextManager["Project"]):
     Errors are those of `instep.errors`.
     """
 
-    def __init__(self, backend: Backend, watch: ProgressWatch, app: App | None = None) -> None:
-        self._backend, self._watch, self._app = backend, watch, app
+    def __init__(self, backend: Backend, watch: ProgressWatch, place: str) -> None:
+        self._backend, self._watch, self._place = backend, watch, place
+
+    def __repr__(self) -> str:
+        return f"<instep project {self._place}>"
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +131,7 @@ class Project(AbstractContextManager["Project"]):
     def close(self) -> None:
         """Close the project. A Spark session that was given goes on; one that instep has started ends with the process.
 
-        Calls of a closed project fail.
+        Calls of a closed project fail: open it again.
         """
         self._backend.__exit__(None, None, None)
 
@@ -167,30 +171,30 @@ class Project(AbstractContextManager["Project"]):
         [id] = chosen((change,))
         return assign_change(self._backend, id, assignee)
 
-    def approve(self, *changes: Review | str) -> Changes:
-        """Approve changes, given as records or by their ids; the next sync or `apply` carries them out.
+    def approve(self, *changes: Review | str | Iterable[Review | str]) -> Changes:
+        """Approve changes, given as records, lists of them, or by their ids; the next sync or `apply` carries them out.
 
         Raises InstepError for an id that there is not, Conflict for a change that was superseded.
         """
         return self._answer(changes, "approved")
 
-    def reject(self, *changes: Review | str) -> Changes:
+    def reject(self, *changes: Review | str | Iterable[Review | str]) -> Changes:
         """Reject changes, given as records or by their ids: what is loaded stays as it is. Errors: see `approve`."""
         return self._answer(changes, "rejected")
 
-    def ignore(self, *changes: Review | str) -> Changes:
+    def ignore(self, *changes: Review | str | Iterable[Review | str]) -> Changes:
         """Reject changes and send no more notices of them until the change itself differs. Errors: see `approve`."""
         return self._answer(changes, "ignored")
 
-    def snooze(self, *changes: Review | str, until: datetime) -> Changes:
+    def snooze(self, *changes: Review | str | Iterable[Review | str], until: datetime) -> Changes:
         """Leave open changes out of `changes` until this time (UTC without an offset). Errors: see `approve`."""
         end = until if until.tzinfo else until.replace(tzinfo=UTC)
         return Changes(snooze_changes(self._backend, self._named(changes), end))
 
-    def _answer(self, changes: tuple[Review | str, ...], status: Answer) -> Changes:
+    def _answer(self, changes: Iterable[Review | str | Iterable[Review | str]], status: Answer) -> Changes:
         return Changes(answer_changes(self._backend, self._named(changes), status))
 
-    def _named(self, changes: tuple[Review | str, ...]) -> list[Review]:
+    def _named(self, changes: Iterable[Review | str | Iterable[Review | str]]) -> list[Review]:
         from instep.control.reviews import ChangeFilter
 
         return choose_changes(self._backend, ChangeFilter(chosen(changes), None, (), (), ()))
@@ -236,6 +240,8 @@ class Project(AbstractContextManager["Project"]):
         return DestinationTable.named(name, app.destination(destination), app.given_spark)
 
     def _with_rows(self) -> App:
-        if self._app is None:
+        from instep.backends.local import LocalBackend
+
+        if not isinstance(self._backend, LocalBackend):
             raise ProjectError("rows do not pass through a server", hint="open the project where it is")
-        return self._app
+        return self._backend.app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +53,13 @@ class Quarantine:
         request = ReplayQuarantineRequest(tables=(table,) if table else (), column=column, preview=preview)
         return Records(Document(one) for one in self._backend.operations.run(self._connection, request).tables)
 
-    def discard(self, *entries: str | Mapping[str, Any]) -> list[str]:
+    def discard(self, *entries: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]) -> list[str]:
         """Delete the originals of these entries for good; their rows stay as they are.
 
-        `entries`: as `entries` has returned them, or their whole ids. Returns the ids of those that went.
+        `entries`: as `entries` has returned them, one by one or as a list, or their whole ids. Returns the ids of those
+        that went.
         """
-        ids = sorted({one if isinstance(one, str) else str(one["id"]) for one in entries})
-        return discard_entries(self._backend, self._connection, ids)
+        return discard_entries(self._backend, self._connection, sorted(set(_ids(entries))))
 
     def erase(self, table: str, key: Mapping[str, object]) -> int:
         """Erase every trace of one row from quarantine; return how many entries went.
@@ -67,6 +67,16 @@ class Quarantine:
         `key`: the row's key, value by column. Raises InstepError for a table or a column that there is not.
         """
         return erase_row(self._backend, self._connection, table, dict(_texts(key.items())))
+
+
+def _ids(entries: Iterable[str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]]]) -> Iterator[str]:
+    for one in entries:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, Mapping):
+            yield str(one["id"])
+        else:
+            yield from _ids(one)
 
 
 def _texts(items: Iterable[tuple[str, object]]) -> Iterable[tuple[str, str | None]]:

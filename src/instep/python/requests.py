@@ -1,4 +1,6 @@
-"""Requests of operations that can be shown before they are carried out: see `Connection.preview`."""
+"""Requests of operations that can be shown before they are carried out: see `Connection.preview`. And lists of names."""
+
+from collections.abc import Iterable
 
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.repair.repair import RepairRequest
@@ -16,4 +18,10 @@ __all__ = [
     "SetKeyRequest",
     "UndoRequest",
     "UpgradeSourceRequest",
+    "as_names",
 ]
+
+
+def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names or patterns as a tuple. One text is one of them: its letters would be patterns, and `*` fits all."""
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from instep.errors import InstepError
+from instep.errors import InstepError, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHOWN = 100
 """Rows that a notebook shows of one result."""
+_PRINTED = 10
+"""Rows that a terminal shows of one result."""
 _NUMBERS = ("read", "inserted", "updated", "deleted", "invalid_values")
 
 
@@ -59,6 +61,9 @@ class Records(list[T], Generic[T]):
         super().__init__(records)
         self._columns = columns
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Records, (list(self),)  # its columns are functions, which stay in their process
+
     def _repr_html_(self) -> str:
         if self._columns is not None:
             return grid([*self._columns], [[of(one) for of in self._columns.values()] for one in self])
@@ -80,6 +85,9 @@ class Changes(Records["Review"]):
                 "decided by": lambda one: one.rule,
             },
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Changes, (list(self),)
 
 
 class Document(dict[str, Any]):
@@ -232,6 +240,14 @@ class QueryResult:
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        shown = [str(row) for row in QueryResult(self.table.slice(0, _PRINTED)).rows]
+        more = [f"... {len(self) - _PRINTED:,} more rows"] if len(self) > _PRINTED else []
+        return "\n".join([f"<{len(self):,} rows of {one_line(', '.join(self.columns))}>", *shown, *more])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return QueryResult, (self.table,)  # a session stays in its process
 
     @property
     def columns(self) -> list[str]:

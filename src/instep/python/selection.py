@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.operations.immediate.decisions import SwitchSelectionRequest
 from instep.operations.queries.decisions import GetSelection
+from instep.python.requests import as_names
 from instep.python.results import Records
 
 if TYPE_CHECKING:
@@ -34,22 +35,22 @@ class Selection:
         """Return schemas, tables and the columns that are switched or hashed, by name. `all_columns`: all columns."""
         return Records(self._backend.query(GetSelection(self._connection, all_columns)).objects)
 
-    def on(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
+    def on(self, *objects: str, matching: str | Iterable[str] = ()) -> Records[SelectionStep]:
         """Switch objects on; `matching`: also tables and columns that fit a pattern. Returns what follows of each."""
         return self._switch("on", objects, matching)
 
-    def off(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
+    def off(self, *objects: str, matching: str | Iterable[str] = ()) -> Records[SelectionStep]:
         """Switch objects off: they are not read any more, and nothing is dropped."""
         return self._switch("off", objects, matching)
 
-    def hash(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
+    def hash(self, *objects: str, matching: str | Iterable[str] = ()) -> Records[SelectionStep]:
         """Let columns reach the destination as salted SHA-256 only."""
         return self._switch("hash", objects, matching)
 
-    def unhash(self, *objects: str, matching: Iterable[str] = ()) -> Records[SelectionStep]:
+    def unhash(self, *objects: str, matching: str | Iterable[str] = ()) -> Records[SelectionStep]:
         """Let hashed columns reach the destination in clear again."""
         return self._switch("unhash", objects, matching)
 
-    def _switch(self, verb: Verb, objects: Iterable[str], matching: Iterable[str]) -> Records[SelectionStep]:
-        request = SwitchSelectionRequest(self._connection, verb, tuple(objects), tuple(matching))
+    def _switch(self, verb: Verb, objects: Iterable[str], matching: str | Iterable[str]) -> Records[SelectionStep]:
+        request = SwitchSelectionRequest(self._connection, verb, tuple(objects), as_names(matching))
         return Records(self._backend.operations.perform(request).objects)

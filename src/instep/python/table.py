@@ -17,6 +17,7 @@ from instep.operations.repair.restore import RestoreRequest
 from instep.operations.repair.set_cursor import SetCursorRequest
 from instep.operations.repair.set_key import SetKeyRequest
 from instep.python.progress import ProgressCallback, ProgressWatch
+from instep.python.requests import as_names
 from instep.python.results import BackfillEstimate, Document, QueryResult, Records, SyncResult
 
 if TYPE_CHECKING:
@@ -45,34 +46,36 @@ class Table:
     def __repr__(self) -> str:
         return f"<instep table {self.path} of connection {self._connection}>"
 
-    def backfill(self, columns: Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> SyncResult:
+    def backfill(self, columns: str | Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> SyncResult:
         """Load the table again, or fill `columns` in rows that were loaded before and have NULL there.
 
         Raises InstepError for a column that there is not, RunInProgress while another run of the connection is alive.
         """
         with self._watch.reporting_to(on_progress):
-            request = BackfillRequest(table=self.path, columns=tuple(columns))
+            request = BackfillRequest(table=self.path, columns=as_names(columns))
             return SyncResult.of(self._backend.operations.run(self._connection, request))
 
-    def estimate_backfill(self, columns: Iterable[str] = ()) -> BackfillEstimate:
+    def estimate_backfill(self, columns: str | Iterable[str] = ()) -> BackfillEstimate:
         """Return the cost of a backfill of the table, or of `columns`; neither source nor files are opened."""
-        return BackfillEstimate.of(self._backend.query(EstimateBackfill(self._connection, self.path, tuple(columns))))
+        return BackfillEstimate.of(
+            self._backend.query(EstimateBackfill(self._connection, self.path, as_names(columns)))
+        )
 
-    def cancel_backfill(self, columns: Iterable[str] = ()) -> Cancelled:
+    def cancel_backfill(self, columns: str | Iterable[str] = ()) -> Cancelled:
         """Cancel backfills of the table, or of `columns`, that wait or run; return those that were cancelled.
 
         One under way stops at its next file; what was filled stays.
         """
-        request = CancelBackfillRequest(connection=self._connection, table=self.path, columns=tuple(columns))
+        request = CancelBackfillRequest(connection=self._connection, table=self.path, columns=as_names(columns))
         cancelled: Cancelled = self._backend.operations.perform(request)
         return cancelled
 
     def set_key(
         self,
-        columns: Iterable[str],
+        columns: str | Iterable[str],
         *,
         way: Literal["rekey", "rebuild", "clear"] = "rekey",
-        allow: Iterable[str] = (),
+        allow: str | Iterable[str] = (),
     ) -> int:
         """Give the table another key; return the accepted version.
 
@@ -80,7 +83,7 @@ class Table:
         keeps the old one as a copy; `clear` empties it now and reads it anew, for which `allow` has to name it by a
         pattern. Raises Blocked where rows would be lost: `preview` of a `SetKeyRequest` counts them.
         """
-        return int(self._do(SetKeyRequest(table=self.path, key=tuple(columns), way=way), allow)["version"])
+        return int(self._do(SetKeyRequest(table=self.path, key=as_names(columns), way=way), allow)["version"])
 
     def set_cursor(self, column: str | None, *, start: str = "") -> int:
         """Give the table another cursor; return the accepted version.
@@ -115,7 +118,7 @@ class Table:
         )
 
     def restore(
-        self, snapshot: int | str | None = None, *, at: datetime | None = None, allow: Iterable[str] = ()
+        self, snapshot: int | str | None = None, *, at: datetime | None = None, allow: str | Iterable[str] = ()
     ) -> str:
         """Put the table's rows and its cursor back; return the id of the run.
 
@@ -126,7 +129,7 @@ class Table:
         request = RestoreRequest(table=self.path, snapshot=None if snapshot is None else str(snapshot), at=at)
         return str(self._do(request, allow)["run"])
 
-    def repair(self, *, allow: Iterable[str] = (), on_progress: ProgressCallback | None = None) -> Document:
+    def repair(self, *, allow: str | Iterable[str] = (), on_progress: ProgressCallback | None = None) -> Document:
         """Correct the rows in which the table differs from its source, and no others; return what was done.
 
         The result has `inserted`, `updated`, `deleted`, and `verdict`: what `verify` says of the table since. Cursor
@@ -136,9 +139,9 @@ class Table:
         with self._watch.reporting_to(on_progress):
             return Document(self._do(RepairRequest(table=self.path, shown=True), allow))
 
-    def _do(self, request: Request, allow: Iterable[str] = ()) -> Mapping[str, Any]:
+    def _do(self, request: Request, allow: str | Iterable[str] = ()) -> Mapping[str, Any]:
         preview = self._backend.operations.prepare(self._connection, request)
-        return self._backend.operations.execute(preview, tuple(allow))
+        return self._backend.operations.execute(preview, as_names(allow))
 
     def pause(self, reason: str) -> bool:
         """Pause the table; return False if it was paused already."""

@@ -30,6 +30,8 @@ from instep.temporary import temporary
 
 T = TypeVar("T")
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
+_GUESSED = re.compile(r"\nDid you mean \"[^\n]*")
+"""What DuckDB takes for the table that was meant: it knows its own tables, and none of the destination's."""
 
 
 IN_MEMORY_BYTES = 256 << 20
@@ -178,7 +180,8 @@ def _tables_as_views(
         except duckdb.Error as error:
             for rows in opened:
                 rows.raise_failure()
-            raise InstepError(f"the query failed: {error}", hint=_hint(str(error), destination)) from None
+            why = _GUESSED.sub("", str(error))
+            raise InstepError(f"the query failed: {why}", hint=_hint(why, destination)) from None
         finally:
             for rows in opened:
                 rows.close()
