@@ -81,7 +81,8 @@ _MODULES = {
     "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
     "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
     "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
-    "UpgradeSourceRequest": "requests", "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
+    "UpgradeSourceRequest": "requests",
+    "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 

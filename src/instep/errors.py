@@ -163,13 +163,18 @@ def is_unreachable(error: BaseException) -> bool:
     return isinstance(error, ConnectError) and not isinstance(error, AccessDenied)
 
 
-HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What moves a cursor, turns text round or is no character: what a server says must not pass for what we say."""
 
 
 def visible(text: str) -> str:
     """Control characters as escapes (`\\x1b`); line breaks and tabs stay."""
     return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def escaped_json(document: str) -> str:
+    """Return JSON in which the characters of `HIDDEN` are escapes that any parser reads."""
+    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def one_line(text: str) -> str:

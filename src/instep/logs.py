@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TextIO, TypeVar
 
+from instep.errors import escaped_json, one_line, visible
 from instep.redaction import HIDDEN, blot, names_secret
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ _SHAPES = (
     (re.compile(r"\b(instep_sk_|whsec_)[A-Za-z0-9+/=_-]+"), rf"\1{HIDDEN}"),
     (re.compile(r"\b(Bearer|Basic)(\s+|%20|\+)[A-Za-z0-9+/=._~%-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)?"), HIDDEN),  # a JSON web token
+    (re.compile(r"(/sign-in/(?:once/|oidc/done\?))[^\s\"']+"), rf"\1{HIDDEN}"),  # a link, and the code of a provider
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     (
         re.compile(
@@ -100,11 +102,14 @@ class AsJson(logging.Formatter):
         line |= {name: value for name, value in fields(record).items() if name not in line}
         if record.exc_info and record.exc_info[0] is not None:
             line |= {"error": record.exc_info[0].__name__, "trace": self.formatException(record.exc_info)}
-        return json.dumps(cleaned(line), ensure_ascii=False, default=str)
+        return escaped_json(json.dumps(cleaned(line), ensure_ascii=False, default=str))
 
 
 class AsText(logging.Formatter):
-    """Log format for a terminal: time, level, text, fields."""
+    """Log format for a terminal: time, level, text, fields, on one line; below it an exception, indented.
+
+    What a source or connector has said moves no cursor, and no line of it passes for one of the log.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         pairs = " ".join(
@@ -113,8 +118,9 @@ class AsText(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC)
         text = f"{at:%H:%M:%S} {record.levelname.lower():7} {record.getMessage()}{'  ' + pairs if pairs else ''}"
         if record.exc_info and record.exc_info[0] is not None:
-            text += "\n" + self.formatException(record.exc_info)
-        return clean(text)
+            trace = visible(clean(self.formatException(record.exc_info)))
+            return "\n    ".join([one_line(clean(text)), *trace.splitlines()])
+        return one_line(clean(text))
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:

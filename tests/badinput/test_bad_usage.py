@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,12 @@ from marks import SERVER
 
 from postgres_server import Database
 
+SQLITE = """\
+version: 1
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: iceberg, warehouse: lake}}
+connections: {shop: {source: db, destination: lake}}
+"""
 GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="local")
 
 USAGE = [
@@ -162,3 +173,54 @@ class TestNames:
 def test_the_folder_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     Place(tmp_path / "file").run("validate").is_error(1, "instep.yml")
+
+
+NOT_TEXT = b"a\xff".decode(errors="surrogateescape")
+"""A word whose bytes are no UTF-8, as Python passes it on."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sync", "--table", NOT_TEXT],
+        ["changes", "show", NOT_TEXT],
+        ["pause", "--reason", NOT_TEXT],
+        ["undo", NOT_TEXT],
+        ["query", NOT_TEXT],
+        ["tables", NOT_TEXT],
+        ["changes", "list", "--search", NOT_TEXT],
+    ],
+    ids=lambda words: " ".join(words[:2]).encode("ascii", "replace").decode(),
+)
+def test_a_word_that_is_no_text(place: Place, words: list[str]) -> None:
+    place.write(SQLITE)
+    with closing(sqlite3.connect(place.folder / "shop.db")) as connection:
+        connection.execute("create table t (id integer primary key)")
+    for told in (place.run(*words), place.run(*words, "--output", "json")):
+        assert told.code in (1, 64), told.all
+        assert "a\\udcff" in told.all or "UTF-8" in told.all
+        assert "Traceback" not in told.all
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-", ">/dev/full"])
+def test_streams_that_are_closed_or_full(place: Place, closed: str, output: str) -> None:
+    """A file that is opened next takes no number of a stream, so that nothing is written into it."""
+    place.write(SQLITE)
+    sqlite3.connect(place.folder / "shop.db").close()
+    command = f"{shlex.quote(sys.executable)} -m instep --output {output} status {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=place.folder, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == (1 if "full" in closed else 0), done.stderr
+    assert "Traceback" not in done.stderr
+    if "full" in closed:
+        assert "No space left" in done.stderr
+    assert place.run("status").code == 0
+
+
+def test_the_folder_is_gone(tmp_path: Path) -> None:
+    command = f"mkdir gone && cd gone && rmdir ../gone && {shlex.quote(sys.executable)} -m instep status"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 1
+    assert "the folder that this command runs in is gone" in done.stderr

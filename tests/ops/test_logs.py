@@ -71,6 +71,35 @@ def test_libraries_are_heard_from_warnings_on(out: io.StringIO) -> None:
     assert [line["logger"] for line in lines(out)] == ["sqlalchemy.pool"]
 
 
+HOSTILE = "t\n12:00:00 error   forged \x1b[2J \x9b31m \u202e \u061c \u2028 \r"
+"""What a source may call a table: a line of its own, and characters that act in a terminal."""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_what_a_source_says_neither_acts_nor_is_a_line(form: str) -> None:
+    out = io.StringIO()
+    configure(LogSettings(form), out)
+    log = logging.getLogger("instep")
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        log.exception(HOSTILE, extra={"table": HOSTILE})
+    text = out.getvalue()
+    assert not set("\x1b\x9b\u202e\u061c\u2028\r") & set(text)
+    assert "forged" in text
+    assert not any(line.startswith("12:00:00 error") for line in text.splitlines())
+    if form == "json":
+        [line] = lines(out)
+        assert (line["message"], line["table"]) == (HOSTILE, HOSTILE), "a program reads what was said"
+
+
+def test_addresses_that_sign_in_are_hidden(out: io.StringIO) -> None:
+    for address in (f"/sign-in/once/{CANARY}", f"/sign-in/oidc/done?code={CANARY}&state={CANARY}"):
+        logging.getLogger("uvicorn.access").warning('%s - "GET %s HTTP/1.1" %d', "127.0.0.1:5", address, 200)
+    assert CANARY not in out.getvalue()
+    assert all("/sign-in/o" in line["message"] and line["message"].endswith("200") for line in lines(out))
+
+
 def test_text_for_a_terminal_says_the_same_on_one_line() -> None:
     out = io.StringIO()
     configure(LogSettings("text"), out)

@@ -65,6 +65,7 @@ _VALUED = ("--project", "-p", "--output", "--server")
 
 def run() -> NoReturn:
     """Run the command line and end with its exit code."""
+    open_closed_streams()
     arguments = sys.argv[1:]
     if (project := _resident_project(arguments)) is not None:
         from instep.engine.client import NoEngine
@@ -80,12 +81,19 @@ def run() -> NoReturn:
             sys.stderr.write("interrupted\n")
             os._exit(130)
         else:
-            if sys.stdout is not None:  # it was closed
-                sys.stdout.flush()
+            sys.stdout.flush()
             os._exit(code)
     from instep.cli.main import run as run_in_process
 
     run_in_process(arguments)
+
+
+def open_closed_streams() -> None:
+    """Open the null device as each standard stream that the caller has closed: else the next file that is opened, such
+    as the store, would take its number, and get what is written there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do
 
 
 def _starts_engine(arguments: list[str], project: Path) -> bool:

@@ -28,7 +28,8 @@ from instep.cli.arguments import OrderedCommands, arrange, name_of
 from instep.cli.backend import refuse_local
 from instep.cli.commands import register_commands
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
-from instep.errors import InstepError
+from instep.cli.entry import open_closed_streams
+from instep.errors import InstepError, visible
 
 
 def report(error: InstepError) -> int:
@@ -57,7 +58,10 @@ def report_usage(error: TyperException) -> int:
 
 
 def _problem(kind: str, title: str, detail: str, hint: str, code: int) -> None:
-    write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
+    try:
+        write_json({"type": f"urn:instep:{kind}", "title": title, "detail": detail, "hint": hint, "exit_code": code})
+    except OSError:  # standard output is full or gone, which may be what went wrong
+        console(stderr=True).write(f"error: {detail}")
 
 
 EPILOG = (
@@ -122,12 +126,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     lives long is looked at as often as it would be with a threshold of 100,000.
     """
     gc.set_threshold(500_000, 4, 100)
+    open_closed_streams()
     try:
         leave(main(arguments))
     except Exception:
         from instep.logs import clean
 
-        print(clean(traceback.format_exc()), file=sys.stderr, end="")
+        print(visible(clean(traceback.format_exc())), file=sys.stderr, end="")
         leave(1)
 
 
@@ -159,6 +164,11 @@ def main(arguments: list[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except TyperException as error:
         return report_usage(error)
+    except UnicodeEncodeError:
+        odd = [word for word in given if not _is_text(word)]
+        if not odd:
+            raise
+        return report_usage(typer.BadParameter(f"{visible(odd[0])} is no text in UTF-8; write it so, or set LC_ALL"))
     except InstepError as error:
         return report(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -172,8 +182,22 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout = stdout  # typer puts another in its place, and ends, where a write finds nobody who reads
         return _seen_enough()
     except OSError as error:
-        what = f"{error.filename}: " if error.filename else ""
-        return report(InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there"))
+        return report(_of_system(error))
+
+
+def _of_system(error: OSError) -> InstepError:
+    """Return what the system has refused as an error of ours."""
+    try:
+        os.getcwd()  # noqa: PTH109 - a Path is made of it without a look
+    except OSError:
+        return InstepError("the folder that this command runs in is gone", hint="change to another one")
+    what = f"{error.filename}: " if error.filename else ""
+    return InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there")
+
+
+def _is_text(word: str) -> bool:
+    """Return whether a word of the command line could be decoded: other bytes come as halves of characters."""
+    return not any("\ud800" <= one <= "\udfff" for one in word)
 
 
 def _seen_enough() -> int:

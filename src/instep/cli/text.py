@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 from datetime import date, time
 from typing import Any
 
-from instep.errors import HIDDEN
+from instep.errors import escaped_json
 
 _PIECE = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 
@@ -42,8 +42,7 @@ def text_of(value: Any) -> str:
 def json_text(data: Mapping[str, Any]) -> str:
     """Return a JSON document that any parser reads: moments as ISO 8601, and what JSON has no form for (NaN) as
     text."""
-    document = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
-    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return escaped_json(json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:

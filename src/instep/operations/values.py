@@ -127,7 +127,13 @@ def _hints(record: type[Any]) -> dict[str, Any]:
     return get_type_hints(record, include_extras=True)
 
 
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
 def _problems(value: Any, hint: Any) -> Iterator[str]:
+    if isinstance(value, str) and _UNSTORABLE.search(value):
+        yield "is no text in UTF-8"
+        return
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         base = _base(arguments[0])

@@ -1,4 +1,4 @@
-"""Requests of operations that can be shown before they are carried out: see `Connection.preview`. And lists of names."""
+"""Requests of operations that are shown before they are carried out (`Connection.preview`), and lists of names."""
 
 from collections.abc import Iterable
 

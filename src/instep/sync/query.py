@@ -203,7 +203,10 @@ def _hint(error: str, destination: Destination) -> str:
 
 def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
     """Return the query as DuckDB parses it. Raises InstepError for anything but one SELECT."""
-    given = len(connection.extract_statements(sql))
+    try:
+        given = len(connection.extract_statements(sql))
+    except TypeError:  # DuckDB takes no halves of characters
+        raise InstepError("the query is no text that UTF-8 has", hint="write it in UTF-8, or set LC_ALL") from None
     if given != 1:
         raise InstepError(f"the query has {given} statements", hint="it must be one SELECT")
     [(text,)] = connection.execute("select json_serialize_sql(?)", [sql]).fetchall()

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from instep.cli.context import console, options, say
+from instep.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -77,15 +78,16 @@ class Board:
 
     def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
         from rich.table import Table
-        from rich.text import Text
 
-        yield Text(self.line(), style="bold")
+        from instep.cli.screen import cell
+
+        yield cell(self.line(), style="bold")
         grid = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         with self._lock:
             busy = sorted(self._rows.items(), key=lambda item: (item[1].step == "done", item[1].step == "waiting"))
             for path, row in busy[:SHOWN]:
                 of = f" of about {row.expected:,}" if row.expected > row.rows else ""
-                grid.add_row(Text(path), f"{row.rows:,}{of} rows", f"{row.bytes / 2**20:,.1f} MB", row.step)
+                grid.add_row(cell(path), f"{row.rows:,}{of} rows", f"{row.bytes / 2**20:,.1f} MB", cell(row.step))
             if len(busy) > SHOWN:
                 grid.add_row(f"and {len(busy) - SHOWN} more", "", "", "")
         yield grid
@@ -123,7 +125,7 @@ def _beat(board: Board, stop: threading.Event) -> None:
         for name in ("instep.cli.screen", "rich.table"):
             import_module(name)  # what the report is printed with, while others wait for a server
     while not stop.wait(HEARTBEAT):
-        print(board.line(), file=sys.stderr, flush=True)
+        print(one_line(board.line()), file=sys.stderr, flush=True)
 
 
 Line = tuple[str, str]
