@@ -10,6 +10,8 @@ from web_world import Site, form_tokens, needs_browser, served, tab
 
 from instep.control.resources import api_keys, sign_in
 from instep.errors import InstepError
+from instep.server.app import create_app
+from instep.server.rates import Rates
 from instep.server.web.app import page_roles
 from instep.server.web.visit import COOKIE
 
@@ -41,6 +43,20 @@ def test_a_password_begins_a_session_and_a_wrong_one_does_not(page: Site) -> Non
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
     assert "ada" in client.get("/changes").text
+
+
+def test_passwords_cannot_be_guessed(page: Site) -> None:
+    """Neither from one address nor, by many, of one name: the right one is not let in any more."""
+    made = api_keys.create(page.store, "eve@example.com", "admin", "test")
+    sign_in.set_password(page.store, made.key, PASSWORD)
+    for rates in (Rates(failures=3), Rates(guesses=3)):
+        client = TestClient(create_app(page.app, rates=rates), follow_redirects=False, base_url="http://testserver")
+        sent = {"name": "eve@example.com", "password": "not the right one", "back": "/"}
+        found = [client.post("/sign-in", data=sent).status_code for _ in range(3)]
+        answer = client.post("/sign-in", data={**sent, "password": PASSWORD})
+        assert ([*found, answer.status_code], "set-cookie" in answer.headers) == ([401, 401, 401, 429], False)
+        answer = client.post("/sign-in", data={**sent, "password": made.secret})
+        assert answer.status_code == 303, "an API key cannot be guessed"
 
 
 @pytest.mark.parametrize("password", ["short", "x" * 201])

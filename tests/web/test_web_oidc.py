@@ -123,6 +123,21 @@ def test_an_address_that_nobody_has_checked_is_not_taken_for_a_name(signed: Site
     assert signed.store.api_keys.named("eve") is not None
 
 
+def test_another_person_with_the_same_address_is_not_taken_for_them(signed: Site, provider: int) -> None:
+    """Some providers let people choose their address, and do not say whether they have checked it."""
+    person(provider, "ada", email="ada@example.org", groups=["platform"])
+    sign_in(signed, "ada")
+    person(provider, "eve", email="ada@example.org", groups=["analysts"])
+    client, answer = sign_in(signed, "eve")
+    assert answer.status_code == 403
+    assert client.get("/changes").status_code == 303
+    key = signed.store.api_keys.named("ada@example.org")
+    assert key is not None
+    assert key.role == "admin"
+    _, answer = sign_in(signed, "ada")
+    assert answer.headers["location"] == "/"
+
+
 def test_a_key_of_that_name_that_somebody_made_is_not_taken_over(signed: Site, provider: int) -> None:
     from instep.control.resources import api_keys
 

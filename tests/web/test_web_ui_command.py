@@ -29,9 +29,9 @@ connections: {shop: {source: db, destination: lake}}
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[tuple[httpx2.Client, str]]:
+def opened(folder: Path, *options: str) -> Iterator[tuple[httpx2.Client, str]]:
     """Run `instep ui` in a folder until the end of the block: a client of its page, and the path of the link."""
-    command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), "ui", "--no-browser"]
+    command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), "ui", *(options or ["--no-browser"])]
     log = folder / "ui.log"
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
@@ -77,3 +77,22 @@ def test_an_empty_folder_gets_a_key_of_its_own(tmp_path: Path) -> None:
     keys = tmp_path / FILE
     assert keys.stat().st_mode & 0o777 == 0o600
     assert keys.read_text().startswith("k1:")
+
+
+def test_a_browser_is_not_started_with_the_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on the machine sees the arguments of programs, and the link makes whoever opens it an admin."""
+    seen, program = tmp_path / "seen", tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\nprintf %s "$*" > {seen}.new && mv {seen}.new {seen}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(program))
+    monkeypatch.setenv("DISPLAY", ":0")
+    with opened(tmp_path, "--browser") as (_, link):
+        deadline = time.monotonic() + WAIT
+        while not seen.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        file = Path(seen.read_text().removeprefix("file://"))
+        assert link.rpartition("/")[2] not in seen.read_text()
+        assert link in file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.exists()

@@ -62,10 +62,12 @@ class Windows:
 
 
 class Rates:
-    """`requests` a minute for each key, `failures` for each address that sends wrong keys."""
+    """`requests` a minute for each key, `failures` for each address that sends wrong keys or tries passwords, `guesses`
+    of passwords for each name."""
 
-    def __init__(self, requests: int = 600, failures: int = 30) -> None:
+    def __init__(self, requests: int = 600, failures: int = 30, guesses: int = 100) -> None:
         self._requests, self._failures = Windows(requests), Windows(failures)
+        self._tries, self._guesses = Windows(failures), Windows(guesses)
 
     def take(self, key_id: str) -> tuple[bool, RateLimitState]:
         """Count a request; whether the key may make it, and what is left."""
@@ -88,6 +90,16 @@ class Rates:
         allowed, left = self.take_failure(address)
         if not allowed:
             raise _too_many("too many wrong API keys have come from here", left)
+
+    def guess(self, address: str, name: str) -> None:
+        """Count a password before it is looked at; Problem 429 for an address or a name of which too many were tried.
+
+        A password is no 256 random bits: a right one is not let in either, or it would be found by going on.
+        """
+        for windows, what in ((self._tries, address), (self._guesses, name)):
+            allowed, left = windows.take(what)
+            if not allowed:
+                raise _too_many("too many passwords were tried within a minute", left)
 
 
 class Listeners:

@@ -11,6 +11,7 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from threading import BoundedSemaphore
 
 from instep.control.resources.api_keys import authenticate
 from instep.errors import InstepError, SetupError
@@ -22,6 +23,8 @@ LASTS = timedelta(hours=12)
 LINK_LASTS = timedelta(minutes=15)
 SHORTEST, LONGEST = 12, 200
 """The bounds of a password's length, in characters."""
+_hashing = BoundedSemaphore(4)
+"""Passwords that are compared at the same time: each takes 64 MiB."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ def is_password(store: Store, key: ApiKey | None, password: str) -> bool:
 
     known = store.sessions.password_hash(key.id) if key else None
     try:
-        PasswordHasher().verify(known or _nobodys(), password[: LONGEST + 1])
+        with _hashing:
+            PasswordHasher().verify(known or _nobodys(), password[: LONGEST + 1])
     except (Argon2Error, InvalidHash):
         return False
     return known is not None

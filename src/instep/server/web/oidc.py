@@ -110,6 +110,7 @@ class Provider:
             aud={"essential": True, "value": self.section.client_id},
             nonce={"essential": True, "value": attempt.nonce},
             exp={"essential": True},
+            sub={"essential": True},
         )
         try:
             known = KeySet.import_key_set(self._json("GET", keys, None, {"Accept": "application/json"}))  # type: ignore[arg-type]
@@ -165,15 +166,17 @@ def role_of(section: OidcSection, claims: Mapping[str, Any]) -> Role | None:
 
 
 def signed_in(store: Store, section: OidcSection, claims: Mapping[str, Any]) -> Begun:
-    """Begin the session of a person. Raises Forbidden for one without a role, or whose name is somebody else's key."""
+    """Begin the session of a person. Raises Forbidden for one without a role, or whose name is somebody else's key: a
+    provider may let people choose their address, so that the key is for the `sub` that it was made for."""
     role, name = role_of(section, claims), _name(claims)
     if role is None:
         raise Forbidden(f"no group of {name} has a role here", hint="an admin adds it to `oidc: roles:` in instep.yml")
-    maker = f"oidc {section.issuer}"
+    maker = f"oidc {section.issuer} {claims['sub']}"
     with store.transaction():
         key = store.api_keys.named(name)
         if key is not None and key.created_by != maker:
-            raise Forbidden(f"an API key is called {name}, which was not made by this provider", hint="ask an admin")
+            why = f"an API key is called {name}, which was not made for this person of this provider"
+            raise Forbidden(why, hint="ask an admin to revoke that key")
         if key is not None and key.role != role:
             store.api_keys.end(key.id, maker)
             key = None

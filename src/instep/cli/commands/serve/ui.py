@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 import secrets
 import webbrowser
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,12 +43,19 @@ def ui(
     from instep.bootstrap import open_page
 
     opener = partial(open_page, options.project.resolve())
-    serve(opener, Place("127.0.0.1", port), LogOptions(log_format, log_level), (lanes, grace), partial(_show, browser))
+    with ExitStack() as at_end:
+        begin = partial(_show, browser, at_end)
+        serve(opener, Place("127.0.0.1", port), LogOptions(log_format, log_level), (lanes, grace), begin)
 
 
-def _show(browser: bool, app: App, address: str) -> None:
-    """Print the link, and open it where there is a browser that is not one of the terminal."""
+def _show(browser: bool, at_end: ExitStack, app: App, address: str) -> None:
+    """Print the link, and open it where there is a browser that is not one of the terminal.
+
+    The browser is started with the path of a file that leads to the link: everybody on this machine sees the arguments
+    of programs.
+    """
     from instep.control.resources.sign_in import make_link
+    from instep.store.engine.database import write_private
 
     name = f"{getpass.getuser()}@local"
     with app.store.transaction():
@@ -56,5 +65,15 @@ def _show(browser: bool, app: App, address: str) -> None:
         link = f"{address}/sign-in/once/{make_link(app.store, key)}"
     say("the page, until Ctrl-C; the link signs in once within 15 minutes:")
     typer.echo(link)
-    if browser:
+    if not browser:
+        return
+    if "microsoft" in os.uname().release.lower():  # the browser is one of Windows, where this path says nothing
         webbrowser.open(link)
+        return
+    file = app.project.root / ".instep" / "sign-in.html"
+    file.unlink(missing_ok=True)
+    write_private(
+        file, f'<!doctype html><meta http-equiv="refresh" content="0; url={link}"><a href="{link}">Sign in</a>\n'
+    )
+    at_end.callback(file.unlink, missing_ok=True)
+    webbrowser.open(file.as_uri())

@@ -38,10 +38,12 @@ async def check(request: Request) -> Response:
     name, password, back = ((form.get(one) or [""])[0] for one in ("name", "password", "back"))
     if password.startswith("instep_sk_"):
         begun = await run_sync(sign_in.with_secret, server.store, password)
+        if begun is None:
+            server.rates.fail(address_of(request))
     else:
+        server.rates.guess(address_of(request), name)
         begun = await run_sync(sign_in.with_password, server.store, name, password)
     if begun is None:
-        server.rates.fail(address_of(request))
         problem = ApiProblem(401, "unauthorized", "name and password do not go together", "an API key does as well")
         return await _ask(request, local(back or "/"), 401, name=name, problem=problem)
     return _signed_in(request, begun, local(back or "/"))
