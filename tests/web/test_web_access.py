@@ -59,6 +59,19 @@ def test_passwords_cannot_be_guessed(page: Site) -> None:
         assert answer.status_code == 303, "an API key cannot be guessed"
 
 
+def test_two_projects_on_one_machine_do_not_sign_each_other_out(page: Site) -> None:
+    """A browser sends the cookies of a host to all of its ports."""
+    key = api_keys.create(page.store, "ada", "approver", "test").key
+    jar = TestClient(page.made, follow_redirects=False, base_url="http://127.0.0.1:8321")
+    assert jar.post(f"/sign-in/once/{sign_in.make_link(page.store, key)}").status_code == 303
+    other = TestClient(page.made, follow_redirects=False, base_url="http://127.0.0.1:8322", cookies=jar.cookies)
+    assert other.get("/changes").status_code == 303, "the session is of the other server"
+    assert other.post(f"/sign-in/once/{sign_in.make_link(page.store, key)}").status_code == 303
+    jar.cookies.update(other.cookies)
+    assert jar.get("/changes").status_code == 200
+    assert other.get("/changes").status_code == 200
+
+
 @pytest.mark.parametrize("password", ["short", "x" * 201])
 def test_a_password_has_bounds(page: Site, password: str) -> None:
     key = api_keys.create(page.store, "ada", "viewer", "test").key

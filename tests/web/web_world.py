@@ -129,7 +129,7 @@ def tab(browser: Any, base: str, token: str, *, theme: str = "light", scripts: b
         bypass_csp=False,
     )
     context.set_default_timeout(WAIT)
-    context.add_cookies([{"name": COOKIE, "value": token, "url": base}])
+    context.add_cookies([{"name": f"{COOKIE}_{urlsplit(base).port}", "value": token, "url": base}])
     opened = Tab(context.new_page(), base)
 
     def within(route: Any) -> None:

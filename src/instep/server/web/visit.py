@@ -27,6 +27,8 @@ from instep.server.web.api_client import ApiClient
 from instep.store.server.sessions import Session
 
 COOKIE = "instep_session"
+"""The session's cookie, before the port that the address names: browsers send cookies to every port of a host, and two
+projects on one machine would sign each other out."""
 NOTICE = "instep_notice"
 MOST_FIELDS = 2000
 HEADERS = {"Content-Security-Policy": rendering.CONTENT_POLICY, "Referrer-Policy": "same-origin"}
@@ -145,7 +147,7 @@ def _guarded(code: OpenPageCode) -> OpenPageCode:
 
 def _signed_in(code: PageCode, role: Role) -> OpenPageCode:
     async def endpoint(request: Request) -> Response:
-        server, token = server_of(request), request.cookies.get(COOKIE, "")
+        server, token = server_of(request), request.cookies.get(cookie_of(request), "")
         session = await run_sync(sign_in.session_of, server.store, token)
         if session is None:
             return await _to_sign_in(request)
@@ -167,6 +169,11 @@ def _signed_in(code: PageCode, role: Role) -> OpenPageCode:
             return await visit.render("problem.html", known.status, problem=known)
 
     return endpoint
+
+
+def cookie_of(request: Request) -> str:
+    """Return the name of the session's cookie at the address that the browser asks."""
+    return f"{COOKIE}_{request.url.port}" if request.url.port else COOKIE
 
 
 async def _to_sign_in(request: Request) -> Response:

@@ -12,7 +12,7 @@ from instep.control.resources import sign_in
 from instep.server.access import address_of, server_of
 from instep.server.problems import ApiProblem
 from instep.server.web import oidc
-from instep.server.web.visit import COOKIE, PageRoutes, Visit, check_origin, local, read_form, show
+from instep.server.web.visit import PageRoutes, Visit, check_origin, cookie_of, local, read_form, show
 
 pages = PageRoutes()
 ATTEMPT = "instep_sign_in"
@@ -111,7 +111,7 @@ async def leave(visit: Visit) -> Response:
     """End the session."""
     await run_sync(sign_in.end, visit.server.store, visit.token)
     answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(COOKIE, path="/")
+    answer.delete_cookie(cookie_of(visit.request), path="/")
     return answer
 
 
@@ -129,7 +129,7 @@ async def appearance(visit: Visit) -> Response:
 
 def _signed_in(request: Request, begun: Any, back: str) -> Response:
     answer = RedirectResponse(back, 303)
-    _set_cookie(request, answer, COOKIE, begun.token, int(sign_in.LASTS.total_seconds()))
+    _set_cookie(request, answer, cookie_of(request), begun.token, int(sign_in.LASTS.total_seconds()))
     return answer
 
 
