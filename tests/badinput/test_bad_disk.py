@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
@@ -20,6 +21,7 @@ from marks import SERVER
 from pyiceberg.catalog.sql import SqlCatalog
 
 from instep.destinations import connection_test
+from instep.private import make_own_folder
 from postgres_server import Database
 
 
@@ -340,3 +342,38 @@ class TestTheLakeIsGone:
         assert place.run("changes", "approve", "--match", "public.t").code == 0
         assert place.run("sync").code == 0
         assert place.run("verify").code == 0
+
+
+SQLITE = """\
+version: 1
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: iceberg, warehouse: lake}}
+connections: {shop: {source: db, destination: lake}}
+"""
+
+
+@pytest.mark.parametrize(("umask", "state"), [(0o000, 0o750), (0o002, 0o770), (0o022, 0o750), (0o077, 0o700)])
+def test_the_state_is_closed_to_others(tmp_path: Path, umask: int, state: int) -> None:
+    """Whoever may write into `.instep` could replace the store, the keys or what is run; Git would keep the keys."""
+    made = []
+    before = os.umask(umask)
+    try:
+        for name, words in (("init", ["init"]), ("key", ["secrets", "new-key"]), ("sync", ["sync"])):
+            place = Place(tmp_path / name)
+            place.folder.mkdir()
+            if name != "init":
+                place.write(SQLITE)
+                with closing(sqlite3.connect(place.folder / "shop.db")) as source:
+                    source.execute("create table t (id integer primary key)")
+            assert place.run(*words).code == 0
+            made.append(place.folder / ".instep")
+        make_own_folder(cache := tmp_path / "cache" / "jars")
+    finally:
+        os.umask(before)
+    for folder in made:
+        assert oct(folder.stat().st_mode & 0o777) == oct(state)
+        assert "*" in (folder / ".gitignore").read_text().splitlines()
+    assert not any(folder.stat().st_mode & 0o002 for folder in (cache, cache.parent))
+    secret = [file for folder in made for file in folder.iterdir() if file.name in ("keys", "state.db")]
+    assert len(secret) == 2
+    assert not any(file.stat().st_mode & 0o077 for file in secret)

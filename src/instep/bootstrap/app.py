@@ -18,6 +18,7 @@ from urllib.parse import quote
 from instep.bootstrap import kinds
 from instep.errors import InstepError, ProjectError, SetupError
 from instep.model import EngineUse, LogNames
+from instep.private import make_state_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = F
     project = load_beside(folder)
     read = partial(keyring, project.root, insecure_dev=insecure_dev, variables=project.environment.variables)
     keys = read if lazy_keys else read()
-    (project.root / ".instep").mkdir(exist_ok=True)
+    make_state_folder(project.root)
     store = Store(project.store_url(), keys=keys)
     opening = opens(store.secrets)
 
@@ -153,7 +154,7 @@ class App:
         if self.looks_only and not is_writable(url):
             url, self._copy = copied(url)
         else:
-            (root / ".instep").mkdir(exist_ok=True)
+            make_state_folder(root)
         return self._telling(Store(url, keys=keys))
 
     @property

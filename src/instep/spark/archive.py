@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from instep.errors import SetupError
+from instep.private import make_own_folder
 from instep.spark.java import Java
 
 DUMP_TO = "INSTEP_ARCHIVE_DUMP"
@@ -94,7 +95,7 @@ def build(java: Java, classpath: Sequence[Path], cache: str = "") -> str:
     archive = path_for(java, classpath, cache)
     if usable(archive):
         return "ready"
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    make_own_folder(archive.parent)
     with _alone(archive) as alone:
         if not alone:
             return "being made elsewhere"

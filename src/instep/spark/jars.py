@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from instep.errors import InstepError, SetupError
+from instep.private import make_own_folder
 from instep.spark import archive
 from instep.spark.archive import cache_folder, sha256_file
 from instep.spark.java import Jvm, find_java, launch
@@ -100,7 +101,7 @@ def _verified(file: Path, jar: Jar) -> bool:
 def fetch(jars: Sequence[Jar], folder: Path) -> None:
     """Resolve `jars` into `folder`, each verified before it takes its place; raises SetupError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder)
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
             found = _resolve(jars, Path(scratch))
             for jar in jars:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from instep.errors import ProjectError
+from instep.private import make_state_folder
 from instep.project.load import FILE_NAME
 from instep.project.sections.models import ProjectFile
 
@@ -67,6 +68,7 @@ def schema_json() -> str:
 def write_schema(root: Path) -> Path:
     """Put the JSON Schema where the first line of the project file points."""
     path = root / SCHEMA_FILE
+    make_state_folder(root)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(schema_json(), encoding="utf-8")
     return path

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import InstepError, ProjectError, ReadError
+from instep.private import write_private
 from instep.project.sections.airbyte import leaves
 from instep.redaction import hide
 from instep.sources.airbyte.config import AirbyteConfig
@@ -31,7 +32,6 @@ from instep.sources.connector.config import MIB, Hidden
 from instep.sources.connector.dialect import LOCAL_HOST, passed_environment
 from instep.sources.connector.environment import cache_folder
 from instep.sources.connector.segment import LogLine
-from instep.store.engine.database import write_private
 from instep.temporary import temporary
 
 LogCallback = Callable[[LogLine], None]

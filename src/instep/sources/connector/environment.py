@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 from instep.errors import ProjectError, SetupError
 from instep.logs import clean
+from instep.private import make_own_folder
 from instep.sources.connector.config import ConnectorConfig
 
 INSTALLATION = "drivers/installation.sh"
@@ -198,7 +199,7 @@ def _digest(required: Sequence[str], base: str) -> str:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder of the cache: of several processes one makes it, the others wait."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_own_folder(folder.parent)
     with folder.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -7,11 +7,10 @@ those of rows that belong to none (docs/adr/0040-locks-by-connection.md).
 
 from __future__ import annotations
 
-import os
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,32 +21,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from instep.errors import Conflict, ConnectError, InstepError, ProjectError
+from instep.private import make_own_folder, make_private
 from instep.sqlite_wal import use_wal
-
-MODE = 0o600
-_BESIDE = ("", "-wal", "-shm")
-"""Suffixes of the files that SQLite makes beside a database's file, with its modes."""
-
-
-def write_private(file: Path, text: str) -> None:
-    """Write a new file that was never open to others; FileExistsError for one that is there, a link included."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-
-
-def make_private(database: Path) -> None:
-    """Make a SQLite database's file before SQLite does, and take what is there, with its WAL, away from others. What
-    belongs to another account stays as it is."""
-    with suppress(OSError):
-        os.close(os.open(database, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
-    for ending in _BESIDE:
-        file = database.with_name(database.name + ending)
-        with suppress(OSError):
-            if file.stat().st_mode & 0o077:
-                file.chmod(MODE)
-
 
 BUSY_SECONDS = 30.0
 _LOCKS = 0x696E7374  # the class of the advisory locks: "inst" in ASCII; that of connections is the next number
@@ -91,7 +66,7 @@ class Database:
         if not self.file or self.url.database == ":memory:":
             raise ProjectError("store: a SQLite store needs a file", hint="write sqlite:///.instep/state.db")
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            make_own_folder(self.file.parent)
         except OSError as error:
             raise self._error(f"its folder cannot be made ({error.strerror})", "check the folder's owner") from error
         make_private(self.file)

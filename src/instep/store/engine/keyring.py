@@ -25,6 +25,7 @@ from itertools import count
 from pathlib import Path
 
 from instep.errors import InstepError, ProjectError
+from instep.private import make_own_folder, make_state_folder
 
 VARIABLE = "INSTEP_KEYS"
 FILE = Path(".instep/keys")
@@ -146,7 +147,9 @@ def add_key(file: Path, id: str = "") -> str:
     if id in there:
         raise ProjectError(f"{file} has a key {id!r} already", hint="choose another id")
     made = new_key(id)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.parent.name == FILE.parent.name:
+        make_state_folder(file.parent.parent)
+    make_own_folder(file.parent)
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

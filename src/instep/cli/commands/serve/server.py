@@ -249,7 +249,7 @@ def _first_key(app: App, address: str) -> None:
     goes to logs, which others read and keep."""
     from instep.control.resources.api_keys import first_admin
     from instep.control.resources.sign_in import make_link
-    from instep.store.engine.database import write_private
+    from instep.private import write_private
 
     file = app.project.root / ".instep" / ADMIN_KEY_FILE
     shown = sys.stderr.isatty()

@@ -55,7 +55,7 @@ def _show(browser: bool, at_end: ExitStack, app: App, address: str) -> None:
     of programs.
     """
     from instep.control.resources.sign_in import make_link
-    from instep.store.engine.database import write_private
+    from instep.private import write_private
 
     name = f"{getpass.getuser()}@local"
     with app.store.transaction():
