@@ -46,7 +46,7 @@ from instep.sync.loading.unchanged import proofs
 from instep.sync.operations.maintain import maintain_loaded
 from instep.sync.progress import Progress, Silent, SyncReport
 from instep.sync.quarantine.quarantine import expire
-from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply
+from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply, waits_beside
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.declare_table_rename import want_approved
 from instep.sync.schema_changes.overflow_columns import EXTRA
@@ -310,6 +310,9 @@ class _Sync:
         hold(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
+        if waits_beside(plan):
+            seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
+            record(context, seen, count=False)
         denied = {**detection.denied, **failed}
         detection = replace(detection, decisions=plan.decisions, reviews=reviews, denied=denied)
         promote_first(context, self.run, detection, outcome)

@@ -256,6 +256,14 @@ def plan_and_apply(
             return made, _accepted(context, failing, detection.accepted, made.after)
 
 
+def waits_beside(made: Plan) -> bool:
+    """Return whether a change waits in a table of which another one was applied: its approval is about the table as
+    that one has left it, so it has to be recorded again."""
+    places = TableRenames.of(made.decisions)
+    changed = {places.before(d.change) for d in made.decisions if d.applied} - made.refused.keys()
+    return any(d.needs_review and places.before(d.change) in changed for d in made.decisions)
+
+
 def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raise StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for
