@@ -139,6 +139,22 @@ def test_what_waits_beside_an_applied_change_is_approved_as_it_was_shown(
     assert world.differing() == {}
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "mysql"])
+def test_a_suspected_rename_beside_its_applied_sides_is_approved_as_it_was_shown(
+    make_world: MakeWorld, kind: str
+) -> None:
+    world = make_world(kind)
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    world.run("INSERT INTO t VALUES (1, 11), (2, 12), (3, 13), (4, 14), (5, 15), (6, 16), (7, 17), (8, 18)")
+    world.sync()
+    world.run("ALTER TABLE t RENAME COLUMN a TO z")
+    for _ in range(3):
+        world.sync()
+        shown = world.store.reviews.find("shop", ("open",))
+        assert "column.renamed" in {r.kind for r in shown}
+        approving(world.context, [r for r in shown if r.kind == "column.renamed"])
+
+
 @pytest.mark.parametrize("key", [" PRIMARY KEY", ""])
 def test_a_name_that_meets_another_one_in_a_new_table_is_approved_as_it_was_shown(
     make_world: MakeWorld, key: str

@@ -310,7 +310,7 @@ class _Sync:
         hold(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
-        if waits_beside(plan):
+        if waits_beside(context, plan):
             seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
             record(context, seen, count=False)
         denied = {**detection.denied, **failed}
@@ -347,7 +347,8 @@ class _Sync:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 
     def note_missing(self, detection: DetectionResult) -> None:
-        """Record the patterns of the project file that fit nothing, each as a failed table; the last pass counts."""
+        """Record the patterns of the project file that fit nothing, and the new tables that cannot be read as they are,
+        each as a failed table; the last pass counts."""
         if self.scope.tables:
             return
         self.outcome.missing = {
@@ -355,6 +356,8 @@ class _Sync:
             for text, why in detection.missing.items()
             for ref in (_ref(text),)
         }
+        broken = (TableRun(self.run.id, ref, "failed", error=why) for ref, why in detection.broken.items())
+        self.outcome.missing |= {result.table: result for result in broken}
 
     def record(self) -> tuple[TableRun, ...]:
         """Record what became of each table, also when the run as a whole fails, in one transaction."""

@@ -256,12 +256,11 @@ def plan_and_apply(
             return made, _accepted(context, failing, detection.accepted, made.after)
 
 
-def waits_beside(made: Plan) -> bool:
-    """Return whether a change waits in a table of which another one was applied: its approval is about the table as
-    that one has left it, so it has to be recorded again."""
-    places = TableRenames.of(made.decisions)
-    changed = {places.before(d.change) for d in made.decisions if d.applied} - made.refused.keys()
-    return any(d.needs_review and places.before(d.change) in changed for d in made.decisions)
+def waits_beside(context: SyncContext, made: Plan) -> bool:
+    """Return whether a change or a suspected rename waits in a table of which the plan has applied another change: its
+    approval is about the table as that one has left it, so it has to be recorded again."""
+    changed = {table_of(d.change) for d in made.decisions if d.applied}
+    return any(review.table in changed for review in context.store.reviews.find(context.name, ("open",)))
 
 
 def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:

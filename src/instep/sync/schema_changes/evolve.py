@@ -84,6 +84,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
         (
             *made.remarks,
             *refused,
+            *(f"a sync will fail {'.'.join(ref)}: {why}" for ref, why in sorted(detection.broken.items())),
             *planned_faults(context, detection.discovery.catalog),
             *partial_columns(context, detection, made.after),
         ),
@@ -125,6 +126,6 @@ def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, i
         check(context, made, reviews)
         check_approvals(context, made)
         version = apply_plan(replace(context, run=run), run, made, reviews, id=id)
-        if waits_beside(made):
+        if waits_beside(context, made):
             record(context, look(context, count=False), count=False)
         return version
