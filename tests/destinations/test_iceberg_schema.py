@@ -118,7 +118,7 @@ def test_nested_types_grow_and_keep_their_ids(before: str, after: str) -> None:
     assert all(i in _ids(stored) or i >= 50 for i in _ids(grown))
 
 
-@pytest.mark.parametrize("names", [["a", "A"], ["", "b"], ["a.b"], ["straße", "STRASSE"]])
+@pytest.mark.parametrize("names", [["a", "A"], ["", "b"], ["a.b"], ["été", "ÉTÉ"]])
 def test_names_that_a_reader_could_not_tell_apart_are_refused(names: list[str]) -> None:
     with pytest.raises(SchemaError):
         schema_of([IcebergField(i, n, "int") for i, n in enumerate(names, 1)], 0)

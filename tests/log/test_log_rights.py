@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,32 @@ def test_a_publication_that_others_made(restricted: LogWorld) -> None:
         assert restricted.differing() == {}
     finally:
         restricted.run('ALTER ROLE "reader" NOREPLICATION')
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_slot_waits_for_the_transactions_that_write(database: Database, tmp_path: Path, limit: float) -> None:
+    """Longer than a statement of ours may wait for a lock of a table; in vain it says whom it has waited for."""
+    config = database.config.model_copy(update={"statement_timeout": limit})
+    world = LogWorld.of(replace(database, config=config), tmp_path)
+    world.run(*TABLE)
+    with world.transaction() as execute, ThreadPoolExecutor(1) as beside:
+        [(process,)] = execute("INSERT INTO t VALUES (2, 2) RETURNING pg_backend_pid()").fetchall()
+        running = beside.submit(world.sync)
+        if not limit:
+            with pytest.raises(TimeoutError):
+                running.result(2.5)
+            execute("COMMIT")
+        report = running.result(300)
+    if not limit:
+        assert report.status == "done"
+        assert world.differing() == {}
+        world.close()
+        return
+    world.close()
+    error = report.tables[0].error
+    assert "could not be made within 2 s: transactions of the server have not ended" in error
+    assert f"process {process} of" in error
+    assert "max_replication_slots" not in error
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from events.shows import shows
 from instep.errors import SchemaError
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
+from instep.schema.planning.hazard import Capabilities
 from instep.schema.planning.naming import SYSTEM, Naming, assign, collisions, destination_ref, quote, unusable
 
 NAMING = Naming("lake", default_schema="public")
@@ -110,6 +111,13 @@ TWINS = [
 def test_twins_get_names_of_their_own(what: str, names: list[str]) -> None:
     aliases = columns_of(*names)
     assert len({NAMING.fold(a) for a in aliases}) == len(names), what
+
+
+@pytest.mark.parametrize("names", [["ß", "SS"], ["ﬀ", "FF"], ["ŉ", "ʼN"]])
+def test_letters_whose_upper_case_is_two_make_no_twins(names: list[str]) -> None:
+    """For no engine, so no destination refuses them."""
+    assert columns_of(*names) == names
+    assert len({Capabilities("lake").fold(n) for n in names}) == len(names)
 
 
 def test_of_case_twins_the_first_is_kept_and_both_where_case_counts() -> None:

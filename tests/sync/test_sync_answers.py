@@ -9,8 +9,21 @@ from instep.control.reviews import answer
 from instep.errors import Blocked
 from instep.project.sections.tables import TableSettings
 from instep.schema.policy.policy import Rule
+from instep.sync.schema_changes.answer import approving
 from open_changes import waiting
 from sync_world import MakeWorld, World, cursor, preset
+
+SHOWN = "CREATE TABLE t (id int PRIMARY KEY, a int, b text)"
+BESIDE = [
+    ("renamed, and the new type applied", "column.renamed", ["RENAME a TO z", "ALTER z TYPE bigint"]),
+    ("retyped, and the new name applied", "column.widened", ["RENAME a TO z", "ALTER z TYPE bigint"]),
+    ("the same name again, and the removal applied", "column.added", ["DROP a", "ADD a int"]),
+    ("a column of a table that was renamed", "column.renamed", ["RENAME TO u", "RENAME a TO z"]),
+    ("a table, and a column renamed in it", "table.renamed", ["RENAME TO u", "RENAME a TO z"]),
+    ("the key's name, and its new type applied", "column.renamed", ["RENAME id TO k", "ALTER k TYPE bigint"]),
+    ("the key's type, and its new name applied", "column.widened", ["RENAME id TO k", "ALTER k TYPE bigint"]),
+    ("a name that meets another one", "name.collided", ['ADD "A" int', "RENAME b TO c"]),
+]
 
 COLUMNS = "CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b TEXT, c DATE, d REAL, e INT)"
 
@@ -98,3 +111,57 @@ def test_a_column_that_gets_its_first_type_is_read_again(make_world: MakeWorld) 
     found = dict(world.rows("t", "id", "v"))
     world.sync(full=True)
     assert dict(world.rows("t", "id", "v")) == found
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("applied_by", ["sync", "apply"])
+@pytest.mark.parametrize(("kind", "changes"), [c[1:] for c in BESIDE], ids=[c[0] for c in BESIDE])
+def test_what_waits_beside_an_applied_change_is_approved_as_it_was_shown(
+    make_world: MakeWorld, kind: str, changes: list[str], applied_by: str
+) -> None:
+    world = make_world(policy=preset("allow_all", Rule((kind,), "review"), backfill="column"))
+    world.run(SHOWN, "INSERT INTO t VALUES (1, 10, 'x')")
+    world.sync()
+    table = "t"
+    for change in changes:
+        world.run(f"ALTER TABLE {table} {change}")
+        table = "u" if change == "RENAME TO u" else table
+    if applied_by == "sync":
+        world.sync()
+    else:
+        world.evolve()
+    shown = waiting(world.store, "shop")
+    assert {r.kind for r in shown} == {kind}
+    approving(world.context, shown)
+    world.answer("approved")
+    world.sync()
+    assert waiting(world.store, "shop") == []
+    assert world.differing() == {}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mysql"])
+def test_a_suspected_rename_beside_its_applied_sides_is_approved_as_it_was_shown(
+    make_world: MakeWorld, kind: str
+) -> None:
+    world = make_world(kind)
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)")
+    world.run("INSERT INTO t VALUES (1, 11), (2, 12), (3, 13), (4, 14), (5, 15), (6, 16), (7, 17), (8, 18)")
+    world.sync()
+    world.run("ALTER TABLE t RENAME COLUMN a TO z")
+    for _ in range(3):
+        world.sync()
+        shown = world.store.reviews.find("shop", ("open",))
+        assert "column.renamed" in {r.kind for r in shown}
+        approving(world.context, [r for r in shown if r.kind == "column.renamed"])
+
+
+@pytest.mark.parametrize("key", [" PRIMARY KEY", ""])
+def test_a_name_that_meets_another_one_in_a_new_table_is_approved_as_it_was_shown(
+    make_world: MakeWorld, key: str
+) -> None:
+    world = make_world()
+    world.run(f'CREATE TABLE t (id int{key}, "A" int, a int)', "INSERT INTO t VALUES (1, 20, 10)")
+    world.sync()
+    shown = waiting(world.store, "shop")
+    assert [r.kind for r in shown] == ["name.collided"]
+    approving(world.context, shown)

@@ -16,12 +16,13 @@ from contract.sources import Case
 from files_world import new_store, write, write_parquet
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.project.sections.tables import TableSettings
+from instep.schema.selection.selection import Selection, patterns
 from instep.sources.base import Source
 from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.sync.quarantine.replay import replay
 from quarantined import entries_of
-from sync_world import World, counts
+from sync_world import World, counts, preset
 
 NEW_FILES = TableSettings(mode="append", cursor="_file_number")
 
@@ -224,3 +225,25 @@ def test_a_broken_file_holds_its_table_and_no_other(drop: Drop) -> None:
     assert (world.rows("t", "n"), world.rows("u", "n")) == ([(1,)], [(2,)])
     drop.delete("t/b.parquet")
     assert world.statuses(world.sync())["t"] == "done"
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.json", "t.csv.gz"])
+def test_a_new_table_that_cannot_be_read_fails_until_its_file_is_repaired(drop: Drop, name: str) -> None:
+    world = drop.world
+    drop.write("u.csv", "n\n1\n")
+    drop.write(name, "[1]")
+    for _ in range(2):
+        report = world.sync()
+        assert (report.status, world.statuses(report)) == ("partial", {"t": "failed", "u": "done"})
+        assert name in next(t.error for t in report.tables if t.table[1] == "t")
+        assert not any("t is not synced" in note for note in report.notes)
+    assert any(text.startswith("a sync will fail files.t: ") for text in world.preview().partial)
+    world.selection = Selection(exclude_tables=patterns(["files.t"]))
+    assert world.sync().status == "done"
+    world.selection, world.policy = Selection(), preset("block_all")
+    assert world.sync().status == "done"
+    world.policy = preset("allow_all")
+    drop.delete(name)
+    drop.write("t.csv", "n\n5\n")
+    assert world.statuses(world.sync()) == {"t": "done", "u": "done"}
+    assert world.rows("t", "n") == [(5,)]

@@ -26,9 +26,11 @@ class TableStats:
 @dataclass(frozen=True)
 class Discovery:
     """Catalog of the source. `denied` names tables (and columns as (schema, table, column)) that exist and may
-    not be read. `identity` is what ids are valid within (system identifier and database oid), "" without
-    ids; `proves_absence` tells whether a table that is not listed is really gone. Of a stream, by table: `silent` are
-    columns of the catalog that do not come any more, `begun` those whose first value is among the rows at hand."""
+    not be read; `broken` are those of them that lack no right but are no tables as they are now, such as files that
+    cannot be parsed: a sync that should load one fails it. `identity` is what ids are valid within (system identifier
+    and database oid), "" without ids; `proves_absence` tells whether a table that is not listed is really gone. Of a
+    stream, by table: `silent` are columns of the catalog that do not come any more, `begun` those whose first value is
+    among the rows at hand."""
 
     catalog: Catalog
     fingerprint: str
@@ -38,6 +40,7 @@ class Discovery:
     proves_absence: bool = False
     silent: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     begun: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    broken: frozenset[tuple[str, ...]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from instep.sync.loading.unchanged import proofs
 from instep.sync.operations.maintain import maintain_loaded
 from instep.sync.progress import Progress, Silent, SyncReport
 from instep.sync.quarantine.quarantine import expire
-from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply
+from instep.sync.schema_changes.apply import drop_named, let_go, plan_and_apply, waits_beside
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.declare_table_rename import want_approved
 from instep.sync.schema_changes.overflow_columns import EXTRA
@@ -310,6 +310,9 @@ class _Sync:
         hold(context, detection, reviews)
         crashpoint("sync.held")
         plan, failed = plan_and_apply(context, self.run, detection, reviews)
+        if waits_beside(context, plan):
+            seen = detect(context, discovery, count=False, stored=relied, snapshot=snapshot)
+            record(context, seen, count=False)
         denied = {**detection.denied, **failed}
         detection = replace(detection, decisions=plan.decisions, reviews=reviews, denied=denied)
         promote_first(context, self.run, detection, outcome)
@@ -344,7 +347,8 @@ class _Sync:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 
     def note_missing(self, detection: DetectionResult) -> None:
-        """Record the patterns of the project file that fit nothing, each as a failed table; the last pass counts."""
+        """Record the patterns of the project file that fit nothing, and the new tables that cannot be read as they are,
+        each as a failed table; the last pass counts."""
         if self.scope.tables:
             return
         self.outcome.missing = {
@@ -352,6 +356,8 @@ class _Sync:
             for text, why in detection.missing.items()
             for ref in (_ref(text),)
         }
+        broken = (TableRun(self.run.id, ref, "failed", error=why) for ref, why in detection.broken.items())
+        self.outcome.missing |= {result.table: result for result in broken}
 
     def record(self) -> tuple[TableRun, ...]:
         """Record what became of each table, also when the run as a whole fails, in one transaction."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from instep.destinations.types import delta_primitive, from_delta_primitive
 from instep.errors import IllegalChange, SchemaError, StageError
-from instep.schema.catalog.catalog import Column, Table
+from instep.schema.catalog.catalog import Column, Table, fold_case
 from instep.schema.catalog.layout import PartitionTerm
 from instep.schema.catalog.types import Array, DataType, Field, Json, Struct, parse
 from instep.schema.planning.guard import LayoutGuard
@@ -87,7 +87,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
     for name in names:
         if not name:
             raise SchemaError(f"a column of {where} has no name", hint="give it an alias")
-        if (twin := seen.setdefault(name.casefold(), name)) is not name:
+        if (twin := seen.setdefault(fold_case(name), name)) is not name:
             raise SchemaError(
                 f"columns {twin!r} and {name!r} of {where} differ in case only",
                 hint="give one of them an alias: Delta holds them for one name",

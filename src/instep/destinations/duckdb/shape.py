@@ -12,7 +12,7 @@ from instep.destinations.sql.merge import q
 from instep.destinations.sql.session import Dialect, RowId
 from instep.destinations.types import DUCKDB_PROMOTIONS, duckdb_primitive, plain_type
 from instep.errors import SchemaError
-from instep.schema.catalog.catalog import Table
+from instep.schema.catalog.catalog import Table, fold_case
 from instep.schema.catalog.types import Array, DataType, Decimal, Field, Json, Struct, parse
 from instep.schema.planning.hazard import Capabilities
 from instep.stage.field_metadata import WHOLE_JSON
@@ -55,7 +55,7 @@ def check_names(table: Table, hidden: int = 0) -> None:
 def _check_names(names: list[str], where: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        if (twin := seen.setdefault(name.casefold(), name)) is not name:
+        if (twin := seen.setdefault(fold_case(name), name)) is not name:
             raise SchemaError(
                 f"columns {twin!r} and {name!r} of {where} differ in case only",
                 hint="give one of them an alias: DuckDB holds them for one name",

@@ -212,3 +212,14 @@ def unbound(table: Table) -> Table:
 def by_names(catalog: Catalog) -> Catalog:
     """Return the catalog without ids, so that only names pair."""
     return Catalog.of(map(unbound, catalog.tables))
+
+
+def fold_case(name: str) -> str:
+    """Fold a name as engines that ignore case compare: by the upper case's lower case, where that is one character.
+    So `ß` and `SS` are two names, as they are for them."""
+    return name.lower() if name.isascii() else "".join(map(_lower, name))
+
+
+def _lower(character: str) -> str:
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()

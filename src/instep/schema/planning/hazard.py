@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from instep.schema.catalog.catalog import fold_case
 from instep.schema.catalog.promotion import INT_DIGITS, widens
 from instep.schema.catalog.types import Array, Binary, DataType, Decimal, Int, String, Struct
 from instep.schema.changes.kinds import (
@@ -63,7 +64,7 @@ class Capabilities:
 
     def fold(self, name: str) -> str:
         """Names that the format holds for one are equal."""
-        return name if self.case_sensitive else name.casefold()
+        return name if self.case_sensitive else fold_case(name)
 
     def promotes_in_place(self, before: DataType, after: DataType) -> bool:
         """Return whether a column of type `before` may become `after` without its data being rewritten."""

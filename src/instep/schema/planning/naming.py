@@ -18,7 +18,7 @@ from itertools import chain, count
 from typing import Literal
 
 from instep.errors import SchemaError
-from instep.schema.catalog.catalog import Catalog, Column, Table
+from instep.schema.catalog.catalog import Catalog, Column, Table, fold_case
 from instep.schema.catalog.types import String
 from instep.schema.changes.kinds import Ref
 
@@ -180,9 +180,7 @@ class Naming:
 
     def fold(self, name: str) -> str:
         """Equal for two names that the destination takes for one."""
-        if self.case_sensitive:
-            return name
-        return name.lower() if name.isascii() else "".join(map(_lower, name))
+        return name if self.case_sensitive else fold_case(name)
 
     @cached_property
     def system(self) -> frozenset[str]:
@@ -197,12 +195,6 @@ def row_id() -> Column:
 
 def is_row_id(column: Column) -> bool:
     return column.name == ROW_ID and column.native == _ROW_ID
-
-
-def _lower(character: str) -> str:
-    """Fold a name as engines that ignore case compare: by the upper case's lower case, where that is one character."""
-    upper = character.upper()
-    return (upper if len(upper) == 1 else character).lower()
 
 
 def check_name(name: str, what: str) -> None:

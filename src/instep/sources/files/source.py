@@ -212,7 +212,7 @@ class FilesSnapshot:
         catalog = Catalog.of(tables.values())
         fingerprints = digest([fingerprint(catalog), sorted(".".join(r) for r in denied)])
         stats = {t.ref: _stats(self.seen.tables[t.name]) for t in catalog.tables}
-        return Discovery(catalog, fingerprints, stats, denied)
+        return Discovery(catalog, fingerprints, stats, denied, broken=frozenset(denied))
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         """Return the types of the columns; text files yield texts of them."""

@@ -21,8 +21,8 @@ from instep.store.tables.catalogs import accepted, discoveries, source_files
 
 @dataclass(frozen=True)
 class CachedDiscovery:
-    """The last discovery of a source. `stats` gives estimated (rows, bytes) by table; `denied`, `identity` and
-    `proves_absence` are those of the discovery. `at` is set by the store."""
+    """The last discovery of a source. `stats` gives estimated (rows, bytes) by table; `denied`, `broken`,
+    `identity` and `proves_absence` are those of the discovery. `at` is set by the store."""
 
     catalog: Catalog
     fingerprint: str
@@ -31,6 +31,7 @@ class CachedDiscovery:
     identity: str = ""
     proves_absence: bool = False
     at: datetime | None = None
+    broken: frozenset[tuple[str, ...]] = frozenset()
 
 
 class Discoveries:
@@ -45,7 +46,7 @@ class Discoveries:
             "identity": seen.identity,
             "proves_absence": seen.proves_absence,
             "stats": [[*table, *numbers] for table, numbers in sorted(seen.stats.items())],
-            "denied": [[list(path), why] for path, why in sorted(seen.denied.items())],
+            "denied": [[list(path), why, path in seen.broken] for path, why in sorted(seen.denied.items())],
             "catalog": catalog_to_dict(seen.catalog),
             "at": self._db.now(),
         }
@@ -112,7 +113,8 @@ def _discovery(row: Row[Any], catalog: Catalog) -> CachedDiscovery:
         catalog=catalog,
         fingerprint=row.fingerprint,
         stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
-        denied={tuple(path): why for path, why in row.denied},
+        denied={tuple(path): why for path, why, *_ in row.denied},
+        broken=frozenset(tuple(path) for path, _, *marks in row.denied if any(marks)),
         identity=row.identity,
         proves_absence=row.proves_absence,
         at=row.at,

@@ -121,7 +121,8 @@ class Reviews:
     def _decide(self, transaction: Connection, found: Sequence[Review], status: ReviewStatus, who: str) -> list[Review]:
         for review in found:
             if review.status not in EXISTING:
-                raise Conflict(over(review), hint="see `instep changes list`")
+                hint = "see `instep changes list --all`: what an undo has rejected has an id of its own there"
+                raise Conflict(over(review), hint=hint if review.status == "applied" else "see `instep changes list`")
         values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
         return self._set(transaction, found, values)
 

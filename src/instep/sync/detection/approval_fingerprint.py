@@ -73,6 +73,8 @@ def _touched(table: Table, change: Change) -> Table:
     columns = tuple(c for c in table.columns if (c.name == name if name else c.key))
     if change.kind not in _OF_THEIR_OWN:
         columns = tuple(replace(c, nullable=True, default=None, comment=None) for c in columns)
+    if not name:  # a table that is about to be accepted has no names at the destination yet
+        columns = tuple(replace(c, alias="") for c in columns)
     cursor = None if name else table.cursor
     return replace(table, columns=columns, comment=None, alias="", extra=None, generation=0, cursor=cursor)
 

@@ -27,11 +27,12 @@ from instep.events import (
     ReviewNeeded,
 )
 from instep.model import Review
-from instep.schema.catalog.catalog import Catalog, fingerprint
+from instep.schema.catalog.catalog import Catalog, Table, fingerprint
 from instep.schema.changes.describe import (
     Change,
     ColumnAdded,
     NameCollided,
+    TableAdded,
     change_from_dict,
     change_to_dict,
     column_of,
@@ -133,11 +134,14 @@ class DetectionResult:
     others: bool = field(default=True, kw_only=True)
     born: tuple[Decision, ...] = field(default=(), kw_only=True)
     """Decisions about objects that came since the last look and are left out, also those that are not read."""
+    broken: Mapping[Ref, str] = field(default_factory=dict, kw_only=True)
+    """What of `hidden` would be loaded for the first time, if it could be read as it is."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return notes about objects that are left out although nobody has said so."""
-        hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
+        left = sorted((path, why) for path, why in self.hidden.items() if path not in self.broken)
+        hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in left)
         noted = (one_line(text) for text in self.unmatched if text not in self.missing)
         patterns = (f"the pattern '{text}' in the project file matches nothing" for text in noted)
         as_text = text_sentences(added_columns(d.change for d in self.applied))
@@ -315,7 +319,20 @@ def _result(
         missing=inputs.missing,
         others=any(is_on(context.selection, t)[0] for t in source.tables),
         born=born,
+        broken=_broken(inputs),
     )
+
+
+def _broken(inputs: DetectionInputs) -> dict[Ref, str]:
+    """Return the tables that a sync should load for the first time and cannot read as they are, with why."""
+    context, found = inputs.context, dict[Ref, str]()
+    for path, why in inputs.access.hidden.items():
+        new = TableAdded(Table(path[0], path[1], ()))
+        if path in inputs.discovery.broken and is_on(context.selection, new.after)[0]:
+            decision = decide(new, context.policy, explicit=inputs.explicit(new), tags=context.tags)
+            if decision.applied or not inputs.version:  # what the first detection finds is on
+                found[new.after.ref] = why
+    return found
 
 
 def _columns_answered(answers: Mapping[str, Review]) -> list[Change]:
@@ -442,7 +459,15 @@ def has_weak_ids(catalog: Catalog) -> bool:
 def to_discovery(known: CachedDiscovery) -> Discovery:
     """Return the stored discovery as the source gave it."""
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
-    return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
+    return Discovery(
+        known.catalog,
+        known.fingerprint,
+        stats,
+        known.denied,
+        known.identity,
+        known.proves_absence,
+        broken=known.broken,
+    )
 
 
 def redetect_from_store(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
@@ -457,7 +482,15 @@ def redetect_from_store(context: SyncContext, assumed: Mapping[str, Review]) -> 
 
 def _cached(seen: Discovery) -> CachedDiscovery:
     stats = {ref: (s.rows, s.bytes) for ref, s in seen.stats.items()}
-    return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
+    return CachedDiscovery(
+        seen.catalog,
+        seen.fingerprint,
+        stats,
+        seen.denied,
+        seen.identity,
+        seen.proves_absence,
+        broken=seen.broken,
+    )
 
 
 def _finding(decision: Decision, approval: ApprovalFingerprint, inferred_renames: RenameCandidate) -> DetectedChange:

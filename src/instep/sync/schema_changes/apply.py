@@ -256,6 +256,13 @@ def plan_and_apply(
             return made, _accepted(context, failing, detection.accepted, made.after)
 
 
+def waits_beside(context: SyncContext, made: Plan) -> bool:
+    """Return whether a change or a suspected rename waits in a table of which the plan has applied another change: its
+    approval is about the table as that one has left it, so it has to be recorded again."""
+    changed = {table_of(d.change) for d in made.decisions if d.applied}
+    return any(review.table in changed for review in context.store.reviews.find(context.name, ("open",)))
+
+
 def check(context: SyncContext, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raise StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for

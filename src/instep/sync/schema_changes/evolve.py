@@ -20,7 +20,7 @@ from instep.sync.detection.four_eyes import check_second_person
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.schema_changes.answer import check_approvals
-from instep.sync.schema_changes.apply import apply_plan, check, make_plan
+from instep.sync.schema_changes.apply import apply_plan, check, make_plan, waits_beside
 from instep.sync.schema_changes.declare_column_rename import resume_mappings
 from instep.sync.schema_changes.selection_change import partial_columns
 from instep.sync.schema_changes.undo import resume_undos
@@ -84,6 +84,7 @@ def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) 
         (
             *made.remarks,
             *refused,
+            *(f"a sync will fail {'.'.join(ref)}: {why}" for ref, why in sorted(detection.broken.items())),
             *planned_faults(context, detection.discovery.catalog),
             *partial_columns(context, detection, made.after),
         ),
@@ -124,4 +125,7 @@ def evolve(context: SyncContext, made: Plan, allowed: tuple[str, ...] = (), *, i
         reviews = context.store.reviews.existing(context.name)
         check(context, made, reviews)
         check_approvals(context, made)
-        return apply_plan(replace(context, run=run), run, made, reviews, id=id)
+        version = apply_plan(replace(context, run=run), run, made, reviews, id=id)
+        if waits_beside(context, made):
+            record(context, look(context, count=False), count=False)
+        return version

@@ -11,6 +11,7 @@ from typing import Any
 
 from instep.destinations.types import from_iceberg_primitive, iceberg_primitive
 from instep.errors import IllegalChange, SchemaError
+from instep.schema.catalog.catalog import fold_case
 from instep.schema.catalog.types import Array, DataType, Field, Json, Struct, parse
 
 Type = Any
@@ -54,7 +55,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
     for name in names:
         if not name or "." in name:
             raise SchemaError(f"column {name!r} of {where} has no name that Iceberg can hold", hint="give it an alias")
-        if (twin := seen.setdefault(name.casefold(), name)) is not name:
+        if (twin := seen.setdefault(fold_case(name), name)) is not name:
             raise SchemaError(
                 f"columns {twin!r} and {name!r} of {where} differ in case only",
                 hint="give one of them an alias: Spark could not read the table",

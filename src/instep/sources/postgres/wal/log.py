@@ -124,6 +124,10 @@ SELECT pg_terminate_backend(a.pid) FROM pg_replication_slots s JOIN pg_stat_acti
 WHERE s.slot_name = {slot} AND a.usename = current_user AND a.application_name = current_setting('application_name')
 """
 _OWNER = "SELECT plugin, database, current_database() FROM pg_replication_slots WHERE slot_name = {slot}"
+_WRITERS = """
+SELECT format('process %s of %s', pid, usename) FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 3
+"""
 _LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
 _PUBLICATION = "SELECT to_json(p) FROM pg_publication p WHERE p.pubname = {publication}"
 
@@ -249,10 +253,27 @@ class PostgresLog:
                 hint = f"let somebody who may run: CREATE PUBLICATION {publication} WITH ({PUBLISHED});"
                 with _hinted(hint):
                     session.execute(f"CREATE PUBLICATION {publication} WITH ({PUBLISHED})".encode())
-            hint = "raise max_replication_slots, or drop slots that nobody reads (pg_replication_slots)"
-            with _hinted(hint):
-                failover = ", failover => true" if session.info.server_version >= FAILOVERS else ""
-                session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}'{failover})".encode())
+            failover = ", failover => true" if session.info.server_version >= FAILOVERS else ""
+            self._make_slot(session, f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}'{failover})")
+
+    def _make_slot(self, session: psycopg.Connection[Any], statement: str) -> None:
+        """The server waits for all transactions that write now, in whatever database; nobody waits for it meanwhile, so
+        the short limit on locks does not hold here, but that of statements, or else the silence of the server."""
+        import psycopg
+
+        limit = self.config.statement_timeout or self.config.read_timeout * 0.9
+        session.execute("SET lock_timeout = 0")
+        session.execute(f"SET statement_timeout = {int(limit * 1000)}".encode())
+        with _hinted("raise max_replication_slots, or drop slots that nobody reads (pg_replication_slots)"):
+            try:
+                session.execute(statement.encode())
+            except psycopg.errors.QueryCanceled:
+                writers = ", ".join(text for (text,) in session.execute(_WRITERS).fetchall())
+                what = f"the slot {self.names.slot} could not be made within {limit:g} s"
+                raise InstepError(
+                    f"{what}: transactions of the server have not ended{f' ({writers})' if writers else ''}",
+                    hint="end them (see pg_stat_activity and pg_prepared_xacts), then sync again",
+                ) from None
 
     def drop(self) -> bool:
         """Return the slot, and the publication if it is this user's and bears the slot's name, as by default. Never a
