@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ import pyarrow as pa
 from instep.errors import StageError
 from instep.stage.duckdb_memory import duckdb_version, in_duckdb
 from instep.stage.fold import MEMORY, Fold, Scan, slices
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,7 @@ class HashKeys:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch for each slice of rows. Raises StageError where another DuckDB hashes."""
-        if self.version != duckdb_version():
-            raise StageError(
-                f"keys cannot be counted: workers have version {duckdb_version()} of DuckDB, the driver {self.version}",
-                hint="give every worker the same environment as the driver",
-            )
+        check_version(self.version)
         with in_duckdb(MEMORY) as db:
             for rows in slices(map(_plain, batches)):
                 db.register("coming", rows)
@@ -74,6 +73,36 @@ def _hashes(schema: pa.Schema) -> str:
     others = [other_form(f, f.name) for f in reversed(list(schema))]
     absent = " OR ".join(f"{name} IS NULL" for name in schema.names)
     return f"SELECT {hashed_key(schema.names)} AS a, {hashed_key(others)} AS b, {absent} AS absent FROM coming"
+
+
+def check_version(version: str) -> None:
+    """Raise StageError where another DuckDB hashes than the driver's."""
+    if version != duckdb_version():
+        raise StageError(
+            f"rows cannot be compared: workers have version {duckdb_version()} of DuckDB, the driver {version}",
+            hint="give every worker the same environment as the driver",
+        )
+
+
+def hashable(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """Return the columns of `coming` that are compared, as SQL whose hash tells different values apart."""
+    kinds = db.sql(f"SELECT {', '.join(names)} FROM coming LIMIT 0").types
+    return [_hashed(name, kind) for name, kind in zip(names, kinds, strict=True)]
+
+
+def _hashed(value: str, kind: Any, depth: int = 0) -> str:
+    """Return a value, or a hash of a nested one: `hash` skips the NULLs, the lengths and the ends of what is in it."""
+    if kind.id in ("list", "array"):
+        one = f"e{depth}"
+        each = f"hash({_hashed(one, dict(kind.children)['child'], depth + 1)})"
+        return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {one}: {each}))"
+    if kind.id == "struct":
+        fields = (
+            f"hash({_hashed(f'struct_extract_at({value}, {at})', child, depth)})"
+            for at, (_, child) in enumerate(kind.children, 1)
+        )
+        return f"hash({value} IS NULL, {', '.join(fields)})"
+    return value
 
 
 def hashed_key(values: Sequence[str]) -> str:
