@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from test_destination import destination  # noqa: F401
 
-from instep.destinations.base import Commit, FileWorkers, Merge
+from instep.destinations.base import Commit, FileWorkers, LoadOutcome, Merge
 from instep.destinations.facets import Destination
 from instep.destinations.overflow import OverflowColumn, Promoted
 from instep.schema.catalog.types import parse
@@ -51,6 +51,7 @@ def test_kept_values_are_taken_out(
     if destination.kind == "memory":
         pytest.skip("it has no objects")
     monkeypatch.setattr("instep.destinations.iceberg.backfill.fill.PART_ROWS", 1)
+    monkeypatch.setattr("instep.destinations.delta.files.BATCH", 1)
     create(destination, table(ID, column("v", "int64"), column("w", "string"), column(EXTRA, "json")))
     for start in (0, 10, 20):
         rows = [{"id": start + n, "v": v, EXTRA: kept(o)} for n, (o, v, *_) in enumerate(KEPT)]
@@ -121,17 +122,22 @@ def test_a_whole_compare_writes_the_rows_that_differ(destination: Destination, e
     gone, new = {"id": 1_000, "t": "goes"}, {"id": 1_001, "t": "comes"}
     first = [stage(destination, REF, [*before[n::3], *([gone] if n == 1 else [])], chunk=n) for n in range(3)]
     destination.write.append(REF, first, Commit("run-1", 1, "c"))
-    files = [stage(destination, REF, [*after[n::2], *([new] if n else [])], chunk=n) for n in range(2)]
-    how = Merge(("id",), complete=True)
-    start = lambda: spark if engine == "spark" else None  # noqa: E731
-    done = destination.write.merge(start, REF, files, how, Commit("run-2", 1, "c"))
+
+    def compare(run: str) -> LoadOutcome:
+        files = [stage(destination, REF, [*after[n::2], *([new] if n else [])], chunk=n) for n in range(2)]
+        how = Merge(("id",), complete=True)
+        return destination.write.merge(
+            lambda: spark if engine == "spark" else None, REF, files, how, Commit(run, 1, "c")
+        )
+
+    done = compare("run-2")
     assert (done.inserted, done.updated, done.deleted) == (1, len(pairs), 1)
     found = {r["id"]: r for r in destination.write.read(REF).read_all().to_pylist()}
     for row in [*after, new]:
         told = {name: found[row["id"]][name] for name, *_ in COMPARED}
         assert repr(told) == repr({name: row.get(name) for name, *_ in COMPARED}).replace("-0.0", "0.0")
     assert [n for n, r in found.items() if r[f"{PREFIX}deleted"]] == [1_000]
-    again = destination.write.merge(start, REF, files, how, Commit("run-3", 1, "c"))
+    again = compare("run-3")
     assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
 
 
@@ -218,5 +224,5 @@ def test_values_of_a_column_that_comes_back(
     assert {r["id"] for r in found if r[meta]} == again.keys() - {2}
     assert (state := destination.schema.state(REF)) is not None
     assert (state.cursor, state.rows) == ("c", 16)
-    assert bool(sessions) == (destination.kind == "iceberg" and destination.config.upsert_rows == 0)  # type: ignore[attr-defined]
+    assert bool(sessions) == (destination.config.upsert_rows == 0)  # type: ignore[attr-defined]
     assert destination.write.restore_dropped_values(REF, "name", Commit("run-8", 1), FileWorkers(session)) == 0

@@ -1,5 +1,6 @@
 # ruff: noqa: S608 - columns are numbered
-"""The number of rows that share their key with another one: tasks hash the keys, and equal hashes are counted.
+"""The number of rows that share their key with another one, and of those whose values are other ones than before: tasks
+hash keys and values, and equal hashes are counted.
 
 A key is two hashes of 64 bits, of the same values in another form and order, so that two keys are not taken for one.
 Values are equal as DuckDB compares them: a collation of the source that takes `a` and `A` for one says nothing there.
@@ -156,3 +157,76 @@ def differing(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch], m
             "SELECT DISTINCT a FROM (SELECT a FROM sides GROUP BY a, b, c HAVING sum(side) <> 0) LIMIT ?", [most + 1]
         ).fetchnumpy()["a"]
     return np.sort(np.asarray(found, np.int64)) if len(found) <= most else None
+
+
+@dataclass(frozen=True)
+class ColumnTotals:
+    """Of each column, the rows that have a value, and of rows whose key both sides have those whose values differ."""
+
+    filled: tuple[int, ...]
+    differing: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[int | None], columns: int) -> ColumnTotals:
+        """Return the totals of an answer: first those that are filled, then those that differ."""
+        numbers = [int(value or 0) for value in values]
+        return cls(tuple(numbers[:columns]), tuple(numbers[columns:]))
+
+
+@dataclass(frozen=True)
+class HashColumns:
+    """Fold: hashes of the texts of keys (a, b) and of values (v0, v1, ...; NULL for none), by the places of their
+    columns among those that are read. Values of two types are the same if their texts are."""
+
+    key: tuple[int, ...]
+    values: tuple[int, ...]
+    version: str = field(default_factory=duckdb_version)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the results."""
+        return ["a", "b", *(f"v{n}" for n in range(len(self.values)))]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch for each slice of rows. Raises StageError where another DuckDB hashes."""
+        check_version(self.version)
+        key = [f"c{at}::VARCHAR" for at in self.key]
+        other = [f"{text} || '~'" for text in reversed(key)]
+        hashes = [hashed_key(some) if some else "0::BIGINT" for some in (key, other)]
+        hashes += [f"if(c{at} IS NULL, NULL, {hashed_key([f'c{at}::VARCHAR'])})" for at in self.values]
+        sql = ", ".join(f"{one} AS {name}" for one, name in zip(hashes, self.names, strict=True))
+        with in_duckdb(MEMORY, lossless=True) as db:
+            for rows in slices(batches):
+                db.register("coming", rows.rename_columns([f"c{at}" for at in range(rows.num_columns)]))
+                yield from db.sql(f"SELECT {sql} FROM coming").to_arrow_table().combine_chunks().to_batches()
+                db.unregister("coming")
+
+
+@dataclass(frozen=True)
+class ColumnSides:
+    """Two sides of a table, the values of `then` beside the first ones of `now`."""
+
+    now: HashColumns
+    then: HashColumns
+
+    def sql(self, now: str, then: str) -> str:
+        """Return the totals of hashed rows in SQL that DuckDB and Spark share, by the names of both sides."""
+        filled = [f"count(n.v{at})" for at in range(len(self.now.values))]
+        differ = [f"t.a IS NOT NULL AND n.v{at} IS DISTINCT FROM t.v{at}" for at in range(len(self.then.values))]
+        sums = ", ".join([*filled, *(f"sum(CASE WHEN {one} THEN 1 ELSE 0 END)" for one in differ)])
+        joined = f" LEFT JOIN {then} t ON n.a = t.a AND n.b = t.b" if differ else ""
+        return f"SELECT {sums} FROM {now} n{joined}"
+
+
+def count_columns(now: Iterable[pa.RecordBatch], then: Iterable[pa.RecordBatch], sides: ColumnSides) -> ColumnTotals:
+    """Count values of hashed rows in DuckDB, which spills to the disk."""
+    with in_duckdb() as db:
+        for name, fold, batches in (("after_rows", sides.now, now), ("before_rows", sides.then, then)):
+            columns = ", ".join(f"{column} BIGINT" for column in fold.names)
+            db.execute(f"CREATE TEMP TABLE {name} ({columns})")
+            for batch in batches:
+                db.register("coming", pa.Table.from_batches([batch]))
+                db.execute(f"INSERT INTO {name} SELECT * FROM coming")
+                db.unregister("coming")
+        [found] = db.execute(sides.sql("after_rows", "before_rows")).fetchall()
+    return ColumnTotals.of(found, len(sides.now.values))
