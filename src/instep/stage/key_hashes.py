@@ -60,7 +60,12 @@ class HashKeys:
         with in_duckdb(MEMORY) as db:
             for rows in slices(map(_plain, batches)):
                 db.register("coming", rows)
-                yield from db.sql(_hashes(rows.schema)).to_arrow_table().combine_chunks().to_batches()
+                yield from (
+                    db.sql(f"SELECT {key_hashes(rows.schema)} FROM coming")
+                    .to_arrow_table()
+                    .combine_chunks()
+                    .to_batches()
+                )
                 db.unregister("coming")
 
 
@@ -70,10 +75,11 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
 
 
-def _hashes(schema: pa.Schema) -> str:
+def key_hashes(schema: pa.Schema) -> str:
+    """Return the hashes of keys as columns of HASHED in SQL; all columns of the schema are the key's."""
     others = [other_form(f, f.name) for f in reversed(list(schema))]
     absent = " OR ".join(f"{name} IS NULL" for name in schema.names)
-    return f"SELECT {hashed_key(schema.names)} AS a, {hashed_key(others)} AS b, {absent} AS absent FROM coming"
+    return f"{hashed_key(schema.names)} AS a, {hashed_key(others)} AS b, {absent} AS absent"
 
 
 def check_version(version: str) -> None:
