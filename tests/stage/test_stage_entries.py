@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from instep.errors import StageError
 from instep.stage.files.place import StorageFolder
 from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, write_settled
-from instep.stage.quarantine_store import COUNTED, EntryFilter, count_held, stored_quarantine
+from instep.stage.quarantine_store import COUNTED, EntryFilter, count_waiting, stored_quarantine
 from quarantined import entries_in
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -57,7 +57,7 @@ def test_one_entry_an_id(rows: Any, wanted: Any, tmp_path: Path) -> None:
         assert [(one.status, one.count, one.newest) for one in narrow.counts(EntryFilter())] == [
             (found.status, 1, found.at)
         ]
-    assert count_held(str(tmp_path), {}, ()) == (found.status == "held", sorted({file for file, _, _ in rows}))
+    assert count_waiting(str(tmp_path), {}, ()) == (found.status == "held", sorted({file for file, _, _ in rows}))
 
 
 @settings(max_examples=20)
@@ -89,7 +89,7 @@ def test_those_that_are_held_are_counted_as_they_are_read(rows: list[tuple[str, 
         put(Path(folder), "r-dead-1.parquet", entry("v"))
         Path(folder, "r-5.parquet").write_bytes(b"PAR1")
         held = [one for one in entries_in(folder, {}, ["r-dead"]) if one.status == "held"]
-        count, files = count_held(folder, {}, ["r-dead"])
+        count, files = count_waiting(folder, {}, ["r-dead"])
         assert (count, sorted(files)) == (len(held), sorted({file for file, *_ in rows}))
 
 

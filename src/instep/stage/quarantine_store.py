@@ -297,7 +297,7 @@ def stored_quarantine(
         yield StoredQuarantine(db, StorageFolder(uri, io), ignored, guard, columns, only)
 
 
-def count_held(uri: str, io: Mapping[str, str], ignored: Collection[str]) -> tuple[int, list[str]]:
+def count_waiting(uri: str, io: Mapping[str, str], ignored: Collection[str]) -> tuple[int, list[str]]:
     """Return how many entries of a folder are held, and the files that could be read. Of each entry only what decides
     that is read, and no entry is put in order: a number of 64 bits stands for its id."""
     place, read = StorageFolder(uri, io), list[str]()

@@ -38,7 +38,7 @@ from instep.stage.quarantine_store import (
     FIRST_IDS,
     EntryFilter,
     StoredQuarantine,
-    count_held,
+    count_waiting,
     stored_quarantine,
 )
 from instep.sync.claim import claimed
@@ -104,7 +104,7 @@ def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict
             continue
         digest_of_files = sha256("\n".join(files).encode()).hexdigest()
         if (count := known.get((uri, digest_of_files))) is None:
-            count, read = count_held(uri, place.target.io, place.ignored)
+            count, read = count_waiting(uri, place.target.io, place.ignored)
             if sorted(read) == files:  # none came or went meanwhile, and all could be read
                 context.store.quarantines.save(context.name, uri, digest_of_files, count)
         if count:
