@@ -49,7 +49,7 @@ from instep.stage.task import Report
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOIN_ROWS = 2_000_000
+JOIN_ROWS = 1_000_000
 """About the most rows of a side that one task joins."""
 WRITE_ROWS, WRITE_BYTES = 1_000_000, 256 << 20
 """Limits of the files that one task writes again, if it is more than one."""
