@@ -13,6 +13,7 @@ import pytest
 
 import instep
 from instep.errors import Blocked, InstepError
+from lake import SPARK
 
 PROJECT = """\
 engine: local
@@ -47,9 +48,10 @@ def run(folder: Path, *statements: str) -> None:
         connection.commit()
 
 
-def world(folder: Path, destination: str = ICEBERG) -> Any:
+def world(folder: Path, destination: str = ICEBERG, engine: str = "local") -> Any:
     """Return an open project with one synced table and three models."""
-    folder.joinpath("instep.yml").write_text(PROJECT.replace("DESTINATION", destination))
+    text = PROJECT.replace("DESTINATION", destination).replace("engine: local", f"engine: {engine}")
+    folder.joinpath("instep.yml").write_text(text)
     folder.joinpath("views").mkdir()
     for name, text in VIEWS.items():
         folder.joinpath("views", f"{name}.sql").write_text(text)
@@ -77,9 +79,11 @@ def waiting(project: Any) -> Any:
     return project.connection("shop").changes()[0]
 
 
-@pytest.mark.parametrize("kind", CHANGES)
-def test_it_tells_what_then_happens_and_leaves_all_as_it_was(tmp_path: Path, kind: str) -> None:
-    with world(tmp_path) as project:
+@pytest.mark.parametrize(
+    ("kind", "engine"), [*((kind, "local") for kind in CHANGES), pytest.param("type", "spark", marks=SPARK)]
+)
+def test_it_tells_what_then_happens_and_leaves_all_as_it_was(tmp_path: Path, kind: str, engine: str) -> None:
+    with world(tmp_path, engine=engine) as project:
         run(tmp_path, *CHANGES[kind])
         change, before = waiting(project), files(tmp_path)
         shown = project.connection("shop").preview_change(change)

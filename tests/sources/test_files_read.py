@@ -1,3 +1,4 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
 """What is made of files: columns, rows, records that are none, and what is refused."""
 
 from __future__ import annotations
@@ -5,6 +6,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
+import random
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -21,6 +23,7 @@ from instep.sources.files.config import FilesConfig
 from instep.sources.files.source import FilesSource
 from instep.stage.conform import origins, refused
 from instep.store.store import Store
+from lake import spark, with_spark  # noqa: F401
 from source_reads import EVERYTHING, accept, batches, find, staged, values
 
 
@@ -276,6 +279,55 @@ def test_declared_types_and_keys(drop: Drop, folder: Path) -> None:
     ]  # fmt: skip
     with source.snapshot() as snapshot:
         assert snapshot.count(accept(table)) == 4
+
+
+@pytest.mark.parametrize("rows_at_once", [250_000, 7])
+def test_of_each_key_the_newest_row_counts(
+    drop: Drop, folder: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    """That of the file that came last, and of that its last one; however many files and rows there are."""
+    monkeypatch.setattr("instep.stage.fold.slices.__defaults__", (rows_at_once, 1 << 20))
+    monkeypatch.setattr("instep.sources.files.read.CHUNK_ROWS", 40)
+    at, expected, keyless = random.Random(5), dict[tuple[Any, ...], int](), list[int]()
+    source = drop({"key": ("id", "part")})
+    for number in range(6):
+        rows = [(at.choice([None, *range(15)]), at.choice("abc"), number * 100 + n) for n in range(30)]
+        columns = dict(zip(("id", "part", "v"), map(list, zip(*rows, strict=True)), strict=True))
+        write_parquet(folder / f"t/{number}.parquet", columns)
+        source.discover()  # so that files are numbered as they come
+        expected |= {(i, p): v for i, p, v in rows if i is not None}
+        keyless += [v for i, _, v in rows if i is None]
+    assert sorted(values(source, "t")["v"]) == sorted([*expected.values(), *keyless])
+    with source.snapshot() as snapshot:
+        assert snapshot.count(accept(find(source, "t"))) == len(expected) + len(keyless)
+
+
+@with_spark
+def test_tasks_look_at_new_files_as_threads_do(
+    drop: Drop, folder: Path, store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        write(folder / f"t/{number}.csv", "id,n\n" + "".join(f"{i},{i / (number + 1)}\n" for i in range(50)))
+        write(folder / f"u/{number}.json", '{"a": 1, "b": "2026-01-01"}\n')
+    write(folder / "x/a.csv", 'a,b\n1,"x\n2,y\n')
+    started = list[Any]()
+
+    def start() -> Any:
+        started.append(spark)
+        return spark
+
+    with new_store(folder / "other.db") as other:
+        config = FilesConfig.resolved(path=str(folder))
+        expected = drop().discover()
+        assert FilesSource(config, other.source_files, start).discover() == expected
+        assert not started, "they are small"
+    monkeypatch.setattr("instep.sources.files.read.INSPECT_BYTES", 0)
+    with new_store(folder / "third.db") as third:
+        source = FilesSource(config, third.source_files, start)
+        assert source.discover() == expected
+        assert "in the middle of a quoted" in expected.denied["files", "x"]
+        assert source.discover() == expected
+    assert len(started) == 2, "a file that cannot be read is looked at again"
 
 
 def test_metadata_columns(drop: Drop, folder: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from instep.errors import StageError
 from instep.stage.files.place import StorageFolder
 from instep.stage.quarantine import SCHEMA, QuarantineEntry, entry_id, write_settled
-from instep.stage.quarantine_store import COUNTED, EntryFilter, stored_quarantine
+from instep.stage.quarantine_store import COUNTED, EntryFilter, count_waiting, stored_quarantine
 from quarantined import entries_in
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
@@ -57,6 +57,7 @@ def test_one_entry_an_id(rows: Any, wanted: Any, tmp_path: Path) -> None:
         assert [(one.status, one.count, one.newest) for one in narrow.counts(EntryFilter())] == [
             (found.status, 1, found.at)
         ]
+    assert count_waiting(str(tmp_path), {}, ()) == (found.status == "held", sorted({file for file, _, _ in rows}))
 
 
 @settings(max_examples=20)
@@ -71,6 +72,25 @@ def test_merging_again_changes_nothing(rows: list[tuple[str, int, str]]) -> None
         assert len(list(Path(folder).iterdir())) == bool(rows)
         assert entries_in(folder, {}) == once
         assert len({e.id for e in once}) == len(once) == len({r[2] for r in rows})
+
+
+STATES = st.sampled_from(["held", "replayed", "superseded", "discarded"])
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.sampled_from([OLD, NEW, KEPT]), st.integers(0, 3), st.sampled_from("wxyz"), STATES)))
+def test_those_that_are_held_are_counted_as_they_are_read(rows: list[tuple[str, int, str, Any]]) -> None:
+    """Of a file that cannot be read nothing counts, nor of a run that has committed nothing."""
+    with TemporaryDirectory() as folder:
+        last = {(file, day, text): state for file, day, text, state in rows}  # one file says one thing of a moment
+        for name in {file for file, *_ in rows}:
+            own = (entry(t, day, status=state) for (file, day, t), state in last.items() if file == name)
+            put(Path(folder), name, *own)
+        put(Path(folder), "r-dead-1.parquet", entry("v"))
+        Path(folder, "r-5.parquet").write_bytes(b"PAR1")
+        held = [one for one in entries_in(folder, {}, ["r-dead"]) if one.status == "held"]
+        count, files = count_waiting(folder, {}, ["r-dead"])
+        assert (count, sorted(files)) == (len(held), sorted({file for file, *_ in rows}))
 
 
 def same(entry: QuarantineEntry) -> QuarantineEntry:

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -22,12 +22,13 @@ from instep.errors import InstepError
 from instep.spark.fold import fold_on_spark
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.fold import Scan
-from instep.stage.key_hashes import KeyTotals, count_keys
+from instep.stage.key_hashes import ColumnSides, HashColumns, KeyTotals, count_keys
 from instep.stage.spec import Chunk
 from instep.sync.loading.engine import Engine, LocalEngine, OnSpark
 from instep.sync.loading.row_comparison import DIFFERS, EXTRA, MISSING, TWINS, RowComparison
 from instep.sync.loading.row_sums import Buckets, ReturnRows, SideShape
 from instep.sync.loading.table_sides import TableSide
+from lake import SPARK
 from sync_world import MakeWorld
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pyspark's, of finished jobs
@@ -244,6 +245,32 @@ def test_the_driver_holds_a_part_of_many_rows(
     finally:
         conf.set(limit, "1g")
     assert (sum(found), len(found) > 1) == (rows, True)
+
+
+@pytest.mark.parametrize("on", ["local", pytest.param("spark", marks=SPARK)])
+def test_values_that_differ_are_counted_by_column(on: str, request: pytest.FixtureRequest) -> None:
+    """By key and as texts, so that a column and a key of another type have the same values."""
+    engine: Engine = LocalEngine(2)
+    if on == "spark":
+        engine = OnSpark(request.getfixturevalue("session"))
+    at = random.Random(3)
+    texts = [None, "", "7", "07", "x"]
+    then = {n: (at.choice([None, 0, 7]), at.choice(texts)) for n in range(60)}
+    now = {n: (at.choice([None, "0", "7"]), at.choice(texts), at.choice([None, 1.5])) for n in range(20, 90)}
+    before = side([pa.int32(), pa.int64(), pa.string()], [(n, *row) for n, row in then.items()], Buckets()).now()
+    kinds = [pa.string(), pa.string(), pa.float64(), pa.int64()]
+    after = side(kinds, [(*row, n) for n, row in now.items()], Buckets()).now()
+    assert isinstance(before, Scan)
+    assert isinstance(after, Scan)
+    sides = ColumnSides(HashColumns((3,), (0, 1, 2, 3)), HashColumns((0,), (1, 2)))
+    found = engine.count_columns(after, before, sides)
+    assert found.filled == (*(sum(row[i] is not None for row in now.values()) for i in range(3)), len(now))
+    met = [(then[n], row) for n, row in now.items() if n in then]
+    numbers = sum((None if a is None else str(a)) != b for (a, _), (b, *_) in met)
+    assert found.differing == (numbers, sum(a != b for (_, a), (_, b, _) in met))
+    alone = ColumnSides(HashColumns((), (0, 3)), HashColumns((), ()))
+    only = engine.count_columns(after, replace(before, chunks=()), alone)
+    assert (only.filled, only.differing) == ((found.filled[0], len(now)), ())
 
 
 @pytest.mark.parametrize("kind", KEYS)

@@ -57,7 +57,7 @@ def source(
             from instep.sources.files.source import FilesSource
 
             config = FilesConfig.of(section, name=name, links=project.may_follow_links(name))
-            return FilesSource(config, store().source_files)
+            return FilesSource(config, store().source_files, start if project.engine == "spark" else None)
         case "jdbc":
             from instep.sources.jdbc.config import JdbcConfig
             from instep.sources.jdbc.source import JdbcSource

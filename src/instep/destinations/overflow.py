@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,27 +74,38 @@ class TakenOut:
 
 
 @dataclass
-class TakenCount:
-    """Counts of what was taken out of the rows of some files."""
+class FileTaking:
+    """Counts of what is taken out of the rows of a file, in two passes that parse each object once: the first one ends
+    at the first rows that get a value (`first`), before which there are `before` others that stay as they are."""
 
     rows: int = 0
     invalid_values: int = 0
+    before: int = 0
+    first: TakenOut | None = field(default=None, repr=False)
 
     def changes(self, file: Iterable[TakenOut]) -> bool:
-        """Return whether a row of a file gets a value. If none does, its values that do not fit count; else all count
-        when the file is written."""
-        invalid_values = 0
+        """Return whether a row of a file gets a value."""
         for done in file:
+            self.invalid_values += done.invalid_values
             if done.gets.true_count:
+                self.first = done
                 return True
-            invalid_values += done.invalid_values
-        self.invalid_values += invalid_values
+            self.before += len(done.gets)
         return False
 
-    def add(self, done: TakenOut) -> None:
-        """Count rows that are written."""
+    def take(self, start: int, rows: int, parse: Callable[[], TakenOut]) -> TakenOut | None:
+        """Return what is taken out of `rows` rows from the place `start` on, in the second pass; None if it is nothing.
+        Batches of both passes are the same ones."""
+        if start < self.before:
+            assert start + rows <= self.before, "a file is read in the same batches each time"
+            return None
+        if start > self.before or self.first is None:
+            self.first = parse()
+            self.invalid_values += self.first.invalid_values
+        done, self.first = self.first, None
+        assert len(done.gets) == rows, "a file is read in the same batches each time"
         self.rows += done.gets.true_count
-        self.invalid_values += done.invalid_values
+        return done
 
 
 def take_out(

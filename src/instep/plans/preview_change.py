@@ -1,4 +1,4 @@
-# ruff: noqa: S608 - names are ours and quoted
+# ruff: noqa: S608 - a model is a query
 """Try a change on copies of the store and of the destination's tables, with the code of real runs.
 
 The change is approved in the copy of the store and all others are rejected there, so that what differs afterwards is
@@ -7,13 +7,11 @@ its doing alone. New columns get their values from the source, a new table its r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import duckdb
 
 from instep.control import reviews
 from instep.errors import Blocked, InstepError
@@ -23,8 +21,9 @@ from instep.operations.decide.preview_change import PreviewChangeRequest
 from instep.operations.spec import DirectWork
 from instep.operations.values import EXISTING
 from instep.schema.maintenance import Maintenance
-from instep.schema.planning.naming import destination_ref, quote
+from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.similarity import PROPOSAL
+from instep.stage.key_hashes import ColumnSides, ColumnTotals, HashColumns, count_columns
 from instep.sync.loading.engine import LocalEngine
 from instep.sync.loading.results import RunScope
 from instep.sync.query import ask
@@ -40,11 +39,7 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.schema.planning.step import Step
     from instep.sync.context import SyncContext
-
-COMPARED_ROWS = 20_000_000
-"""Rows of a table up to which its values are compared, too."""
-MEMORY = "512MB"
-"""Memory of that comparison, which streams both tables."""
+    from instep.sync.loading.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -120,8 +115,7 @@ class PreviewChange(DirectWork):
             steps, notes = self._try(tried, change)
             before, after = context.destination, tried.destination
             with context.destination_open():
-                tables = tuple(_tables(before, after, change, _touched(steps)))
-                notes = (*notes, *_too_large(tables))
+                tables = tuple(_tables(before, after, change, _touched(steps), self.engine or LocalEngine()))
                 models = tuple(self._models(context, before, after))
         return ChangePreview(change.id, change.summary, tuple(one.text for one in steps), tables, models, notes)
 
@@ -212,18 +206,12 @@ def _touched(steps: Sequence[Step]) -> list[Ref]:
     return sorted({step.table for step in steps})
 
 
-def _tables(before: Destination, after: Destination, change: Review, refs: Sequence[Ref]) -> Iterator[PreviewedTable]:
+def _tables(
+    before: Destination, after: Destination, change: Review, refs: Sequence[Ref], engine: Engine
+) -> Iterator[PreviewedTable]:
     was, now = before.schema.inspect(refs), after.schema.inspect(refs)
     for ref in refs:
-        old, new = was.get(ref), now.get(ref)
-        yield _table(before, after, ref, old, new, _renamed(change))
-
-
-def _too_large(tables: Sequence[PreviewedTable]) -> Iterator[str]:
-    for one in tables:
-        rows = (one.rows_before or 0, one.rows_after or 0)
-        if min(rows) and max(rows) > COMPARED_ROWS:
-            yield f"{one.table} has {max(rows):,} rows: its values were not compared"
+        yield _table(PreviewSides(before, after, ref, engine), was.get(ref), now.get(ref), _renamed(change))
 
 
 def _renamed(change: Review) -> Mapping[str, str]:
@@ -234,16 +222,46 @@ def _renamed(change: Review) -> Mapping[str, str]:
     return {change.column: str(old["name"] if isinstance(old, Mapping) else old)}
 
 
-def _table(
-    before: Destination, after: Destination, ref: Ref, old: Any, new: Any, renamed: Mapping[str, str]
-) -> PreviewedTable:
+@dataclass(frozen=True)
+class PreviewSides:
+    """One table in the destination and in the copy, which `engine` reads."""
+
+    before: Destination
+    after: Destination
+    ref: Ref
+    engine: Engine
+
+    def counted(
+        self, key: Sequence[str], pairs: Sequence[tuple[str, str]], known: Collection[str]
+    ) -> dict[str, tuple[int, int | None]]:
+        """Return the rows with a value, and those whose value differs, by column; by key, where the table has one."""
+        both = [(name, was) for name, was in pairs if key and was in known and name not in key]
+        names = [*(name for name, _ in both), *(name for name, _ in pairs if name not in dict(both))]
+        if not names:
+            return {}
+        now = HashColumns(tuple(names.index(one) for one in key), tuple(range(len(names))))
+        then = HashColumns(tuple(range(len(key))), tuple(range(len(key), len(key) + len(both))))
+        old = [*key, *(was for _, was in both)] if both else []
+        found = self._totals(names, old, ColumnSides(now, then))
+        changed = dict(zip((name for name, _ in both), found.differing, strict=True))
+        return {name: (filled, changed.get(name)) for name, filled in zip(names, found.filled, strict=True)}
+
+    def _totals(self, names: Sequence[str], old: Sequence[str], sides: ColumnSides) -> ColumnTotals:
+        now = self.after.write.scan(self.ref, names)
+        then = self.before.write.scan(self.ref, old) if old else now and replace(now, chunks=())
+        if now is not None and then is not None:
+            return self.engine.count_columns(now, then, sides)
+        read = iter(self.before.write.read(self.ref, old) if old else ())
+        return count_columns(sides.now(iter(self.after.write.read(self.ref, names))), sides.then(read), sides)
+
+
+def _table(sides: PreviewSides, old: Any, new: Any, renamed: Mapping[str, str]) -> PreviewedTable:
     types_before = {c.name: str(c.type) for c in old.columns} if old else {}
     types_after = {c.name: str(c.type) for c in new.columns} if new else {}
-    rows_before, rows_after = (one.schema.sizes([ref]).get(ref) for one in (before, after))
-    counted = max((size.rows or 0) for size in (rows_before, rows_after) if size) if rows_before or rows_after else 0
+    rows_before, rows_after = (d.schema.sizes([sides.ref]).get(sides.ref) for d in (sides.before, sides.after))
     key = [c for c in (new.key if new else ()) if c in types_before]
     pairs = [(name, renamed.get(name, name)) for name in types_after]
-    found = _compared(before, after, ref, key, pairs, types_before) if old and new and counted <= COMPARED_ROWS else {}
+    found = sides.counted(key, pairs, types_before) if old and new else {}
     columns = [
         PreviewedColumn(
             name,
@@ -258,46 +276,11 @@ def _table(
     columns += [PreviewedColumn(name, types_before[name], "") for name in gone]
     changed = [c for c in columns if c.before != c.after or c.was or c.differs]
     return PreviewedTable(
-        ".".join(ref),
+        ".".join(sides.ref),
         rows_before.rows if rows_before else None,
         rows_after.rows if rows_after else None,
         tuple(changed),
     )
-
-
-def _compared(
-    before: Destination,
-    after: Destination,
-    ref: Ref,
-    key: Sequence[str],
-    pairs: Sequence[tuple[str, str]],
-    known: Mapping[str, str],
-) -> dict[str, tuple[int | None, int | None]]:
-    """Return the rows with a value, and those whose value differs, by column; by key, where the table has one."""
-    both = [(name, was) for name, was in pairs if key and was in known and name not in key]
-    sums = [f"count(a.{quote(name)})" for name, _ in pairs]
-    there = f"b.{quote(key[0])} is not null and" if key else ""
-    sums += [f"count(*) filter ({there} a.{quote(n)}::varchar is distinct from b.{quote(w)}::varchar)" for n, w in both]
-    joined = " and ".join(f"a.{quote(one)} = b.{quote(one)}" for one in key)
-    beside = f" left join before_rows b on {joined}" if both else ""
-    with temporary("preview-compare") as spill, _comparer(spill) as connection:
-        connection.register("after_rows", after.write.read(ref, [name for name, _ in pairs]))
-        if both:
-            connection.register("before_rows", before.write.read(ref, [*key, *(was for _, was in both)]))
-        found = connection.execute(f"select {', '.join(sums)} from after_rows a{beside}").fetchone() if sums else ()
-    counts, other = (found or ())[: len(pairs)], (found or ())[len(pairs) :]
-    changed = dict(zip((name for name, _ in both), other, strict=True))
-    return {name: (counted, changed.get(name)) for (name, _), counted in zip(pairs, counts, strict=True)}
-
-
-@contextmanager
-def _comparer(spill: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database that joins streams in bounded memory, and on disk what is more than that."""
-    config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill}
-    with duckdb.connect(":memory:", config=config) as connection:
-        connection.execute("set timezone = 'UTC'")
-        connection.execute("set enable_external_access = false")
-        yield connection
 
 
 def _model(model: Model, before: Destination, after: Destination) -> PreviewedModel:

@@ -19,7 +19,7 @@ from instep.spark.frames import FrameReader, Settle, SparkBatches
 from instep.spark.payload import check_size, job_tag, packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.fold import Fold, FoldPart, Scan, fold_parts, run_part
-from instep.stage.key_hashes import Hashes, KeyTotals, Side
+from instep.stage.key_hashes import ColumnSides, ColumnTotals, Hashes, KeyTotals, Side
 from instep.stage.spec import Chunk
 from instep.stage.task import Counts, Report
 from instep.temporary import temporary
@@ -234,16 +234,34 @@ def differing_on_spark(spark: SparkSession, left: Side, right: Side, most: int) 
     """Return the hashes of keys that one of two sides has alone, or with other values; None if they are more than
     `most`. Equal hashes meet in one task, and the driver gets those that are left over."""
 
-    def frame(side: Side, sign: int) -> DataFrame:
-        slots = cores(spark)
-        task = _FoldParts(tuple(packed(part) for part in fold_parts(*side, TASKS_PER_CORE * slots, slots)))
-        check_size(spark, task.work)
-        numbers = spark.range(0, len(task.work), 1, max(len(task.work), 1))
-        return numbers.mapInArrow(task, _SIDE).selectExpr("*", f"{sign} AS side")
-
     def found() -> DataFrame:
-        both = frame(left, 1).unionAll(frame(right, -1)).groupBy("a", "b", "c").agg({"side": "sum"})
+        sides = [
+            _folded(spark, *side, _SIDE).selectExpr("*", f"{sign} AS side") for side, sign in ((left, 1), (right, -1))
+        ]
+        both = sides[0].unionAll(sides[1]).groupBy("a", "b", "c").agg({"side": "sum"})
         return both.filter("`sum(side)` <> 0").select("a").distinct().limit(most + 1)
 
     rows = _collected(spark, left[0].reader, found)
     return np.sort(np.array([row[0] for row in rows], np.int64)) if len(rows) <= most else None
+
+
+def _folded(spark: SparkSession, scan: Scan, fold: Fold, schema: str) -> DataFrame:
+    """Return what tasks make of the rows of a scan, as rows of this schema."""
+    slots = cores(spark)
+    task = _FoldParts(tuple(packed(part) for part in fold_parts(scan, fold, TASKS_PER_CORE * slots, slots)))
+    check_size(spark, task.work)
+    return spark.range(0, len(task.work), 1, max(len(task.work), 1)).mapInArrow(task, schema)
+
+
+def count_columns_on_spark(spark: SparkSession, now: Scan, then: Scan, sides: ColumnSides) -> ColumnTotals:
+    """Count the values of hashed rows: rows of one key meet in one task, and the driver gets the totals."""
+
+    def totals() -> DataFrame:
+        frames = [
+            _folded(spark, scan, fold, ", ".join(f"{column} bigint" for column in fold.names))
+            for scan, fold in ((now, sides.now), (then, sides.then))
+        ]
+        return spark.sql(sides.sql("{now}", "{then}"), now=frames[0], then=frames[1])
+
+    [row] = _collected(spark, now.reader, totals)
+    return ColumnTotals.of(row, len(sides.now.values))

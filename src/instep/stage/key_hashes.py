@@ -1,5 +1,6 @@
 # ruff: noqa: S608 - columns are numbered
-"""The number of rows that share their key with another one: tasks hash the keys, and equal hashes are counted.
+"""The number of rows that share their key with another one, and of those whose values are other ones than before: tasks
+hash keys and values, and equal hashes are counted.
 
 A key is two hashes of 64 bits, of the same values in another form and order, so that two keys are not taken for one.
 Values are equal as DuckDB compares them: a collation of the source that takes `a` and `A` for one says nothing there.
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ import pyarrow as pa
 from instep.errors import StageError
 from instep.stage.duckdb_memory import duckdb_version, in_duckdb
 from instep.stage.fold import MEMORY, Fold, Scan, slices
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True)
@@ -52,15 +56,16 @@ class HashKeys:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch for each slice of rows. Raises StageError where another DuckDB hashes."""
-        if self.version != duckdb_version():
-            raise StageError(
-                f"keys cannot be counted: workers have version {duckdb_version()} of DuckDB, the driver {self.version}",
-                hint="give every worker the same environment as the driver",
-            )
+        check_version(self.version)
         with in_duckdb(MEMORY) as db:
             for rows in slices(map(_plain, batches)):
                 db.register("coming", rows)
-                yield from db.sql(_hashes(rows.schema)).to_arrow_table().combine_chunks().to_batches()
+                yield from (
+                    db.sql(f"SELECT {key_hashes(rows.schema)} FROM coming")
+                    .to_arrow_table()
+                    .combine_chunks()
+                    .to_batches()
+                )
                 db.unregister("coming")
 
 
@@ -70,10 +75,41 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
 
 
-def _hashes(schema: pa.Schema) -> str:
+def key_hashes(schema: pa.Schema) -> str:
+    """Return the hashes of keys as columns of HASHED in SQL; all columns of the schema are the key's."""
     others = [other_form(f, f.name) for f in reversed(list(schema))]
     absent = " OR ".join(f"{name} IS NULL" for name in schema.names)
-    return f"SELECT {hashed_key(schema.names)} AS a, {hashed_key(others)} AS b, {absent} AS absent FROM coming"
+    return f"{hashed_key(schema.names)} AS a, {hashed_key(others)} AS b, {absent} AS absent"
+
+
+def check_version(version: str) -> None:
+    """Raise StageError where another DuckDB hashes than the driver's."""
+    if version != duckdb_version():
+        raise StageError(
+            f"rows cannot be compared: workers have version {duckdb_version()} of DuckDB, the driver {version}",
+            hint="give every worker the same environment as the driver",
+        )
+
+
+def hashable(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+    """Return the columns of `coming` that are compared, as SQL whose hash tells different values apart."""
+    kinds = db.sql(f"SELECT {', '.join(names)} FROM coming LIMIT 0").types
+    return [_hashed(name, kind) for name, kind in zip(names, kinds, strict=True)]
+
+
+def _hashed(value: str, kind: Any, depth: int = 0) -> str:
+    """Return a value, or a hash of a nested one: `hash` skips the NULLs, the lengths and the ends of what is in it."""
+    if kind.id in ("list", "array"):
+        one = f"e{depth}"
+        each = f"hash({_hashed(one, dict(kind.children)['child'], depth + 1)})"
+        return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {one}: {each}))"
+    if kind.id == "struct":
+        fields = (
+            f"hash({_hashed(f'struct_extract_at({value}, {at})', child, depth)})"
+            for at, (_, child) in enumerate(kind.children, 1)
+        )
+        return f"hash({value} IS NULL, {', '.join(fields)})"
+    return value
 
 
 def hashed_key(values: Sequence[str]) -> str:
@@ -127,3 +163,76 @@ def differing(left: Iterable[pa.RecordBatch], right: Iterable[pa.RecordBatch], m
             "SELECT DISTINCT a FROM (SELECT a FROM sides GROUP BY a, b, c HAVING sum(side) <> 0) LIMIT ?", [most + 1]
         ).fetchnumpy()["a"]
     return np.sort(np.asarray(found, np.int64)) if len(found) <= most else None
+
+
+@dataclass(frozen=True)
+class ColumnTotals:
+    """Of each column, the rows that have a value, and of rows whose key both sides have those whose values differ."""
+
+    filled: tuple[int, ...]
+    differing: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[int | None], columns: int) -> ColumnTotals:
+        """Return the totals of an answer: first those that are filled, then those that differ."""
+        numbers = [int(value or 0) for value in values]
+        return cls(tuple(numbers[:columns]), tuple(numbers[columns:]))
+
+
+@dataclass(frozen=True)
+class HashColumns:
+    """Fold: hashes of the texts of keys (a, b) and of values (v0, v1, ...; NULL for none), by the places of their
+    columns among those that are read. Values of two types are the same if their texts are."""
+
+    key: tuple[int, ...]
+    values: tuple[int, ...]
+    version: str = field(default_factory=duckdb_version)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the results."""
+        return ["a", "b", *(f"v{n}" for n in range(len(self.values)))]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch for each slice of rows. Raises StageError where another DuckDB hashes."""
+        check_version(self.version)
+        key = [f"c{at}::VARCHAR" for at in self.key]
+        other = [f"{text} || '~'" for text in reversed(key)]
+        hashes = [hashed_key(some) if some else "0::BIGINT" for some in (key, other)]
+        hashes += [f"if(c{at} IS NULL, NULL, {hashed_key([f'c{at}::VARCHAR'])})" for at in self.values]
+        sql = ", ".join(f"{one} AS {name}" for one, name in zip(hashes, self.names, strict=True))
+        with in_duckdb(MEMORY, lossless=True) as db:
+            for rows in slices(batches):
+                db.register("coming", rows.rename_columns([f"c{at}" for at in range(rows.num_columns)]))
+                yield from db.sql(f"SELECT {sql} FROM coming").to_arrow_table().combine_chunks().to_batches()
+                db.unregister("coming")
+
+
+@dataclass(frozen=True)
+class ColumnSides:
+    """Two sides of a table, the values of `then` beside the first ones of `now`."""
+
+    now: HashColumns
+    then: HashColumns
+
+    def sql(self, now: str, then: str) -> str:
+        """Return the totals of hashed rows in SQL that DuckDB and Spark share, by the names of both sides."""
+        filled = [f"count(n.v{at})" for at in range(len(self.now.values))]
+        differ = [f"t.a IS NOT NULL AND n.v{at} IS DISTINCT FROM t.v{at}" for at in range(len(self.then.values))]
+        sums = ", ".join([*filled, *(f"sum(CASE WHEN {one} THEN 1 ELSE 0 END)" for one in differ)])
+        joined = f" LEFT JOIN {then} t ON n.a = t.a AND n.b = t.b" if differ else ""
+        return f"SELECT {sums} FROM {now} n{joined}"
+
+
+def count_columns(now: Iterable[pa.RecordBatch], then: Iterable[pa.RecordBatch], sides: ColumnSides) -> ColumnTotals:
+    """Count values of hashed rows in DuckDB, which spills to the disk."""
+    with in_duckdb() as db:
+        for name, fold, batches in (("after_rows", sides.now, now), ("before_rows", sides.then, then)):
+            columns = ", ".join(f"{column} BIGINT" for column in fold.names)
+            db.execute(f"CREATE TEMP TABLE {name} ({columns})")
+            for batch in batches:
+                db.register("coming", pa.Table.from_batches([batch]))
+                db.execute(f"INSERT INTO {name} SELECT * FROM coming")
+                db.unregister("coming")
+        [found] = db.execute(sides.sql("after_rows", "before_rows")).fetchall()
+    return ColumnTotals.of(found, len(sides.now.values))

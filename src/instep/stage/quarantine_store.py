@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from instep.errors import StageError
 from instep.stage.duckdb_memory import in_duckdb
 from instep.stage.files.place import StorageFolder
+from instep.stage.fold import slices
 from instep.stage.quarantine import (
     ID_LENGTH,
     SCHEMA,
@@ -294,3 +295,32 @@ def stored_quarantine(
     `columns`: those that are needed, of COUNTED at least. `only`: a condition that all files of an entry meet alike."""
     with in_duckdb(MEMORY, wrong=_unreadable) as db:
         yield StoredQuarantine(db, StorageFolder(uri, io), ignored, guard, columns, only)
+
+
+def count_waiting(uri: str, io: Mapping[str, str], ignored: Collection[str]) -> tuple[int, list[str]]:
+    """Return how many entries of a folder are held, and the files that could be read. Of each entry only what decides
+    that is read, and no entry is put in order: a number of 64 bits stands for its id."""
+    place, read = StorageFolder(uri, io), list[str]()
+    with in_duckdb(MEMORY, wrong=_unreadable) as db:
+        db.execute(
+            'CREATE TEMP TABLE states (id UBIGINT, "at" TIMESTAMPTZ, status VARCHAR, settled BOOLEAN, file VARCHAR)'
+        )
+        for name in files_in(uri, io, ignored):
+            db.execute("BEGIN")
+            try:
+                for batch in slices(b for t in batches_of(place, name, ("id", "at", "status")) for b in t.to_batches()):
+                    db.register("batch", batch)
+                    number = "coalesce(TRY_CAST('0x' || substr(id, 3) AS UBIGINT), hash(id))"
+                    sql = f'INSERT INTO states SELECT {number}, "at", status, ?, ? FROM batch'
+                    db.execute(sql, [name.startswith(SETTLED), name])
+                    db.unregister("batch")
+            except (OSError, pa.ArrowException):
+                db.execute("ROLLBACK")
+            else:
+                db.execute("COMMIT")
+                read.append(name)
+        [(count,)] = db.execute(
+            'SELECT count(*) FROM (SELECT arg_max(status, ROW("at", settled, file)) AS last, '
+            "bool_or(status = 'discarded') AS discarded FROM states GROUP BY id) WHERE last = 'held' AND NOT discarded"
+        ).fetchall()
+    return int(count), read

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - columns are numbered
 """Backfill columns of a Delta table: join staged values by key and rewrite the files.
 
 Values of a column that was dropped and came back, from the version before the drop.
@@ -11,21 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import HERE, Commit, FileWorkers, Fill, Filled, FillSize, Ref
 from instep.destinations.delta.change import DeltaCommit
 from instep.destinations.delta.keep import version_before
-from instep.destinations.delta.merge_parts import fill_by_tasks
+from instep.destinations.delta.merge_parts import EarlierValues, fill_by_tasks
 from instep.destinations.delta.merge_work import FillWork, filled_rows
 from instep.destinations.delta.protocol.snapshot import Action, rows_of
-from instep.destinations.delta.rewrite import RowEdit, edited
-from instep.destinations.delta.rows import as_table, engine, run, staged_rows, table_rows
+from instep.destinations.delta.rewrite import edited
+from instep.destinations.delta.rows import engine, staged_rows, table_rows
 from instep.destinations.delta.shape import BEFORE
 from instep.destinations.delta.table_state import DeltaTableState, find, named, require
 from instep.destinations.delta.tasks import fits
 from instep.destinations.delta.warehouse import DeltaFacet
+from instep.destinations.parts import is_large
 from instep.destinations.sql.records import MOST_IDS
 from instep.errors import DestinationError
 
@@ -41,12 +41,10 @@ def may_lack(file: Action, column: str) -> bool:
     return bool(stats.get("numRecords", 1) and stats.get("nullCount", {}).get(column) != 0)
 
 
-def _fill(change: DeltaCommit, work: FillWork, commit: Commit) -> int:
+def _fill(change: DeltaCommit, work: FillWork, values: pa.RecordBatchReader, commit: Commit) -> int:
     """Put the files with the values into the change; returns how many rows get one."""
-    state = change.state
     with engine() as db:
-        staged = staged_rows(state, work.compared, work.how.values)
-        edit = filled_rows(db, work, staged, table_rows(state, work.compared))
+        edit = filled_rows(db, work, values, table_rows(change.state, work.names))
     if len(edit.at):
         edited(change, [edit], (), commit)
     return len(edit.at)
@@ -88,10 +86,11 @@ class DeltaFills(DeltaFacet):
             why = f"table {named(ref)} cannot be filled: it has not been loaded yet"
             raise DestinationError(why, hint="load the whole table again")
         change = DeltaCommit(table_state, table_state.record)
+        what = FillWork(work.key, tuple(work.columns), work.meta)
         if fits(table_state, work.values, self.upsert_rows):
-            filled = _fill(change, FillWork(work), commit)
+            filled = _fill(change, what, staged_rows(table_state, what.names, work.values), commit)
         else:
-            filled = fill_by_tasks(session, change, FillWork(work), commit)
+            filled = fill_by_tasks(session, change, what, work.values, commit)
         crashpoint("fill.rewritten")
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         fills = tuple(dict.fromkeys((*table_state.record.fills, *work.columns.values())))[-MOST_IDS:]
@@ -103,34 +102,23 @@ class DeltaFills(DeltaFacet):
         return Filled(filled, len(change.remove), weight)
 
 
-def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
+def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return what columns were called in an older version; None if one was not there."""
     then = {f.physical: f.name for f in before.columns}
     now = {f.name: f.physical for f in state.columns}
-    found = [then[now[n]] for n in names if now[n] in then]
+    found = tuple(then[now[n]] for n in names if now[n] in then)
     return found if len(found) == len(names) else None
-
-
-def _lost(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...], then: list[str]) -> RowEdit:
-    """Return the rows without a value that had one, by key, and that value."""
-    last = len(names) - 1
-    same = " AND ".join(f"t.c{i} = o.c{i}" for i in range(last))
-    with engine() as db:
-        db.register("was", table_rows(before, then))
-        run(db, f"CREATE TEMP TABLE o AS SELECT * FROM was WHERE c{last} IS NOT NULL")
-        db.register("t", table_rows(state, names))
-        rows = as_table(db, f"SELECT t.f, t.p, o.c{last} FROM t JOIN o ON {same} WHERE t.c{last} IS NULL")
-    at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
-    return RowEdit(at, rows.select([2]).rename_columns([names[last]]))
 
 
 class DeltaRestoredValues(DeltaFacet):
     """Values of dropped columns that come back."""
 
+    upsert_rows: int
+
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
         """Write the values of an undropped column back in one commit; return the number of rows that got one.
 
-        Rows that have a value keep it. Keys and the column are read.
+        Rows that have a value keep it. It is a fill whose values are those of the version before the drop.
         """
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
@@ -140,11 +128,17 @@ class DeltaRestoredValues(DeltaFacet):
         names = _names_then(table_state, before, (*key, column)) if before else None
         if not key or before is None or names is None or state is None:
             return 0
-        edit = _lost(table_state, before, (*key, column), names)
-        if not len(edit.at):
-            return 0
+        lacking = frozenset(n for n, f in enumerate(table_state.files) if may_lack(f, made.physical))
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         change = DeltaCommit(table_state, table_state.record.after_load(own, table_state.rows, new=0))
-        edited(change, [edit], (), commit)
-        change.land("UPDATE", own, self.warehouse)
-        return len(edit.at)
+        work = FillWork(key, (column,))
+        if not lacking:
+            return 0
+        if is_large(table_state.rows + before.rows, table_state.bytes + before.bytes, self.upsert_rows):
+            filled = fill_by_tasks(workers.session(), change, work, EarlierValues(before, names, lacking), commit)
+        else:
+            filled = _fill(change, work, table_rows(before, names), commit)
+        if filled:
+            change.land("UPDATE", own, self.warehouse)
+            workers.on_progress(filled, sum(int(f["size"]) for f in change.add))
+        return filled

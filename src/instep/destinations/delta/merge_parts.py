@@ -1,13 +1,15 @@
 """A merge or a fill by tasks, of Spark or one after the other in this process: what differs is found and written by
 them, and lands in one commit. This process holds names of files and counts.
+
+Of a merge, keys, places and hashes are dealt out and joined; then tasks read the rows that differ, and no others.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,19 +24,22 @@ from instep.destinations.delta.merge_task import (
     JoinedRows,
     JoinTask,
     MergeJob,
+    PickedRows,
+    PickTask,
     RewriteTask,
     Side,
     deal,
     fill_rows,
     join_rows,
+    pick_rows,
     rewrite_files,
 )
-from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, outcome, refuse
+from instep.destinations.delta.merge_work import DeltaMergeWork, FillWork, HashedMergeWork, outcome, refuse
 from instep.destinations.delta.protocol.snapshot import Action, rows_of
 from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import in_order
 from instep.destinations.delta.shape import DeltaField
-from instep.destinations.delta.table_state import portion
+from instep.destinations.delta.table_state import DeltaTableState, portion
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.parts import grouped, run_tasks
 from instep.stage.files.place import keep_only
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOIN_ROWS = 1_000_000
-"""About the most rows that one task joins."""
+"""About the most rows of a side that one task joins."""
 WRITE_ROWS, WRITE_BYTES = 1_000_000, 256 << 20
 """Limits of the files that one task writes again, if it is more than one."""
 FEW_ROWS = 2_000_000
@@ -56,34 +61,62 @@ def upsert_by_tasks(
     session: SparkSession | None,
     change: DeltaCommit,
     files: Sequence[StagedFile],
-    work: DeltaMergeWork,
+    merge: DeltaMergeWork,
     commit: Commit,
 ) -> LoadOutcome:
     """Put what the merge makes of the table into the change."""
-    how = work.how
-    by = tuple(change.state.next_by) if how.complete and change.state.record.by is not None else None
+    work = HashedMergeWork(merge.table, merge.how, merge.system)
+    how, state = work.how, change.state
+    by = tuple(state.next_by) if how.complete and state.record.by is not None else None
     with _parted(session, change, work, commit, by) as parts:
-        met = parts.joined(join_rows, files, how.keys, whole=how.complete or bool(how.keys))
-        refuse(change.state, sum(m.nulls for m in met), sum(m.twins for m in met))
+        rows, whole = sum(f.rows for f in (*files, *how.keys)), how.complete or bool(how.keys)
+        among = () if whole or rows > FEW_ROWS else tuple(replace(f, footer=b"") for f in in_order(files))
+        parts.divide(max(rows, state.rows) if whole else rows)
+        tasks = [*parts.staged("staged", files), *parts.staged("keys", how.keys), *parts.table(among=among)]
+        met = parts.joined(join_rows, tasks)
+        refuse(state, sum(m.nulls for m in met), sum(m.twins for m in met))
         crashpoint("merge.staged")
         found = {what: sum(m.found.get(what, 0) for m in met) for what in {w for m in met for w in m.found}}
-        parts.rewrite(met, found)
+        edits = [*(m.edits for m in met), *parts.picked(met)]
+        parts.rewrite(met, edits, found)
     return outcome(found, sum(m.absent for m in met))
 
 
-def fill_by_tasks(session: SparkSession | None, change: DeltaCommit, work: FillWork, commit: Commit) -> int:
+def fill_by_tasks(
+    session: SparkSession | None,
+    change: DeltaCommit,
+    work: FillWork,
+    values: Sequence[StagedFile] | EarlierValues,
+    commit: Commit,
+) -> int:
     """Put the files with the values into the change; returns how many rows get one."""
     with _parted(session, change, work, commit) as parts:
-        met = parts.joined(fill_rows, work.how.values)
-        parts.rewrite(met, {})
+        if isinstance(values, EarlierValues):
+            parts.divide(values.state.rows)
+            tasks = [*parts.before(values), *parts.table(values.files)]
+        else:
+            parts.divide(sum(f.rows for f in values))
+            tasks = [*parts.staged("staged", values), *parts.table()]
+        met = parts.joined(fill_rows, tasks)
+        parts.rewrite(met, [m.edits for m in met], {})
     return sum(m.found["updated"] for m in met)
+
+
+@dataclass(frozen=True)
+class EarlierValues:
+    """The values that columns, called `names` then, had in an earlier version (`state`). `files`: the numbers of those
+    of the table that may lack one."""
+
+    state: DeltaTableState
+    names: tuple[str, ...]
+    files: frozenset[int]
 
 
 @contextmanager
 def _parted(
     session: SparkSession | None,
     change: DeltaCommit,
-    work: DeltaMergeWork | FillWork,
+    work: HashedMergeWork | FillWork,
     commit: Commit,
     by: tuple[DeltaField, ...] | None = None,
 ) -> Iterator[_PartedChange]:
@@ -106,55 +139,79 @@ class _PartedChange:
         self.state, self.wide = change.state, width(session)
         self.sizes = [(self.state.counted(f), int(f["size"])) for f in self.state.files]
         self.groups = grouped(self.sizes, WRITE_ROWS, WRITE_BYTES, self.wide)
+        self.starts = np.array([g.start for g in self.groups], dtype=np.int64)
+        self.staged_groups: list[DealTask] = []
+
+    def divide(self, rows: int) -> None:
+        """Settle on the parts for so many rows, before tasks are made."""
+        self.job = replace(self.job, parts=max(-(-rows // JOIN_ROWS), 1))
+
+    def staged(self, side: Side, files: Sequence[StagedFile]) -> list[DealTask]:
+        """Return the tasks that deal staged rows out."""
+        ordered = in_order(files)
+        starts = np.cumsum([0, *(f.rows for f in ordered)]).tolist()
+        found = list[DealTask]()
+        for number, some in enumerate(grouped([(f.rows, f.bytes) for f in ordered], TASK_ROWS, TASK_BYTES, self.wide)):
+            staged = tuple((starts[i], replace(ordered[i], footer=b"")) for i in some)
+            found.append(DealTask(self.job, number, side, self.job.state, staged=staged))
+        return found
+
+    def before(self, values: EarlierValues) -> list[DealTask]:
+        """Return the tasks that deal the rows of an earlier version out."""
+        then = values.state
+        sizes = [(then.counted(f), int(f["size"])) for f in then.files]
+        groups = grouped(sizes, TASK_ROWS, TASK_BYTES, self.wide)
+        return [
+            DealTask(self.job, number, "staged", portion(then, some), before=values.names)
+            for number, some in enumerate(groups)
+        ]
+
+    def table(self, files: frozenset[int] | None = None, among: tuple[StagedFile, ...] = ()) -> Iterator[DealTask]:
+        """Yield the tasks that deal the table's rows out, those of these files (None: of all)."""
+        for number, some in enumerate(grouped(self.sizes, TASK_ROWS, TASK_BYTES, self.wide)):
+            if own := tuple(n for n in some if files is None or n in files):
+                yield DealTask(self.job, number, "table", portion(self.state, own), own, among=among)
 
     def joined(
-        self,
-        join: Callable[[JoinTask, int, Report | None], JoinedRows],
-        files: Sequence[StagedFile],
-        keys: Sequence[StagedFile] = (),
-        *,
-        whole: bool = False,
+        self, join: Callable[[JoinTask, int, Report | None], JoinedRows], tasks: Sequence[DealTask]
     ) -> list[JoinedRows]:
-        """Return what becomes of the rows. `whole`: of those, too, that have none of the staged keys."""
-        rows = sum(f.rows for f in (*files, *keys))
-        parts = -(-(max(rows, sum(r for r, _ in self.sizes)) if whole else rows) // JOIN_ROWS)
-        self.job = replace(self.job, parts=max(parts, 1))
-        among = () if whole or rows > FEW_ROWS else tuple(replace(f, footer=b"") for f in in_order(files))
-        tasks = [*self._staged("staged", files), *self._staged("keys", keys), *self._table(among)]
+        """Return what becomes of the rows that these tasks deal out."""
+        self.staged_groups = [t for t in tasks if t.side == "staged"]
         dealt: dict[Side, list[Dealt]] = {"staged": [], "keys": [], "table": []}
         for task, one in zip(tasks, run_tasks(self.session, deal, tasks, "merge: deal"), strict=True):
             if one is not None:
                 dealt[task.side].append(one)
-        return self._join(join, dealt)
-
-    def _staged(self, side: Side, files: Sequence[StagedFile]) -> Iterator[DealTask]:
-        ordered = in_order(files)
-        starts = np.cumsum([0, *(f.rows for f in ordered)]).tolist()
-        for number, some in enumerate(grouped([(f.rows, f.bytes) for f in ordered], TASK_ROWS, TASK_BYTES, self.wide)):
-            staged = tuple((starts[i], replace(ordered[i], footer=b"")) for i in some)
-            yield DealTask(self.job, number, side, self.job.state, staged=staged)
-
-    def _table(self, among: tuple[StagedFile, ...]) -> Iterator[DealTask]:
-        for number, some in enumerate(grouped(self.sizes, TASK_ROWS, TASK_BYTES, self.wide)):
-            yield DealTask(self.job, number, "table", portion(self.state, some), tuple(some), among=among)
-
-    def _join(
-        self, join: Callable[[JoinTask, int, Report | None], JoinedRows], dealt: dict[Side, list[Dealt]]
-    ) -> list[JoinedRows]:
-        starts = np.array([g.start for g in self.groups], dtype=np.int64)
-
-        def own(side: Side, part: int) -> tuple[Dealt, ...]:
-            found = (replace(d, groups={part: d.groups[part]}) for d in dealt[side] if part in d.groups)
-            return tuple(found)
-
-        tasks = [
-            JoinTask(self.job, part, own("table", part), own("staged", part), own("keys", part), starts, self.by)
+        staged_starts = np.array([t.staged[0][0] for t in self.staged_groups if t.staged], dtype=np.int64)
+        joins = [
+            JoinTask(
+                self.job,
+                part,
+                _own(dealt["table"], part),
+                _own(dealt["staged"], part),
+                _own(dealt["keys"], part),
+                self.starts,
+                staged_starts,
+            )
             for part in range(self.job.parts)
         ]
-        found: list[JoinedRows] = run_tasks(self.session, join, tasks, "merge: join")
+        found: list[JoinedRows] = run_tasks(self.session, join, joins, "merge: join")
         return found
 
-    def rewrite(self, met: Sequence[JoinedRows], found: dict[str, int]) -> None:
+    def picked(self, met: Sequence[JoinedRows]) -> list[Mapping[str, Dealt]]:
+        """Read the staged rows that come: new ones are put into the change, the others are returned."""
+        come = [m.come for m in met if m.come is not None]
+        tasks = [
+            PickTask(self.job, group, task.staged, own, self.starts, self.by)
+            for group, task in enumerate(self.staged_groups)
+            if (own := _own(come, group))
+        ]
+        found: list[PickedRows] = run_tasks(self.session, pick_rows, tasks, "merge: read")
+        self.change.add += [action for one in found for action in one.added]
+        return [{"updated": one.updated} for one in found if one.updated is not None]
+
+    def rewrite(
+        self, met: Sequence[JoinedRows], edits: Sequence[Mapping[str, Dealt]], found: Mapping[str, int]
+    ) -> None:
         """Write the files again that have rows of which something becomes. `found`: how many of each kind."""
         touched = {n for m in met for n in m.touched}
         if self.by is not None:
@@ -163,21 +220,22 @@ class _PartedChange:
         times = [m.at for m in met if m.at is not None]
         for group, members in enumerate(self.groups):
             if numbers := tuple(n for n in members if n in touched):
-                edits = {
-                    what: tuple(
-                        replace(m.edits[what], groups={group: m.edits[what].groups[group]})
-                        for m in met
-                        if what in m.edits and group in m.edits[what].groups
-                    )
+                own = {
+                    what: _own([e[what] for e in edits if what in e], group)
                     for what in ("updated", "marked", "removed")
                 }
-                own = portion(self.state, numbers)
-                tasks.append(RewriteTask(self.job, group, own, numbers, edits, max(times, default=None), self.by))
+                state = portion(self.state, numbers)
+                tasks.append(RewriteTask(self.job, group, state, numbers, own, max(times, default=None), self.by))
         written: list[list[Action]] = run_tasks(self.session, rewrite_files, tasks, "merge: write")
-        self.change.add += [*(a for m in met for a in m.added), *(a for some in written for a in some)]
+        self.change.add += [a for some in written for a in some]
         self.change.remove += [self.state.paths[n] for n in sorted(touched)]
         self._check(touched, found)
 
-    def _check(self, touched: set[int], found: dict[str, int]) -> None:
+    def _check(self, touched: set[int], found: Mapping[str, int]) -> None:
         expected = sum(self.sizes[n][0] for n in touched) + found.get("inserted", 0) - found.get("removed", 0)
         check_rows(self.state, sum(map(rows_of, self.change.add)), expected)
+
+
+def _own(files: Sequence[Dealt], part: int) -> tuple[Dealt, ...]:
+    """Return the files that have rows of a part, with no more than its row groups."""
+    return tuple(replace(d, groups={part: d.groups[part]}) for d in files if part in d.groups)

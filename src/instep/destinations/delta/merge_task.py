@@ -1,9 +1,12 @@
 # ruff: noqa: S608 - columns are numbered
-"""The work of one task of a large merge or fill. There are three kinds, one after the other:
+"""The work of one task of a large merge or fill. There are four kinds, one after the other:
 
-1. rows of some files, of the table or staged ones, are dealt out by their key, into one file that the next tasks share;
+1. rows of some files, of the table or staged ones, are dealt out by their key, into one file that the next tasks share:
+   of a merge their keys, places and hashes of what is compared, of a fill keys and values;
 2. those of some keys are joined, as in a small merge; what becomes of the table's rows is dealt out by their files;
-3. files that have such rows are written again.
+3. of a merge, staged rows that come are read at their places, and no others: new ones are written, those that take the
+   place of another are dealt out by its file;
+4. files that have rows of which something becomes are written again.
 
 Each holds the rows of its own part and no others. What lies between them is Parquet beside the table, which is read by
 row group.
@@ -23,10 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.delta.files import BATCH, Writing, batches, io_of, rows_in, staged_path, write
+from instep.destinations.delta.files import BATCH, Writing, as_type, batches, io_of, rows_in, staged_path, write
 from instep.destinations.delta.merge_work import (
-    DeltaMergeWork,
     FillWork,
+    HashedMergeWork,
     counts,
     filled_rows,
     join_by_key,
@@ -35,11 +38,13 @@ from instep.destinations.delta.merge_work import (
 )
 from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.rewrite import Places, RowEdit, new_rows, rewritten
-from instep.destinations.delta.rows import brief_columns, fields_by_name, numbered, places, table_rows
-from instep.destinations.delta.shape import DeltaField
+from instep.destinations.delta.rows import fields_by_name, numbered, places, table_rows
+from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.destinations.delta.table_state import DeltaTableState
+from instep.stage.duckdb_memory import duckdb_version
 from instep.stage.files.object_store import opened, path_at
 from instep.stage.files.place import StorageFolder
+from instep.stage.key_hashes import check_version, hashable, hashed_key, other_form
 from instep.stage.spec import StagedFile
 from instep.stage.task import Report
 from instep.temporary import temporary
@@ -50,24 +55,55 @@ FLUSH_BYTES = 128 << 20
 Side = Literal["table", "staged", "keys"]
 
 
+_GROUPED = pa.schema([("n", pa.int64()), ("f", pa.int32()), ("p", pa.int64())])
+"""Staged rows that come, by their number, and the place of the row that each takes the place of."""
+
+
 @dataclass(frozen=True)
 class MergeJob:
     """The settings that all tasks of a merge share. `state` has no files; `folder` is where what lies between the tasks
-    is. Rows are dealt out into `parts` by their key."""
+    is. Rows are dealt out into `parts` by their key. `version`: that of DuckDB, whose hashes these are."""
 
     state: DeltaTableState
-    work: DeltaMergeWork | FillWork
+    work: HashedMergeWork | FillWork
     run: str
     folder: str
     parts: int
+    version: str = field(default_factory=duckdb_version)
+
+    @property
+    def key(self) -> Sequence[str]:
+        return self.work.how.key if isinstance(self.work, HashedMergeWork) else self.work.key
 
     def names(self, side: Side) -> Sequence[str]:
-        return {"table": self.work.compared, "staged": self.work.carried, "keys": self.work.how.key}[side]
+        """Return the columns that are read."""
+        if isinstance(self.work, FillWork):
+            return self.work.names
+        return {"table": self.work.compared, "staged": self.work.names, "keys": self.key}[side]
+
+    def bears(self, side: Side) -> Mapping[str, str]:
+        """Return the columns that rows bear when they are dealt out, by what they are called then."""
+        work = self.work
+        found = {f"c{i}": name for i, name in enumerate(work.names if isinstance(work, FillWork) else self.key)}
+        if isinstance(work, FillWork) or side == "keys":
+            return found
+        more = ("deleted", work.system.deleted) if side == "table" else ("synced", work.system.synced)
+        return found | {what: name for what, name in (("cursor", work.how.cursor), more) if name}
+
+    def hashed(self, side: Side) -> bool:
+        """Return whether rows bear hashes of their values."""
+        return isinstance(self.work, HashedMergeWork) and side != "keys"
 
     def schema(self, side: Side) -> pa.Schema:
-        """Return the columns of rows that are dealt out: numbered ones, then where the row is."""
-        place = {"f": pa.int32(), "p": pa.int64()} if side == "table" else {"n": pa.int64()}
-        return numbered(fields_by_name(self.state, self.names(side)), **place)
+        """Return the columns of rows that are dealt out, the last ones where the row is."""
+        known = {f.name: arrow_type(f.type) for f in fields_by_name(self.state, self.names(side))}
+        hashes = {"h0": pa.int64(), "h1": pa.int64()} if self.hashed(side) else {}
+        own = {what: known[name] for what, name in self.bears(side).items()}
+        return pa.schema([*(own | hashes | _place(side)).items()])
+
+
+def _place(side: Side) -> dict[str, pa.DataType]:
+    return {"f": pa.int32(), "p": pa.int64()} if side == "table" else {"n": pa.int64()}
 
 
 @dataclass(frozen=True)
@@ -154,7 +190,8 @@ def task_engine() -> Iterator[duckdb.DuckDBPyConnection]:
 @dataclass(frozen=True)
 class DealTask:
     """Some files of one side, dealt out by key. Those of the table are in `state`, with their `numbers` in the whole
-    table; staged ones come with the number of their first row. `among`: only rows count that have a key of these."""
+    table; staged ones come with the number of their first row. `among`: only rows count that have a key of these.
+    `before`: values are those of an earlier version, in `state`, where the columns were called so."""
 
     job: MergeJob
     number: int
@@ -163,27 +200,51 @@ class DealTask:
     numbers: tuple[int, ...] = ()
     staged: tuple[tuple[int, StagedFile], ...] = ()
     among: tuple[StagedFile, ...] = ()
+    before: tuple[str, ...] = ()
+
+    def rows(self, db: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
+        """Yield what is read of the rows: numbered columns, then where the row is."""
+        schema = numbered(fields_by_name(self.job.state, self.job.names(self.side)), **_place(self.side))
+        if self.before:
+            return _values_before(self, schema)
+        return _table_part(self, db, schema) if self.side == "table" else _staged_part(self, schema)
 
 
 def deal(part: DealTask, attempt: int, report: Report | None) -> Dealt | None:
     """Deal the rows of the part's files out."""
-    job = part.job
-    schema, key = job.schema(part.side), len(job.work.how.key)
-    dealer = Dealer(job, f"{part.side}-{part.number}-{attempt}", schema)
+    job, side = part.job, part.side
+    check_version(job.version)
+    schema = job.schema(side)
+    dealer = Dealer(job, f"{side}-{part.number}-{attempt}", schema)
+    at = {name: i for i, name in enumerate(job.names(side))}
+    bears = [at[name] for name in job.bears(side).values()]
     with task_engine() as db:
-        for rows in _table_part(part, db, schema) if part.side == "table" else _staged_part(part, schema):
-            dealer.put(rows, _part_of(db, rows, key, job.parts))
+        for rows in part.rows(db):
+            parts, hashes = _hashes(db, job, side, rows)
+            columns = [*(rows.column(i) for i in bears), *hashes, *(rows.column(name) for name in _place(side))]
+            dealer.put(pa.RecordBatch.from_arrays(columns, schema=schema), parts)
     return dealer.close()
 
 
-def _part_of(db: duckdb.DuckDBPyConnection, rows: pa.RecordBatch, key: int, parts: int) -> Any:
-    """Return the part of each row; keys that are equal here have the same hash."""
-    if parts == 1:
-        return np.zeros(len(rows), dtype=np.int64)
-    names = [f"c{i}" for i in range(key)]
-    db.register("x", pa.table([*(rows.column(n) for n in names), np.arange(len(rows))], names=[*names, "i"]))
-    sql = f"SELECT CAST(hash({', '.join(names)}) % {parts} AS BIGINT) AS part FROM x ORDER BY i"
-    return db.execute(sql).fetchnumpy()["part"]
+def _hashes(db: duckdb.DuckDBPyConnection, job: MergeJob, side: Side, rows: pa.RecordBatch) -> tuple[Any, list[Any]]:
+    """Return the part of each row, and the hashes that it bears. Keys and values that are equal have the same ones."""
+    names, select = job.names(side), list[str]()
+    coming = pa.table(
+        [*rows.columns[: len(names)], np.arange(len(rows))], names=[*rows.schema.names[: len(names)], "i"]
+    )
+    db.register("coming", coming)
+    if job.parts > 1:
+        select.append(f"CAST(hash({', '.join(f'c{i}' for i in range(len(job.key)))}) % {job.parts} AS BIGINT) AS part")
+    if job.hashed(side):
+        assert isinstance(job.work, HashedMergeWork), "a fill compares nothing"
+        compared = set(job.work.values)
+        own = [f"c{i}" for i, name in enumerate(names) if name in compared]
+        first = hashable(db, own) if own else []
+        second = [other_form(coming.schema.field(c), value) for c, value in zip(own, first, strict=True)][::-1]
+        select += [f"{hashed_key(v) if v else '0::BIGINT'} AS h{n}" for n, v in enumerate((first, second))]
+    found = db.execute(f"SELECT {', '.join(select)} FROM coming ORDER BY i").fetchnumpy() if select else {}
+    parts = found.pop("part", None)
+    return np.zeros(len(rows), np.int64) if parts is None else parts, [pa.array(h) for h in found.values()]
 
 
 def _staged_part(part: DealTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -196,9 +257,20 @@ def _staged_part(part: DealTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             start += len(rows)
 
 
+def _values_before(part: DealTask, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that had a value, in the types of today."""
+    fields, key = fields_by_name(part.state, part.before), len(part.job.key)
+    for file in part.state.files:
+        for rows in rows_in(part.state, file, fields):
+            has = np.any([c.is_valid().to_numpy(zero_copy_only=False) for c in rows.columns[key:]], axis=0)
+            some = rows.filter(pa.array(has))
+            columns = [as_type(c, f.type) for c, f in zip(some.columns, schema, strict=False)]
+            yield pa.RecordBatch.from_arrays([*columns, pa.array(np.arange(len(some)))], schema=schema)
+
+
 def _table_part(part: DealTask, db: duckdb.DuckDBPyConnection, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    state, work = part.state, part.job.work
-    fields = fields_by_name(state, work.compared)
+    state = part.state
+    fields = fields_by_name(state, part.job.names("table"))
     among = _places_of(part, db) if part.among else None
     for number, file in enumerate(state.files):
         own = None if among is None else np.sort(among[among[:, 0] == number, 1])
@@ -212,14 +284,13 @@ def _table_part(part: DealTask, db: duckdb.DuckDBPyConnection, schema: pa.Schema
                 low, high = np.searchsorted(own, [at[0], start])
                 rows, at = rows.take(pa.array(own[low:high] - at[0])), own[low:high]
             here = pa.repeat(pa.scalar(part.numbers[number], pa.int32()), len(rows))
-            columns = brief_columns(rows, work.compared, work.brief)
-            yield pa.RecordBatch.from_arrays([*columns, here, pa.array(at)], schema=schema)
+            yield pa.RecordBatch.from_arrays([*rows.columns, here, pa.array(at)], schema=schema)
 
 
 def _places_of(part: DealTask, db: duckdb.DuckDBPyConnection) -> Places:
     """Return the rows that have a staged key, by the file's number in this part."""
-    work, state = part.job.work, part.state
-    fields = fields_by_name(state, work.how.key)
+    work, state, key = part.job.work, part.state, part.job.key
+    fields = fields_by_name(state, key)
 
     def keys() -> Iterator[pa.RecordBatch]:
         for file in part.among:
@@ -228,13 +299,14 @@ def _places_of(part: DealTask, db: duckdb.DuckDBPyConnection) -> Places:
 
     db.register("requested", pa.RecordBatchReader.from_batches(numbered(fields), keys()))
     db.execute("CREATE TEMP TABLE k AS SELECT DISTINCT * FROM requested").fetchall()
-    db.register("t", table_rows(state, work.how.key))
+    db.register("t", table_rows(state, key))
     return places(db, f"SELECT f, p FROM t SEMI JOIN k ON {work.same_key('t', 'k')}")
 
 
 @dataclass(frozen=True)
 class JoinTask:
-    """The rows of one `part` by key. `starts`: the first file of each group that is written again together."""
+    """The rows of one `part` by key. `starts`: the first file of each group that is written again together;
+    `staged_starts`: the first row of each group of staged files that is read together."""
 
     job: MergeJob
     part: int
@@ -242,17 +314,22 @@ class JoinTask:
     staged: tuple[Dealt, ...]
     keys: tuple[Dealt, ...]
     starts: Any = field(repr=False)
-    by: tuple[DeltaField, ...] | None = None
+    staged_starts: Any = field(repr=False)
 
-    def groups(self, files: Any) -> Any:
-        """Return the group that each of these files is in."""
-        return np.searchsorted(self.starts, files, side="right") - 1
+    def reader(self, side: Side) -> pa.RecordBatchReader:
+        files: tuple[Dealt, ...] = getattr(self, side)
+        return pa.RecordBatchReader.from_batches(self.job.schema(side), dealt_rows(self.job, files, self.part))
+
+
+def group_of(starts: Any, numbers: Any) -> Any:
+    """Return the group that each of these numbers is in; a group has all from its start to the next one's."""
+    return np.searchsorted(starts, numbers, side="right") - 1
 
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """The result for some rows: how many of each kind, the files of the table that change, those that were written
-    with new rows, and by kind what is to be done to rows of the table."""
+    """The result for some rows: how many of each kind, the files of the table that change, by kind what is to be done
+    to rows of the table, and the staged rows that `come`."""
 
     found: Mapping[str, int]
     absent: int
@@ -260,121 +337,135 @@ class JoinedRows:
     twins: int
     at: int | None = None
     touched: tuple[int, ...] = ()
-    added: tuple[Action, ...] = ()
     edits: Mapping[str, Dealt] = field(default_factory=dict)
+    come: Dealt | None = None
 
 
 def join_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows:
-    """Find what becomes of the rows, and write the new ones."""
-    job, work = part.job, part.job.work
-    assert isinstance(work, DeltaMergeWork), "a fill has its own"
-    readers = [
-        pa.RecordBatchReader.from_batches(job.schema(side), dealt_rows(job, getattr(part, side), part.part))
-        for side in ("keys", "table")
-    ]
+    """Find what becomes of the rows, by their hashes."""
+    work = part.job.work
+    assert isinstance(work, HashedMergeWork), "a fill has its own"
+    keys = part.reader("keys") if work.how.keys else None
     with task_engine() as db:
-        nulls, twins = join_by_key(db, work, _compared(part), readers[0] if work.how.keys else None, readers[1])
+        nulls, twins = join_by_key(db, work, part.reader("staged"), keys, part.reader("table"))
         found, absent = counts(db, work)
         if nulls or twins:
             return JoinedRows(found, absent, nulls, twins)
-        lines = {
-            what: places(db, f"SELECT {columns} FROM met WHERE what = '{what}' ORDER BY n, f, p")
-            for what, columns in (("updated", "f, p, n"), ("marked", "f, p"), ("removed", "f, p"), ("inserted", "n"))
-            if what in found
-        }
-        at = latest_time(db, work)
-    touched = [lines[w][:, 0] for w in ("updated", "marked", "removed") if w in lines]
-    edits = dict[str, Dealt | None]()
-    for what in ("marked", "removed"):
-        if what in lines:
-            edits[what] = _placed(part, what, lines[what], attempt)
-    if "updated" in lines:
-        edits["updated"] = _updated(part, lines["updated"], attempt)
-    added = _inserted(part, lines["inserted"][:, 0], attempt) if "inserted" in lines else []
-    files = np.unique(np.concatenate(touched)).tolist() if touched else []
-    return JoinedRows(
-        found, absent, 0, 0, at, tuple(files), tuple(added), {w: d for w, d in edits.items() if d is not None}
-    )
+        at = latest_time(db, work) if "marked" in found else None
+        gone = {w: places(db, f"SELECT f, p FROM met WHERE what = '{w}'") for w in ("marked", "removed") if w in found}
+        came = places(db, "SELECT n, coalesce(f, -1), coalesce(p, -1) FROM met WHERE what IN ('inserted', 'updated')")
+    made = {what: _dealt_places(part, what, lines, attempt) for what, lines in gone.items()}
+    edits: dict[str, Dealt] = {what: dealt for what, dealt in made.items() if dealt is not None}
+    touched = np.unique(np.concatenate([came[came[:, 1] >= 0, 1], *(lines[:, 0] for lines in gone.values())]))
+    come = Dealer(part.job, f"come-{part.part}-{attempt}", _GROUPED)
+    for n, f, p in (lines.T for lines in _slices(came)):
+        rows = [pa.array(n), pa.array(f, pa.int32()), pa.array(p)]
+        come.put(pa.RecordBatch.from_arrays(rows, schema=_GROUPED), group_of(part.staged_starts, n))
+    return JoinedRows(found, absent, 0, 0, at, tuple(touched.tolist()), edits, come.close())
+
+
+def _slices(lines: Places) -> Iterator[Places]:
+    return (lines[start : start + BATCH] for start in range(0, len(lines), BATCH))
+
+
+def _dealt_places(part: JoinTask, what: str, at: Places, attempt: int) -> Dealt | None:
+    schema = _edit_schema(part.job, what)
+    dealer = Dealer(part.job, f"{what}-{part.part}-{attempt}", schema)
+    for f, p in (lines.T for lines in _slices(at)):
+        rows = [pa.array(f, pa.int32()), pa.array(p)]
+        dealer.put(pa.RecordBatch.from_arrays(rows, schema=schema), group_of(part.starts, f))
+    return dealer.close()
 
 
 def fill_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows:
     """Find the rows that get a value or another note, and what they get."""
     job, work = part.job, part.job.work
     assert isinstance(work, FillWork), "a merge has its own"
-    staged, table = (
-        pa.RecordBatchReader.from_batches(job.schema(side), dealt_rows(job, getattr(part, side), part.part))
-        for side in ("staged", "table")
-    )
     with task_engine() as db:
-        edit = filled_rows(db, work, staged, table)
+        edit = filled_rows(db, work, part.reader("staged"), part.reader("table"))
     schema = _edit_schema(job, "updated")
     dealer = Dealer(job, f"updated-{part.part}-{attempt}", schema)
     if edit.values is not None and len(edit.at):
         columns = [*edit.values.columns, pa.array(edit.at[:, 0], pa.int32()), pa.array(edit.at[:, 1])]
         for batch in pa.Table.from_arrays(columns, schema=schema).to_batches(BATCH):
-            dealer.put(batch, part.groups(batch.column("f").to_numpy()))
+            dealer.put(batch, group_of(part.starts, batch.column("f").to_numpy()))
     written = dealer.close()
     files = tuple(np.unique(edit.at[:, 0]).tolist())
     edits = {} if written is None else {"updated": written}
     return JoinedRows({"updated": len(edit.at)}, 0, 0, 0, touched=files, edits=edits)
 
 
-def _compared(part: JoinTask) -> pa.RecordBatchReader:
-    """Return what of the staged rows is compared."""
+@dataclass(frozen=True)
+class PickTask:
+    """A `group` of staged files, with the number of the first row of each, of which rows come. `starts`: the first file
+    of each group of the table's."""
+
+    job: MergeJob
+    group: int
+    staged: tuple[tuple[int, StagedFile], ...]
+    come: tuple[Dealt, ...]
+    starts: Any = field(repr=False)
+    by: tuple[DeltaField, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PickedRows:
+    """The files with new rows, and what rows of the table become."""
+
+    added: tuple[Action, ...] = ()
+    updated: Dealt | None = None
+
+
+def pick_rows(part: PickTask, attempt: int, report: Report | None) -> PickedRows:
+    """Read the rows that come, write those that are new, and deal out the others."""
     job, work = part.job, part.job.work
-    assert isinstance(work, DeltaMergeWork), "a fill compares nothing"
-    names = work.names
-    schema = numbered(fields_by_name(job.state, names), n=pa.int64())
+    assert isinstance(work, HashedMergeWork), "a fill has all values"
+    come = pa.Table.from_batches(dealt_rows(job, part.come, part.group), _GROUPED).sort_by("n")
+    schema = _edit_schema(job, "updated")
+    dealer = Dealer(job, f"updated-{part.group}-{attempt}", schema)
+    new = bool((come.column("f").to_numpy() < 0).any())
+    names = [c.name for c in work.table.columns] if new else list(work.edits)
 
-    def rows() -> Iterator[pa.RecordBatch]:
-        for batch in dealt_rows(job, part.staged, part.part):
-            columns = brief_columns(batch.select(range(len(names))), names, work.brief)
-            yield pa.RecordBatch.from_arrays([*columns, batch.column("n")], schema=schema)
+    def inserted() -> Iterator[pa.RecordBatch]:
+        for rows, f, p in _picked(part, come, names):
+            there = np.flatnonzero(f >= 0)
+            some = rows.take(pa.array(there))
+            values = [*(some.column(name) for name in work.edits), pa.array(f[there]), pa.array(p[there])]
+            dealer.put(pa.RecordBatch.from_arrays(values, schema=schema), group_of(part.starts, f[there]))
+            if len(there) < len(rows):
+                yield rows.take(pa.array(np.flatnonzero(f < 0)))
 
-    return pa.RecordBatchReader.from_batches(schema, rows())
+    added = list[Action]()
+    if new:
+        layout = job.state.layout
+        writing = Writing(job.run, 2 * part.group + 1, attempt)
+        added = write(job.state, layout, writing, new_rows(job.state, layout, inserted()), part.by)
+    else:
+        for _ in inserted():
+            raise AssertionError("none of these rows is new")
+    return PickedRows(tuple(added), dealer.close())
 
 
-def _picked(part: JoinTask, numbers: Any) -> Iterator[tuple[pa.RecordBatch, Any]]:
-    """Yield the staged rows with these numbers (in ascending order), and the place of each among them."""
-    for batch in dealt_rows(part.job, part.staged, part.part):
-        here = np.searchsorted(numbers, own := batch.column("n").to_numpy())
-        hit = np.flatnonzero(numbers[np.minimum(here, len(numbers) - 1)] == own)
-        if len(hit):
-            yield batch.take(pa.array(hit)), here[hit]
+def _picked(part: PickTask, come: pa.Table, names: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Any, Any]]:
+    """Yield the staged rows that come, and the place of the row that each takes the place of."""
+    state = part.job.state
+    fields = fields_by_name(state, names)
+    n, f, p = (come.column(name).to_numpy() for name in ("n", "f", "p"))
+    for start, file in part.staged:
+        if len(np.unique(np.searchsorted(n, [start, start + file.rows]))) < 2:
+            continue
+        for rows in batches(staged_path(state, file), fields, by_id=True):
+            low, high = np.searchsorted(n, [start, start + len(rows)])
+            if low < high:
+                own = rows.take(pa.array(n[low:high] - start))
+                yield pa.RecordBatch.from_arrays(own.columns, names=list(names)), f[low:high], p[low:high]
+            start += len(rows)
 
 
 def _edit_schema(job: MergeJob, what: str) -> pa.Schema:
     work = job.work
     fields = fields_by_name(job.state, work.edits) if what == "updated" else []
     return numbered(fields, f=pa.int32(), p=pa.int64())
-
-
-def _placed(part: JoinTask, what: str, at: Places, attempt: int) -> Dealt | None:
-    schema = _edit_schema(part.job, what)
-    dealer = Dealer(part.job, f"{what}-{part.part}-{attempt}", schema)
-    for start in range(0, len(at), BATCH):
-        f, p = at[start : start + BATCH].T
-        dealer.put(pa.RecordBatch.from_arrays([pa.array(f, pa.int32()), pa.array(p)], schema=schema), part.groups(f))
-    return dealer.close()
-
-
-def _updated(part: JoinTask, at: Places, attempt: int) -> Dealt | None:
-    work, schema = part.job.work, _edit_schema(part.job, "updated")
-    dealer = Dealer(part.job, f"updated-{part.part}-{attempt}", schema)
-    columns = [work.carried.index(name) for name in work.edits]
-    for rows, here in _picked(part, at[:, 2]):
-        f, p = at[here, 0], at[here, 1]
-        values = [*(rows.column(i) for i in columns), pa.array(f, pa.int32()), pa.array(p)]
-        dealer.put(pa.RecordBatch.from_arrays(values, schema=schema), part.groups(f))
-    return dealer.close()
-
-
-def _inserted(part: JoinTask, numbers: Any, attempt: int) -> list[Action]:
-    job = part.job
-    names = list(job.work.carried)
-    rows = (pa.RecordBatch.from_arrays(batch.columns[: len(names)], names=names) for batch, _ in _picked(part, numbers))
-    writing = Writing(job.run, part.part, attempt)
-    return write(job.state, job.state.layout, writing, new_rows(job.state, job.state.layout, rows), part.by)
 
 
 @dataclass(frozen=True)
@@ -406,8 +497,8 @@ def rewrite_files(part: RewriteTask, attempt: int, report: Report | None) -> lis
         if what == "updated":
             values = rows.select(range(len(schema) - 2)).rename_columns(list(work.edits))
         elif what == "marked":
-            assert isinstance(work, DeltaMergeWork), "a fill marks no row"
+            assert isinstance(work, HashedMergeWork), "a fill marks no row"
             values = marks(state, work, part.at, len(rows))
         edits.append(RowEdit(at, values))
     rows = rewritten(state, range(len(state.files)), edits)
-    return write(state, state.layout, Writing(part.job.run, part.job.parts + part.group, attempt), rows, part.by)
+    return write(state, state.layout, Writing(part.job.run, 2 * part.group, attempt), rows, part.by)

@@ -7,15 +7,16 @@ Of a merge, staged rows and those of the table. Of a fill, rows that lack a valu
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from instep.destinations.base import Fill, LoadOutcome, Merge
+from instep.destinations.base import LoadOutcome, Merge
 from instep.destinations.delta.rewrite import RowEdit
 from instep.destinations.delta.rows import as_table, count, fields_by_name, run
 from instep.destinations.delta.shape import arrow_type
@@ -56,11 +57,6 @@ class DeltaMergeWork:
         return (*self.values, *self.stamps)
 
     @property
-    def carried(self) -> tuple[str, ...]:
-        """All columns of a staged row, `names` first."""
-        return (*self.names, *(c.name for c in self.table.columns if c.name not in self.names))
-
-    @property
     def compared(self) -> tuple[str, ...]:
         """The columns that are read of the table."""
         return (*self.how.key, *self.values, *((self.system.deleted,) if self.system.deleted else ()))
@@ -79,19 +75,37 @@ class DeltaMergeWork:
     @property
     def latest(self) -> str:
         """One row a key: the highest by cursor, then the last one staged."""
-        newest = f"c{self.names.index(c)} DESC NULLS LAST, " if (c := self.how.cursor) else ""
+        newest = f"{self.cursor_of('r')} DESC NULLS LAST, " if self.how.cursor else ""
         return f"SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY {self.key('r')} ORDER BY {newest}n DESC) = 1"
+
+    @property
+    def differs(self) -> str:
+        """The SQL for whether a value that is compared is another one on either side."""
+        places = range(len(self.how.key), len(self.how.key) + len(self.values))
+        return " OR ".join(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in places) or "false"
+
+    @property
+    def gone(self) -> str:
+        """The SQL for whether a row of the table is marked as deleted."""
+        return f"coalesce(t.c{len(self.how.key) + len(self.values)}, false)" if self.system.deleted else "false"
+
+    def cursor_of(self, side: str) -> str:
+        """Return the cursor of a row in SQL; the merge has one."""
+        return f"{side}.c{self.names.index(self.how.cursor)}"
+
+    @property
+    def time(self) -> str:
+        """The time of a staged row in SQL; rows have one."""
+        return f"s.c{self.names.index(self.system.synced)}"
 
     @property
     def what(self) -> str:
         """The SQL for what becomes of a row of the table, of a staged one, or of both."""
-        how, first = self.how, len(self.how.key)
-        gone = f"coalesce(t.c{first + len(self.values)}, false)" if self.system.deleted else "false"
-        differs = [gone, *(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(first, first + len(self.values)))]
-        newer = f"coalesce(s.c{(c := self.names.index(how.cursor))} >= t.c{c}, true)" if how.cursor else "true"
+        how, gone = self.how, self.gone
+        newer = f"coalesce({self.cursor_of('s')} >= {self.cursor_of('t')}, true)" if how.cursor else "true"
         cases = [
             ("t.f IS NULL", "'inserted'"),
-            (f"s.n IS NOT NULL AND {newer} AND ({' OR '.join(differs)})", "'updated'"),
+            (f"s.n IS NOT NULL AND {newer} AND ({gone} OR {self.differs})", "'updated'"),
         ]
         if how.keys:  # also of a row that came, and is older
             cases.append(("k.here", f"CASE WHEN {gone} THEN 'returned' END"))
@@ -120,6 +134,31 @@ class DeltaMergeWork:
         keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
         met = "SELECT count(*) FILTER (known OR what = 'inserted') FROM met"
         return f"SELECT count(*) - ({met}) FROM (SELECT DISTINCT {keys} FROM k)"
+
+
+@dataclass(frozen=True)
+class HashedMergeWork(DeltaMergeWork):
+    """The same merge of rows that bear two hashes (h0, h1) of the values that are compared, and not these: what tasks
+    deal out and join."""
+
+    @property
+    def differs(self) -> str:
+        """The SQL for whether the values differ: they do if a hash does."""
+        return "t.h0 <> s.h0 OR t.h1 <> s.h1"
+
+    @property
+    def gone(self) -> str:
+        """The SQL for whether a row of the table is marked as deleted."""
+        return "coalesce(t.deleted, false)" if self.system.deleted else "false"
+
+    def cursor_of(self, side: str) -> str:
+        """Return the cursor of a row in SQL."""
+        return f"{side}.cursor"
+
+    @property
+    def time(self) -> str:
+        """The time of a staged row in SQL."""
+        return "s.synced"
 
 
 def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
@@ -182,7 +221,7 @@ def latest_time(db: duckdb.DuckDBPyConnection, work: DeltaMergeWork) -> int | No
     """Return the time of the staged rows in microseconds since 1970; None if they have none."""
     if not work.system.synced:
         return None
-    [(at,)] = db.execute(f"SELECT epoch_us(max(c{work.names.index(work.system.synced)})) FROM s").fetchall()
+    [(at,)] = db.execute(f"SELECT epoch_us(max({work.time})) FROM s").fetchall()
     return at if at is None else int(at)
 
 
@@ -195,62 +234,64 @@ def marks(state: DeltaTableState, work: DeltaMergeWork, at: int | None, rows: in
 
 @dataclass(frozen=True)
 class FillWork:
-    """One fill, as tasks take it: columns are those of both sides, and none is only compared."""
+    """One fill, as tasks take it. `meta`: the column that notes what a row lacks; "" where nothing is noted."""
 
-    how: Fill
-    brief: frozenset[str] = frozenset()
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    meta: str = ""
 
     @cached_property
     def edits(self) -> tuple[str, ...]:
         """The columns that a row gets."""
-        return (*self.how.columns, self.how.meta)
+        return (*self.columns, self.meta) if self.meta else self.columns
 
     @cached_property
-    def compared(self) -> tuple[str, ...]:
-        """The columns that are read of the table."""
-        return (*self.how.key, *self.edits)
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """The columns that are read of staged files."""
-        return self.compared
+    def names(self) -> tuple[str, ...]:
+        """The columns of both sides."""
+        return (*self.key, *self.edits)
 
     def same_key(self, a: str, b: str) -> str:
-        return " AND ".join(f"{a}.c{i} = {b}.c{i}" for i in range(len(self.how.key)))
+        return " AND ".join(f"{a}.c{i} = {b}.c{i}" for i in range(len(self.key)))
 
 
 def filled_rows(
-    db: duckdb.DuckDBPyConnection, work: FillWork, staged: pa.RecordBatchReader, table: pa.RecordBatchReader
+    db: duckdb.DuckDBPyConnection, work: FillWork, values: pa.RecordBatchReader, table: pa.RecordBatchReader
 ) -> RowEdit:
-    """Return what becomes of rows that get a value or another note."""
-    first, columns = len(work.how.key), list(work.how.columns)
-    places = range(first, first + len(columns))
-    meta = first + len(columns)
+    """Return what becomes of rows that get one of the values, or another note."""
+    places = range(len(work.key), len(work.key) + len(work.columns))
     gets = " OR ".join(f"(t.c{i} IS NULL AND s.c{i} IS NOT NULL)" for i in places)
-    noted = f"t.c{meta} IS NOT NULL OR s.c{meta} IS NOT NULL"
-    values = ", ".join(f"coalesce(t.c{i}, s.c{i}) AS v{i}" for i in places)
-    db.register("staged", staged)
-    run(db, "CREATE TEMP TABLE s AS SELECT * FROM staged")
+    old, new = (f"{side}.c{places.stop}" if work.meta else "NULL::VARCHAR" for side in "ts")
+    found = ", ".join(f"coalesce(t.c{i}, s.c{i}) AS v{i}" for i in places)
+    some = "true" if work.meta else " OR ".join(f"c{i} IS NOT NULL" for i in places)
+    db.register("came", values)
+    run(db, f"CREATE TEMP TABLE s AS SELECT * FROM came WHERE {some}")
     db.register("t", table)
     rows = as_table(
         db,
-        f"SELECT t.f, t.p, ({gets}) AS gets, t.c{meta} AS old, s.c{meta} AS new, {values} "
-        f"FROM t JOIN s ON {work.same_key('t', 's')} WHERE {gets} OR {noted}",
+        f"SELECT t.f, t.p, CASE WHEN {gets} THEN 1 ELSE 0 END AS gets, {old} AS old, {new} AS new, {found} "
+        f"FROM t JOIN s ON {work.same_key('t', 's')} WHERE {gets} OR {old} IS NOT NULL OR {new} IS NOT NULL",
     )
-    return _edit(work.how.meta, columns, rows)
+    return _edit(work, rows)
 
 
-def _edit(note: str, columns: Sequence[str], rows: pa.Table) -> RowEdit:
-    lacks = [rows.column(5 + i).is_null().to_pylist() for i in range(len(columns))]
-    old, new = rows.column(3).to_pylist(), rows.column(4).to_pylist()
-    notes = [
-        merged(o, n, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns) if o or n else None
-        for o, n, *lacking in zip(old, new, *lacks, strict=True)
-    ]
-    gets = rows.column(2).to_pylist()
-    keep = np.flatnonzero([bool(g) or note != o for g, note, o in zip(gets, notes, old, strict=True)])
+def _edit(work: FillWork, rows: pa.Table) -> RowEdit:
+    """Return the rows that get a value, and those whose note changes. Few rows have a note."""
+    columns, changes = work.columns, rows.column(2).to_numpy().astype(np.bool_)
+    notes = np.full(len(rows), None, dtype=object)
+    noted = np.flatnonzero(pc.or_(rows.column(3).is_valid(), rows.column(4).is_valid()).to_numpy())
+    if len(noted):
+        some = rows.take(pa.array(noted))
+        old, new = some.column(3).to_pylist(), some.column(4).to_pylist()
+        lacks = [some.column(5 + i).is_null().to_pylist() for i in range(len(columns))]
+        notes[noted] = [
+            merged(o, n, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns)
+            for o, n, *lacking in zip(old, new, *lacks, strict=True)
+        ]
+        changes[noted] |= np.array([note != o for note, o in zip(notes[noted], old, strict=True)], dtype=np.bool_)
+    keep = np.flatnonzero(changes)
     left = rows.take(pa.array(keep))
     at = np.stack([left.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
-    meta = pa.array([notes[i] for i in keep], pa.large_string())
-    values = left.select(range(5, 5 + len(columns))).rename_columns(list(columns)).append_column(note, meta)
+    values = left.select(range(5, 5 + len(columns))).rename_columns(list(columns))
+    if work.meta:
+        values = values.append_column(work.meta, pa.array(notes[keep], pa.large_string()))
     return RowEdit(at, values)

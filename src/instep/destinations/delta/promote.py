@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,12 +23,13 @@ from instep.destinations.delta.fill import may_lack
 from instep.destinations.delta.protocol.snapshot import Action
 from instep.destinations.delta.rewrite import check_rows
 from instep.destinations.delta.rows import fields_by_name
-from instep.destinations.delta.shape import arrow_type, limited
+from instep.destinations.delta.shape import DeltaField, arrow_type, limited
 from instep.destinations.delta.table_state import DeltaTableState, portion, require
 from instep.destinations.delta.tasks import TASK_BYTES, TASK_ROWS, width
 from instep.destinations.delta.warehouse import DeltaFacet
-from instep.destinations.overflow import OverflowColumn, Promoted, TakenCount, TakenOut, first_valid, take_out
+from instep.destinations.overflow import FileTaking, OverflowColumn, Promoted, TakenOut, first_valid, take_out
 from instep.destinations.parts import grouped, is_large, run_tasks
+from instep.stage.spec import StagedFile
 from instep.stage.task import Report
 
 
@@ -39,29 +42,35 @@ class DeltaPromoteTask:
     extra: str
     writing: Writing
 
+    def _fields(self) -> tuple[list[DeltaField], list[pa.Field]]:
+        """Return the objects' column and those that get values; the latter as files have them, by name."""
+        fields = fields_by_name(self.state, [self.extra, *self.columns])
+        plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
+        return fields, list(limited(plain, [f.name for f in self.state.by]))[1:]
+
     def taken(self, file: Action) -> Iterator[TakenOut]:
         """Yield what becomes of a file's rows, batch by batch; only the objects and these columns are read."""
-        names = [self.extra, *self.columns]
-        fields = fields_by_name(self.state, names)
-        plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
-        schema = limited(plain, [f.name for f in self.state.by])
+        fields, made = self._fields()
         for batch in rows_in(self.state, file, fields):
-            lacks = [column.is_null() for column in batch.columns[1:]]
-            yield take_out(batch.column(0), lacks, list(self.columns.values()), list(schema)[1:])
+            yield self._take(batch.columns, made)
 
-    def rows(self, file: Action, count: TakenCount) -> Iterator[pa.RecordBatch]:
+    def _take(self, columns: Sequence[pa.Array], made: Sequence[pa.Field]) -> TakenOut:
+        return take_out(columns[0], [c.is_null() for c in columns[1:]], list(self.columns.values()), made)
+
+    def rows(self, file: Action, taking: FileTaking) -> Iterator[pa.RecordBatch]:
         """Yield a file's rows with their values."""
-        places = {f.physical: at for at, f in enumerate(fields_by_name(self.state, list(self.columns)))}
-        [extra] = (f.physical for f in fields_by_name(self.state, [self.extra]))
-        for batch, done in zip(rows_in(self.state, file, self.state.layout), self.taken(file), strict=True):
-            count.add(done)
-            made = list[pa.Array]()
-            for name, old in zip(batch.schema.names, batch.columns, strict=True):
-                if name in places:
-                    made.append(first_valid(old, as_type(done.values[places[name]], old.type)))
-                else:
-                    made.append(pc.if_else(done.gets, as_type(done.left, old.type), old) if name == extra else old)
-            yield pa.RecordBatch.from_arrays(made, schema=batch.schema)
+        fields, made = self._fields()
+        start, names = 0, [f.physical for f in fields]
+        for batch in rows_in(self.state, file, self.state.layout):
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            own = [columns[name] for name in names]
+            done = taking.take(start, len(batch), partial(self._take, own, made))
+            start += len(batch)
+            if done is not None:
+                columns[names[0]] = pc.if_else(done.gets, as_type(done.left, own[0].type), own[0])
+                for name, old, new in zip(names[1:], own[1:], done.values, strict=True):
+                    columns[name] = first_valid(old, as_type(new, old.type))
+            yield pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)
 
 
 @dataclass(frozen=True)
@@ -76,15 +85,23 @@ class PromotedFiles:
 
 def promote_files(part: DeltaPromoteTask, attempt: int, report: Report | None) -> PromotedFiles:
     """Write the files again in which a row gets a value."""
-    state, count = part.state, TakenCount()
-    changed = [number for number, file in enumerate(state.files) if count.changes(part.taken(file))]
-    if not changed:
-        return PromotedFiles((), (), 0, count.invalid_values)
-    batches = (batch for number in changed for batch in part.rows(state.files[number], count))
-    files = write_files(state, state.layout, replace(part.writing, attempt=attempt), batches, state.by, report)
-    check_rows(state, sum(f.rows for f in files), sum(state.counted(state.files[n]) for n in changed))
+    state, takings = part.state, dict[int, FileTaking]()
+
+    def changed() -> Iterator[pa.RecordBatch]:
+        for number, file in enumerate(state.files):
+            takings[number] = taking = FileTaking()
+            if taking.changes(part.taken(file)):
+                yield from part.rows(file, taking)
+
+    batches, files = changed(), tuple[StagedFile, ...]()
+    if (first := next(batches, None)) is not None:
+        rows = chain([first], batches)
+        files = write_files(state, state.layout, replace(part.writing, attempt=attempt), rows, state.by, report)
+    numbers = [n for n, taking in takings.items() if taking.rows]
+    check_rows(state, sum(f.rows for f in files), sum(state.counted(state.files[n]) for n in numbers))
     made = tuple(action(state, state.layout, file, state.by) for file in files)
-    return PromotedFiles(tuple(state.paths[n] for n in changed), made, count.rows, count.invalid_values)
+    found, invalid_values = (sum(getattr(t, what) for t in takings.values()) for what in ("rows", "invalid_values"))
+    return PromotedFiles(tuple(state.paths[n] for n in numbers), made, found, invalid_values)
 
 
 def _candidates(state: DeltaTableState, columns: Sequence[str], extra: str) -> list[int]:

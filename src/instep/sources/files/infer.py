@@ -11,7 +11,7 @@ Values of a column, typed or as texts, as one Arrow type by which they can be co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -197,9 +197,3 @@ def integers(values: pa.Array, kind: DataType) -> pa.Array:
         except pa.ArrowInvalid:
             return values
     return values
-
-
-def rows_of(columns: Sequence[pa.Array], kinds: Sequence[DataType]) -> list[tuple[object, ...]]:
-    """Return the rows of some columns as tuples that are equal where the rows are."""
-    parts = [comparable(c, k).to_pylist() for c, k in zip(columns, kinds, strict=True)]
-    return list(zip(*parts, strict=True))

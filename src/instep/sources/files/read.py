@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - columns are numbered
 """Reading the chunks of a table of files, inside a task.
 
 Divides the files of a table into chunks of about equal size.
@@ -9,12 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from instep.errors import ReadError
@@ -23,12 +27,22 @@ from instep.schema.catalog.types import DataType, parse
 from instep.sources.base import CursorRange
 from instep.sources.files.config import FILE, NUMBER, FilesConfig, options_digest
 from instep.sources.files.formats import inspect, pieces
-from instep.sources.files.infer import integers, rows_of, within
+from instep.sources.files.infer import comparable, integers, within
 from instep.sources.files.listing import FileState, listing
 from instep.sources.files.shape import FilePart, FileShape, Piece
 from instep.stage.conform import with_origin
+from instep.stage.duckdb_memory import in_duckdb
+from instep.stage.fold import MEMORY, slices
+from instep.stage.key_hashes import HashKeys, key_hashes, key_totals
 from instep.stage.spec import Chunk
+from instep.stage.task import Report
 from instep.store.catalogs.discoveries import SeenFile
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyspark.sql import SparkSession
+
+    SessionStart = Callable[[], SparkSession]
 
 
 class FileRecords(Protocol):
@@ -60,14 +74,17 @@ class SeenFiles:
     history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
 
 
-def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
-    """Return what the folder holds now. New and changed files are read once and recorded."""
+def look(
+    config: FilesConfig, records: FileRecords, now: float | None = None, start: SessionStart | None = None
+) -> SeenFiles:
+    """Return what the folder holds now. New and changed files are read once and recorded; many bytes of them by tasks
+    of the session that `start` gives."""
     listed = listing(config, now)
     known = _by_path(records.of(config.name))
     found = {table: _known(config, table, files, known) for table, files in listed.files.items()}
     fresh = [(t, f) for t, files in listed.files.items() for f in files if f.name not in found[t]]
     broken: dict[str, str] = {}
-    shapes = _inspected(config, fresh, broken)
+    shapes = _inspected(config, fresh, broken, start)
     if shapes:
         new = [_record(config, table, state, shape) for (table, state), shape in shapes]
         added = records.add(config.name, new)
@@ -105,25 +122,65 @@ def _digest(config: FilesConfig, table: str) -> str:
     return f"{options_digest(config.options_of(table))}-{'.'.join(config.metadata)}"
 
 
+INSPECT_BYTES = 256 << 20
+"""More bytes of new text files are read by tasks of Spark; of Parquet only the footers are read."""
+
+
 def _inspected(
-    config: FilesConfig, fresh: Sequence[tuple[str, FileState]], broken: dict[str, str]
+    config: FilesConfig,
+    fresh: Sequence[tuple[str, FileState]],
+    broken: dict[str, str],
+    start: SessionStart | None,
 ) -> list[tuple[tuple[str, FileState], FileShape]]:
     """Return what is in these files; why a table cannot be read goes into `broken`."""
     if not fresh:
         return []
+    texts = sum(f.size for table, f in fresh if f.format(config.options_of(table).format) != "parquet")
+    if start is not None and texts > INSPECT_BYTES:
+        from instep.spark.extract import TASKS_PER_CORE, cores, run_parts
 
-    def one(file: tuple[str, FileState]) -> FileShape | ReadError:
-        try:
-            return inspect(config, config.options_of(file[0]), file[1])
-        except ReadError as error:
-            return error
-
-    with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="inspect") as pool:
-        shapes = list(pool.map(one, fresh))
+        session = start()
+        parts = [InspectPart(config, part) for part in _parted(fresh, TASKS_PER_CORE * cores(session))]
+        shapes = [shape for found in run_parts(session, inspect_files, parts, what="look at files") for shape in found]
+    else:
+        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="inspect") as pool:
+            shapes = list(pool.map(lambda file: _inspect(config, file), fresh))
     for (table, _), shape in zip(fresh, shapes, strict=True):
-        if isinstance(shape, ReadError):
-            broken.setdefault(table, error_line(shape))
+        if isinstance(shape, str):
+            broken.setdefault(table, shape)
     return [(f, s) for f, s in zip(fresh, shapes, strict=True) if isinstance(s, FileShape)]
+
+
+def _parted(fresh: Sequence[tuple[str, FileState]], parts: int) -> list[tuple[tuple[str, FileState], ...]]:
+    """Divide files that follow one another into about so many parts of the same size."""
+    share, found, size = sum(f.size for _, f in fresh) / parts, [list[tuple[str, FileState]]()], 0
+    for one in fresh:
+        if found[-1] and size + one[1].size > share:
+            found.append([])
+            size = 0
+        found[-1].append(one)
+        size += one[1].size
+    return [tuple(part) for part in found]
+
+
+@dataclass(frozen=True)
+class InspectPart:
+    """New files that one task looks at, each with its table. The configuration may hold credentials."""
+
+    config: FilesConfig = field(repr=False)
+    files: tuple[tuple[str, FileState], ...]
+
+
+def inspect_files(part: InspectPart, attempt: int, report: Report | None) -> list[FileShape | str]:
+    """Return what is in each of the files, or why it cannot be read."""
+    return [_inspect(part.config, file) for file in part.files]
+
+
+def _inspect(config: FilesConfig, file: tuple[str, FileState]) -> FileShape | str:
+    try:
+        return inspect(config, config.options_of(file[0]), file[1])
+    except ReadError as error:
+        return error_line(error)
 
 
 def error_line(error: ReadError) -> str:
@@ -188,21 +245,22 @@ class FilesReader:
 
     @contextmanager
     def open(self) -> Iterator[FilesSession]:
-        yield FilesSession(self.config)
+        with ExitStack() as closing:
+            yield FilesSession(self.config, closing)
 
 
 class FilesSession:
-    """`keys` that were read of each table, newest first."""
+    """`keys` that were read of each table, newest first; `closing` ends them."""
 
-    def __init__(self, config: FilesConfig) -> None:
-        self.config = config
-        self.keys: dict[str, set[tuple[object, ...]]] = {}
+    def __init__(self, config: FilesConfig, closing: ExitStack) -> None:
+        self.config, self.closing = config, closing
+        self.keys: dict[str, SeenKeys] = {}
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Batches with the origin of each row (see stage/conform.py); raises ReadError for a file that has changed."""
-        if chunk.number == 0:
-            self.keys[chunk.table] = set()
         scan = FileScan.from_text(chunk.query)
+        if scan.key and (chunk.number == 0 or chunk.table not in self.keys):
+            self.keys[chunk.table] = SeenKeys(self.closing.enter_context(in_duckdb(MEMORY)))
         for file, part in scan.files:
             self._check(file)
             for piece in self._pieces(scan, file, part, chunk.table):
@@ -226,7 +284,7 @@ class FilesSession:
         columns = {*scan.columns, *scan.key, *([scan.where[0]] if scan.where else [])}
         found = records(self.config, scan.table, file, part, columns)
         if scan.key:
-            found = self._newest(scan, file, found, self.keys.setdefault(table, set()))
+            found = self._newest(scan, file, found, self.keys[table])
         for piece in found:
             if scan.where is None:
                 yield piece
@@ -234,43 +292,59 @@ class FilesSession:
                 column, kind, lower, upper = scan.where
                 yield piece.filter(within(piece.arrays[column], kind, lower, upper))
 
-    def _newest(
-        self, scan: FileScan, file: File, found: Iterator[Piece], taken: set[tuple[object, ...]]
-    ) -> Iterator[Piece]:
+    def _newest(self, scan: FileScan, file: File, found: Iterator[Piece], seen: SeenKeys) -> Iterator[Piece]:
         """Yield the rows whose key is in no newer file and in no later row of this one; those without a key stay, to be
         refused. Keys are read first, then rows."""
-        last = last_rows(records(self.config, scan.table, file, None, set(scan.key)), scan.key)
+        rows = seen.newest(_keys(self.config, scan.table, file, scan.key))
         at = 0
         for piece in found:
-            keys = rows_of([piece.arrays[k] for k in scan.key], list(scan.key.values()))
-            mask = [None in k or (k not in taken and last.get(k) == at + n) for n, k in enumerate(keys)]
-            at += len(keys)
-            yield piece.filter(pa.array(mask, pa.bool_()))
-        taken.update(last)
+            low, high = np.searchsorted(rows, [at, at + len(piece.lines)])
+            mask = np.zeros(len(piece.lines), dtype=np.bool_)
+            mask[rows[low:high] - at] = True
+            at += len(piece.lines)
+            yield piece.filter(pa.array(mask))
 
 
-def last_rows(found: Iterator[Piece], key: Mapping[str, DataType]) -> dict[tuple[object, ...], int]:
-    """Return the place of the last row of each key among those that are found."""
-    last: dict[tuple[object, ...], int] = {}
-    at = 0
-    for piece in found:
-        for n, values in enumerate(rows_of([piece.arrays[k] for k in key], list(key.values()))):
-            if None not in values:
-                last[values] = at + n
-        at += len(piece.lines)
-    return last
+class SeenKeys:
+    """The keys that were read, as two hashes each: on disk where they do not fit into memory."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection) -> None:
+        self.db = db
+        db.execute("CREATE OR REPLACE TEMP TABLE seen (a BIGINT, b BIGINT)")
+
+    def newest(self, keys: Iterator[pa.RecordBatch]) -> npt.NDArray[np.int64]:
+        """Return the places of a file's rows that count, in order: those whose key was not read before and comes in no
+        later row, and those without a key. Their keys are seen from then on."""
+        db, at = self.db, 0
+        db.execute("CREATE OR REPLACE TEMP TABLE own (a BIGINT, b BIGINT, absent BOOLEAN, n BIGINT)")
+        for rows in slices(keys):
+            coming = rows.append_column("n", pa.array(np.arange(at, at + len(rows))))
+            db.register("coming", coming)
+            db.execute(f"INSERT INTO own SELECT {key_hashes(rows.schema)}, n FROM coming")
+            db.unregister("coming")
+            at += len(rows)
+        db.execute(
+            "CREATE OR REPLACE TEMP TABLE fresh AS SELECT a, b, max(n) AS n FROM own ANTI JOIN seen USING (a, b) "
+            "WHERE NOT absent GROUP BY a, b"
+        )
+        db.execute("INSERT INTO seen SELECT a, b FROM fresh")
+        found = db.execute("SELECT n FROM fresh UNION ALL SELECT n FROM own WHERE absent ORDER BY n").fetchnumpy()
+        return np.asarray(found["n"], dtype=np.int64)
+
+
+def _keys(config: FilesConfig, table: str, file: File, key: Mapping[str, DataType]) -> Iterator[pa.RecordBatch]:
+    """Yield the keys of a file's rows, in forms that are equal where they are; NULL for a value that is none."""
+    for piece in records(config, table, file, None, set(key)):
+        yield pa.RecordBatch.from_arrays(
+            [comparable(piece.arrays[k], t) for k, t in key.items()], names=[f"c{at}" for at in range(len(key))]
+        )
 
 
 def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapping[str, DataType]) -> int:
     """Return how many rows of the files count: one a key, and those without one."""
-    distinct: set[tuple[object, ...]] = set()
-    keyless = 0
-    for file in files:
-        for piece in records(config, table, file, None, set(key)):
-            rows = rows_of([piece.arrays[k] for k in key], list(key.values()))
-            distinct.update(r for r in rows if None not in r)
-            keyless += sum(None in r for r in rows)
-    return len(distinct) + keyless
+    keys = chain.from_iterable(_keys(config, table, file, key) for file in files)
+    totals = key_totals(HashKeys()(keys))
+    return totals.rows - totals.duplicates
 
 
 def records(config: FilesConfig, table: str, file: File, part: FilePart | None, columns: set[str]) -> Iterator[Piece]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +42,9 @@ from instep.sources.files.shape import FileColumn
 from instep.sources.query import cursor_source, digest, moved_back, source_columns
 from instep.stage.casts.text import to_text
 from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    from instep.sources.files.read import SessionStart
 
 _TEXTS = ("text", "json")
 
@@ -150,13 +154,18 @@ def _past(config: FilesConfig, seen: SeenFiles, table: str, files: tuple[File, .
 
 
 class FilesSource(WholeCatalog):
-    """See the module. `records` keeps what was found in each file: those that have not changed are not opened."""
+    """See the module. `records` keeps what was found in each file: those that have not changed are not opened. `start`
+    gives a session of Spark, whose tasks look at many new files; without it threads of this process do."""
 
     kind = "files"
     default_schema = SCHEMA
 
-    def __init__(self, config: FilesConfig, records: FileRecords) -> None:
-        self.config, self.records = config, records
+    def __init__(self, config: FilesConfig, records: FileRecords, start: SessionStart | None = None) -> None:
+        self.config, self.records, self.start = config, records, start
+
+    def look(self) -> SeenFiles:
+        """Return what the folder holds now."""
+        return look(self.config, self.records, start=self.start)
 
     def test(self) -> list[Check]:
         """The folder is listed; each table's files are looked at."""
@@ -180,7 +189,7 @@ class FilesSource(WholeCatalog):
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:
         """The files that are there now."""
-        yield FilesSnapshot(self, look(self.config, self.records))
+        yield FilesSnapshot(self, self.look())
 
 
 class FilesSnapshot:
@@ -255,7 +264,7 @@ class FilesSnapshot:
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """A table with a file that is being written now is as it was."""
-        now, denied = FilesSnapshot(self.source, look(self.config, self.source.records))._tables
+        now, denied = FilesSnapshot(self.source, self.source.look())._tables
         return frozenset(t.ref for t in catalog.tables if t.ref not in denied and now.get(t.ref) != t)
 
     def _files(self, read: TableRead) -> tuple[File, ...]:

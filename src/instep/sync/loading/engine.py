@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.stage.fold import Fold, Scan
-    from instep.stage.key_hashes import Hashes, KeyTotals, Side
+    from instep.stage.key_hashes import ColumnSides, ColumnTotals, Hashes, KeyTotals, Side
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
 RowsCallback = Callable[["Mapping[str, tuple[int, int]]"], None]
@@ -97,6 +97,10 @@ class Engine(Protocol):
         """Return the hashes of the keys whose rows one of two sides has alone; None if they are more than `most`."""
         ...
 
+    def count_columns(self, now: Scan, then: Scan, sides: ColumnSides) -> ColumnTotals:
+        """Count the values of columns, and those that are other ones in the row that had the same key."""
+        ...
+
 
 @dataclass
 class OnSpark:
@@ -172,6 +176,11 @@ class OnSpark:
 
         return differing_on_spark(self.spark(_silent), left, right, most)
 
+    def count_columns(self, now: Scan, then: Scan, sides: ColumnSides) -> ColumnTotals:
+        from instep.spark.fold import count_columns_on_spark
+
+        return count_columns_on_spark(self.spark(_silent), now, then, sides)
+
 
 @dataclass(frozen=True)
 class LocalEngine:
@@ -221,6 +230,11 @@ class LocalEngine:
 
         return differing(self.fold(*left), self.fold(*right), most)
 
+    def count_columns(self, now: Scan, then: Scan, sides: ColumnSides) -> ColumnTotals:
+        from instep.stage.key_hashes import count_columns
+
+        return count_columns(self.fold(now, sides.now), self.fold(then, sides.then), sides)
+
 
 @dataclass
 class DriverReads(OnSpark):
@@ -248,6 +262,9 @@ class DriverReads(OnSpark):
 
     def differing(self, left: Side, right: Side, most: int) -> Hashes | None:
         return LocalEngine().differing(left, right, most)
+
+    def count_columns(self, now: Scan, then: Scan, sides: ColumnSides) -> ColumnTotals:
+        return LocalEngine().count_columns(now, then, sides)
 
 
 def _silent(step: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow as pa
 from instep.stage.conform import Conformer
 from instep.stage.duckdb_memory import duckdb_version, in_duckdb
 from instep.stage.fold import MEMORY, slices
+from instep.stage.key_hashes import hashable
 from instep.stage.quarantine_hashes import QuarantineHashes
 from instep.stage.spec import StageSpec
 
@@ -223,27 +224,6 @@ def _slices(
             yield db, unfit
             db.unregister("coming")
             unfit.clear()
-
-
-def hashable(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
-    """Return the columns of `coming` that are compared, as SQL whose hash tells different values apart."""
-    kinds = db.sql(f"SELECT {', '.join(names)} FROM coming LIMIT 0").types
-    return [_hashed(name, kind) for name, kind in zip(names, kinds, strict=True)]
-
-
-def _hashed(value: str, kind: Any, depth: int = 0) -> str:
-    """Return a value, or a hash of a nested one: `hash` skips the NULLs, the lengths and the ends of what is in it."""
-    if kind.id in ("list", "array"):
-        one = f"e{depth}"
-        each = f"hash({_hashed(one, dict(kind.children)['child'], depth + 1)})"
-        return f"hash({value} IS NULL, len({value}), list_transform({value}, lambda {one}: {each}))"
-    if kind.id == "struct":
-        fields = (
-            f"hash({_hashed(f'struct_extract_at({value}, {at})', child, depth)})"
-            for at, (_, child) in enumerate(kind.children, 1)
-        )
-        return f"hash({value} IS NULL, {', '.join(fields)})"
-    return value
 
 
 def _sum(values: pa.ChunkedArray) -> int:

@@ -18,13 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import StageError
 from instep.stage.duckdb_memory import duckdb_version, in_duckdb
 from instep.stage.fold import MEMORY, Scan, slices
-from instep.stage.key_hashes import hashed_key, other_form
+from instep.stage.key_hashes import check_version, hashable, hashed_key, other_form
 from instep.stage.spec import Chunk, StagedFile, StageSpec
 from instep.sync.loading.row_matching import as_plain, moments, numbered, staged_rows, with_column
-from instep.sync.loading.row_sums import as_stream, hashable
+from instep.sync.loading.row_sums import as_stream
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,15 +66,6 @@ class VersionColumns:
 
     def named(self, places: Sequence[int]) -> list[str]:
         return [self.schema.names[at] for at in places]
-
-
-def check_version(version: str) -> None:
-    """Raise StageError where another DuckDB hashes than the driver's."""
-    if version != duckdb_version():
-        raise StageError(
-            f"rows cannot be compared: workers have version {duckdb_version()} of DuckDB, the driver {version}",
-            hint="give every worker the same environment as the driver",
-        )
 
 
 @dataclass(frozen=True)

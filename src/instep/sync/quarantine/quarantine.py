@@ -32,7 +32,15 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.selection.selection import column_is_on, hashed
 from instep.stage.conform import compact_json, digest
 from instep.stage.quarantine import QuarantineEntry, files_in
-from instep.stage.quarantine_store import ALL, COUNTED, FIRST_IDS, EntryFilter, StoredQuarantine, stored_quarantine
+from instep.stage.quarantine_store import (
+    ALL,
+    COUNTED,
+    FIRST_IDS,
+    EntryFilter,
+    StoredQuarantine,
+    count_waiting,
+    stored_quarantine,
+)
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
@@ -96,9 +104,8 @@ def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict
             continue
         digest_of_files = sha256("\n".join(files).encode()).hexdigest()
         if (count := known.get((uri, digest_of_files))) is None:
-            with place.stored(context, COUNTED) as stored:
-                count = sum(one.count for one in stored.counts(EntryFilter(status="held")))
-            if sorted(stored.files) == files:  # none came or went meanwhile, and all could be read
+            count, read = count_waiting(uri, place.target.io, place.ignored)
+            if sorted(read) == files:  # none came or went meanwhile, and all could be read
                 context.store.quarantines.save(context.name, uri, digest_of_files, count)
         if count:
             found[place.table.path] = count
