@@ -90,7 +90,8 @@ def numbered(
                     whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
                     values = [v if c == ordered else brief(v) for c, v in whole]
                     place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
-                    yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
+                    batch = pa.record_batch([*values, *place], schema=schema)
+                    yield batch if keep.all() else batch.filter(pa.array(keep))
         except Exception as error:
             rows.errors.append(error)
             raise
