@@ -69,7 +69,8 @@ def _at(rows: pa.RecordBatch, places: Numbers) -> Values:
     """Return the columns of the rows at `places`; nothing is copied where those follow one another."""
     first = int(places[0])
     if int(places[-1]) - first == len(places) - 1 and (places[1:] > places[:-1]).all():
-        return rows.slice(first, len(places)).column
+        near = rows.slice(first, len(places))
+        return lambda column: near.column(column)
     chosen = pa.array(places)
     return lambda column: rows.column(column).take(chosen)
 
