@@ -38,8 +38,11 @@ def set_equal_aside(db: duckdb.DuckDBPyConnection, plan: MergePlan, staged: RowR
     if not plan.complete or plan.keys or plan.requested:
         return False
     names = [f"c{i}" for i in range(len(plan.key))]
-    tags = [_tags(db, batch, names) for batch in numbered(staged, plan.key)]
-    if (index := KeyIndex.of(tags)) is None:
+    tags, end = np.empty(staged.rows, dtype=np.int64), 0
+    for batch in numbered(staged, plan.key):
+        tags[end : end + len(batch)] = _tags(db, batch, names)
+        end += len(batch)
+    if (index := KeyIndex.of(tags[:end])) is None:
         return False
     return _Pass(db, plan, staged, table, index, names).run()
 
@@ -83,11 +86,11 @@ class KeyIndex:
     places: Numbers
 
     @classmethod
-    def of(cls, parts: Sequence[Numbers]) -> KeyIndex | None:
-        """Return None where two rows have the same tag: their key may be the same, too."""
-        tags = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    def of(cls, tags: Numbers) -> KeyIndex | None:
+        """Return None where two rows have the same tag: their key may be the same, too. Sorts the tags where they are,
+        for new memory costs more than sorting once more what is nearly in order."""
         places = np.argsort(tags, kind="stable")
-        tags = tags[places]
+        tags.sort(kind="stable")
         return None if (tags[1:] == tags[:-1]).any() or not len(tags) else cls(tags, places)
 
     def find(self, tags: Numbers) -> Numbers:
