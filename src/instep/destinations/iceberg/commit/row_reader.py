@@ -141,8 +141,8 @@ def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[t
 
 
 def _decoded(metadata: TableMetadata, io: FileIO, file: DataFile, projection: Schema) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a Parquet file, decoded when they are wanted. A scan of pyiceberg decodes files ahead, and memory
-    that is new to a process costs as much as the decoding."""
+    """Yield all rows of a Parquet file, decoded when they are wanted. A scan of pyiceberg decodes files ahead, and new
+    memory costs a process as much as decoding."""
     version = metadata.format_version
     to_us = version <= 2  # as the scan: these have no nanoseconds
     wanted = {f for f in projection.field_ids if not isinstance(projection.find_type(f), (ListType, MapType))}
