@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from store_world import START, Clock, finding
@@ -26,6 +28,26 @@ def test_ids_are_the_same_for_the_same_history(store: Store, tmp_path: object) -
         assert [r.id for r in store.reviews.record("c", [finding("k1"), finding("k2")], "f")] == [
             r.id for r in twin.reviews.record("c", [finding("k1"), finding("k2")], "f")
         ]
+
+
+def test_ids_are_longer_where_another_change_has_the_short_one(store: Store, tmp_path: Path) -> None:
+    by_start: dict[str, list[str]] = {}
+    for key in map(str, range(30_000)):
+        by_start.setdefault(hashlib.sha256(f"c\0{key}\x000".encode()).hexdigest()[:6], []).append(key)
+    first, second = next(keys for keys in by_start.values() if len(keys) > 1)[:2]
+    at_once = [r.id for r in store.reviews.record("c", [finding(first), finding(second), finding("k")], "f")]
+    assert [len(one) for one in at_once] == [8, 9, 8]
+    with Store(f"sqlite:///{tmp_path}/twin.db") as twin:
+        twin.reviews.record("c", [finding(first)], "f")
+        later = twin.reviews.record("c", [finding(first), finding(second), finding("k")], "f")
+        assert [r.id for r in later] == at_once
+
+
+def test_many_changes_are_recorded_at_once(any_store: Store) -> None:
+    keys = [f"k{number}" for number in range(1_203)]
+    recorded = any_store.reviews.record("c", [finding(key) for key in keys], "f")
+    assert [r.key for r in recorded] == keys
+    assert len({r.id for r in recorded}) == len(keys)
 
 
 def test_seeing_a_change_again_counts(any_store: Store, clock: Clock) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow.parquet as pq
 import pytest
 
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
@@ -157,3 +158,35 @@ def test_a_local_merge_that_only_spark_can_do_fails_for_its_table(make_world: Ma
     assert table.status == "failed"
     assert "cannot be merged without Spark" in table.error
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None)]
+
+
+@with_spark
+@pytest.mark.parametrize("spark", [False, True])
+def test_rows_that_a_merge_reads_once_are_packed_less_and_those_of_the_table_are_not(
+    make_world: MakeWorld, session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, spark: bool
+) -> None:
+    world, packed = merging_on_spark(make_world), list[str]()
+    if not spark:
+        world.destination = IcebergDestination(
+            IcebergConfig.resolved(name="lake", warehouse=str(world.folder / "lake"))
+        )
+    plan = merge.merge_plan
+
+    def seen(lake: Any, ref: Any, metadata: Any, files: Any, *more: Any) -> Any:
+        packed.extend(codec(file.path) for file in files)
+        return plan(lake, ref, metadata, files, *more)
+
+    monkeypatch.setattr(merge, "merge_plan", seen)
+    told = Told(session)
+    engine = DriverReads(told) if spark else LocalEngine()
+    run(world, told, engine)
+    world.run(*MORE)
+    run(world, told, engine)
+    assert world.rows("t", "id", "a") == [(1, "x"), (2, "y"), (3, "z")]
+    assert packed == ["LZ4"]
+    table = world.destination.lake.load(("shop", "t"))
+    assert {codec(task.file.file_path) for task in table.scan().plan_files()} == {"ZSTD"}
+
+
+def codec(path: str) -> str:
+    return str(pq.ParquetFile(path.removeprefix("file://")).metadata.row_group(0).column(0).compression)

@@ -31,7 +31,8 @@ SparkStart = Callable[[], "SparkSession | None"]
 @dataclass(frozen=True)
 class StagingTarget:
     """Target of staged files of one table: see `stage.spec.StageSpec`. `types`: of columns that are stored as
-    a wider type than the accepted one. `partition`: how the rows of files that are adopted are told apart."""
+    a wider type than the accepted one. `partition`: how the rows of files that are adopted are told apart.
+    `merge_compression`: how files are compressed that a merge reads once."""
 
     schema: pa.Schema
     location: str
@@ -39,6 +40,7 @@ class StagingTarget:
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
     types: Mapping[str, DataType] = field(default_factory=dict)
     partition: Partitioning | None = None
+    merge_compression: str = "zstd"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _LONGEST = 107
 """Bytes of a socket's path."""
 _BOUNDS = ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp:")
 """Lines of a process's status that say what it may do."""
-LIBRARY_PREFIXES = ("ARROW_", "GLIBC_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_")
+LIBRARY_PREFIXES = ("ARROW_", "GLIBC_", "MALLOC_", "MIMALLOC_", "MKL_", "OMP_", "OPENBLAS_")
 """Prefixes of the variables that a library reads when it is loaded: an engine is started with the caller's values."""
 SOCKET = "INSTEP_RESIDENT_SOCKET"
 """The variable by which a command knows the engine that has forked it."""

@@ -34,6 +34,8 @@ PASSED_ON = (
     "XDG_RUNTIME_DIR",
 )
 """The variables that the engine itself is started with: where to find programs, and nothing that could be a secret."""
+_HANDS_BACK_AFTER_MS = "10000"
+"""How long commands keep memory that Arrow has freed, unless the caller says so: new pages cost more."""
 STARTS_WITHIN = 60.0
 """Seconds that an engine may take until it listens."""
 _OTHER_LISTENS_WITHIN = 10.0
@@ -139,7 +141,8 @@ def start(project: Path) -> None:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise NoEngine(str(error)) from error
-    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | library_variables()
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    env = {"MIMALLOC_PURGE_DELAY": _HANDS_BACK_AFTER_MS} | passed_on | library_variables()
     try:
         made = subprocess.Popen(
             [sys.executable, "-P", "-m", "instep.engine.serve", str(project), str(place)],

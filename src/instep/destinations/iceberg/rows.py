@@ -8,7 +8,7 @@ from instep.destinations.iceberg.backfill.recovered_values import IcebergPromote
 from instep.destinations.iceberg.commit.shard_table import own_data, own_quarantine, staged_schema
 from instep.destinations.iceberg.evolve.ddl import pending_fields
 from instep.destinations.iceberg.maintain.sample import IcebergSamples
-from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema
+from instep.destinations.iceberg.metadata.files import arrow_schema, iceberg_schema, merge_compression
 from instep.destinations.iceberg.metadata.partition import check_loadable, partitioning
 from instep.destinations.iceberg.metadata.records import read_pending, read_table
 from instep.destinations.iceberg.metadata.shards import within_of
@@ -34,4 +34,6 @@ class IcebergWrite(
         within, by = within_of(metadata["properties"]), None if pending else partitioning(table.metadata)
         types = {c.name: c.type for c in read_table(ref, metadata).columns} if within else {}
         tasks = with_shard(arrow_schema(schema), within)
-        return StagingTarget(tasks, own_data(table), own_quarantine(table), self.lake.io(), types, by)
+        place = own_data(table)
+        once = "zstd" if pending else merge_compression(place)  # a table's next generation adopts what was to be merged
+        return StagingTarget(tasks, place, own_quarantine(table), self.lake.io(), types, by, once)

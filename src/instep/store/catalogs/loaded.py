@@ -13,7 +13,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from instep.errors import Fenced
 from instep.schema.planning.projection import LoadedColumn, LoadedRules
@@ -40,14 +40,20 @@ class LoadedColumns:
             now, given = self._db.now(), filters or {}
             filters = {**self.filters(connection, found.keys() - given.keys()), **given}
             ensure(transaction, connection, now)
-            for table, columns in found.items():
-                transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
-                values = {"connection": connection, "table_schema": table[0], "table_name": table[1], "at": now}
-                transaction.execute(
-                    insert(loaded_columns).values(
-                        **values, columns=[asdict(c) for c in columns], filter=_rules_document(filters.get(table))
-                    )
-                )
+            _forget(transaction, connection, found)
+            rows = [
+                {
+                    "connection": connection,
+                    "table_schema": table[0],
+                    "table_name": table[1],
+                    "at": now,
+                    "columns": [vars(c) for c in columns],
+                    "filter": _rules_document(filters.get(table)),
+                }
+                for table, columns in found.items()
+            ]
+            if rows:
+                transaction.execute(insert(loaded_columns), rows)
 
     def of(self, connection: str, tables: Collection[Ref] | None = None) -> dict[Ref, tuple[LoadedColumn, ...]]:
         """Return the columns by accepted table, of all tables or of these; tables that were never loaded are left
@@ -101,8 +107,7 @@ class LoadedColumns:
         """Move records to the new names of renamed tables; all at once, names may be swapped."""
         with self._db.write(connection) as transaction:
             known, filters = self.of(connection), self.filters(connection)
-            for table in moves:
-                transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
+            _forget(transaction, connection, moves)
             moved = {moves[t]: columns for t, columns in known.items() if t in moves}
             self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in known if t in moves})
 
@@ -111,9 +116,9 @@ def _rules_document(one: LoadedRules | None) -> dict[str, object] | None:
     return asdict(one) if one is not None and one != LoadedRules() else None
 
 
-def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:
-    c = loaded_columns.c
-    return c.connection == connection, c.table_schema == table[0], c.table_name == table[1]
+def _forget(transaction: Connection, connection: str, tables: Collection[Ref]) -> None:
+    for these in of_tables(loaded_columns, tables):
+        transaction.execute(delete(loaded_columns).where(loaded_columns.c.connection == connection, these))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ is a new row with an id of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -69,11 +69,12 @@ class Reviews:
             ensure(transaction, connection, self._db.now())
             now = self._db.now()
             existing = {r.key: r for r in self._select(transaction, connection, EXISTING)}
-            for finding in {f.key: f for f in findings}.values():
-                if finding.key in existing:
-                    self._see(transaction, existing[finding.key], finding, source_fingerprint, count)
-                else:
-                    self._open(transaction, connection, finding, source_fingerprint, now)
+            unique = {f.key: f for f in findings}
+            new = [f for key, f in unique.items() if key not in existing]
+            self._open(transaction, connection, new, source_fingerprint, now)
+            for key, finding in unique.items():
+                if key in existing:
+                    self._see(transaction, existing[key], finding, source_fingerprint, count)
             gone = existing.keys() - {f.key for f in findings} - set(out_of_sight)
             ids = [existing[key].id for key in gone if existing[key].table not in unseen]
             self._close(transaction, ids, "obsolete", EXISTING)
@@ -81,10 +82,9 @@ class Reviews:
             return [recorded[finding.key] for finding in findings]
 
     def _open(
-        self, transaction: Connection, connection: str, finding: DetectedChange, source: str, now: datetime
+        self, transaction: Connection, connection: str, new: Sequence[DetectedChange], source: str, now: datetime
     ) -> None:
-        row = {
-            "id": _new_id(transaction, connection, finding.key),
+        common = {
             "connection": connection,
             "status": "open",
             "source_fingerprint": source,
@@ -92,7 +92,10 @@ class Reviews:
             "last_seen": now,
             "seen": 1,
         }
-        transaction.execute(insert(reviews).values(**row, **_columns(finding)))
+        ids = _new_ids(transaction, connection, [finding.key for finding in new])
+        rows = [{"id": ids[finding.key]} | common | _columns(finding) for finding in new]
+        if rows:
+            transaction.execute(insert(reviews), rows)
 
     def _see(self, transaction: Connection, known: Review, finding: DetectedChange, source: str, count: bool) -> None:
         values: dict[str, Any] = {"source_fingerprint": source, "last_seen": self._db.now()}
@@ -129,8 +132,8 @@ class Reviews:
     @staticmethod
     def _set(transaction: Connection, found: Sequence[Review], values: Mapping[str, Any]) -> list[Review]:
         ids = [one.id for one in found]
-        for at in range(0, len(ids), _AT_ONCE):
-            transaction.execute(update(reviews).where(reviews.c.id.in_(ids[at : at + _AT_ONCE])).values(**values))
+        for some in _parts(ids):
+            transaction.execute(update(reviews).where(reviews.c.id.in_(some)).values(**values))
         return reviews_by_ids(transaction, ids)
 
     def open_approved(self, connection: str, finding: DetectedChange, who: str) -> Review:
@@ -139,7 +142,7 @@ class Reviews:
         with self._db.write() as transaction:
             existing = {r.key: r for r in self._select(transaction, connection, EXISTING)}
             if finding.key not in existing:
-                self._open(transaction, connection, finding, "", self._db.now())
+                self._open(transaction, connection, [finding], "", self._db.now())
         return self.decide((existing.get(finding.key) or self.existing(connection)[finding.key]).id, "approved", who)
 
     def snooze_many(self, ids: Sequence[str], until: datetime) -> list[Review]:
@@ -261,16 +264,34 @@ class Reviews:
         raise InstepError(f"no change {review_id!r} is known", hint="see `instep changes list --all`")
 
 
-def _new_id(transaction: Connection, connection: str, key: str) -> str:
-    """Short, and the same for the same history: a digest of connection, key and the number of earlier rows."""
-    where = (reviews.c.connection == connection, reviews.c.key == key)
-    earlier = transaction.execute(select(func.count()).select_from(reviews).where(*where)).scalar_one()
-    digest = hashlib.sha256(f"{connection}\0{key}\0{earlier}".encode()).hexdigest()
-    for length in range(6, len(digest)):
-        short = f"c-{digest[:length]}"
-        if transaction.execute(select(reviews.c.id).where(reviews.c.id == short)).first() is None:
-            return short
-    raise InstepError(f"change {key} of {connection} is already recorded")
+def _new_ids(transaction: Connection, connection: str, keys: Sequence[str]) -> dict[str, str]:
+    """Return an id for each key. Short, and the same for the same history: a digest of connection, key and the number
+    of earlier rows."""
+    c, earlier = reviews.c, dict.fromkeys(keys, 0)
+    for some in _parts(keys):
+        counts = select(c.key, func.count()).where(c.connection == connection, c.key.in_(some)).group_by(c.key)
+        for key, count in transaction.execute(counts):
+            earlier[key] = count
+    left = {k: hashlib.sha256(f"{connection}\0{k}\0{n}".encode()).hexdigest() for k, n in earlier.items()}
+    ids: dict[str, str] = {}
+    for length in range(6, 64):
+        tried = {key: f"c-{digest[:length]}" for key, digest in left.items()}
+        taken = set(ids.values())
+        for some in _parts(list(tried.values())):
+            taken.update(transaction.execute(select(c.id).where(c.id.in_(some))).scalars())
+        for key, short in tried.items():
+            if short not in taken:
+                ids[key] = short
+                taken.add(short)
+                del left[key]
+        if not left:
+            return ids
+    raise InstepError(f"change {next(iter(left))} of {connection} is already recorded")
+
+
+def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the values by as many as one query may name."""
+    return (values[at : at + _AT_ONCE] for at in range(0, len(values), _AT_ONCE))
 
 
 def _columns(finding: DetectedChange) -> dict[str, Any]:
@@ -304,8 +325,8 @@ _AT_ONCE = 500
 def reviews_by_ids(transaction: Connection, ids: Sequence[str]) -> list[Review]:
     """Return the changes with these whole ids, in their order; unknown ids are skipped."""
     known: dict[str, Review] = {}
-    for at in range(0, len(ids), _AT_ONCE):
-        rows = transaction.execute(select(reviews).where(reviews.c.id.in_(ids[at : at + _AT_ONCE])))
+    for some in _parts(ids):
+        rows = transaction.execute(select(reviews).where(reviews.c.id.in_(some)))
         known |= {row.id: review_of(row) for row in rows}
     return [known[id] for id in dict.fromkeys(ids) if id in known]
 

@@ -77,6 +77,7 @@ def stage_spec(
         read_at=load.read_at,
         io=target.io,
         salt=context.salt,
+        compression=target.merge_compression if load.merges else "zstd",
         path=load.table.path,
         holds=load.holds,
         extra=_extra_columns(load, yields),

@@ -9,14 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    _get_column_projection_values,
+    _read_all_delete_files,
+    _to_requested_schema,
+    pyarrow_to_schema,
+    schema_to_pyarrow,
+)
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import FileScanTask, Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
+from pyiceberg.types import ListType, MapType
 
 from instep.destinations.iceberg.commit.shard_table import planned
 from instep.destinations.iceberg.metadata.partition import place_of
@@ -25,6 +35,7 @@ from instep.errors import DestinationError
 
 ALL = AlwaysTrue()
 Positions = npt.NDArray[np.int64]
+_BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,8 @@ def numbered(
                     whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
                     values = [v if c == ordered else brief(v) for c, v in whole]
                     place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
-                    yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
+                    batch = pa.record_batch([*values, *place], schema=schema)
+                    yield batch if keep.all() else batch.filter(pa.array(keep))
         except Exception as error:
             rows.errors.append(error)
             raise
@@ -114,14 +126,41 @@ def take(rows: RowReader, places: Positions, target: pa.Schema) -> pa.Table:
 
 def _batches(rows: RowReader, number: int, columns: Sequence[str]) -> Iterator[tuple[Positions, pa.RecordBatch]]:
     """Yield one file's batches in order, deleted rows included, with the position of each row."""
+    metadata, file, start = rows.table.metadata, rows.files[number], 0
     projection = rows.table.schema().select(*columns)
-    scan = ArrowScan(rows.table.metadata, rows.table.io, projection, AlwaysTrue())
-    start = 0
-    # `to_record_batches` holds all of a file; its deletes are looked at by `_live_mask`.
-    for batch in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(rows.files[number])], {}):
+    if file.file_format == FileFormat.PARQUET and file.file_path.startswith(("file:", "/")):
+        batches = _decoded(metadata, rows.table.io, file, projection)
+    else:  # across a network it is worth the memory to read ahead
+        scan = ArrowScan(metadata, rows.table.io, projection, AlwaysTrue())
+        # `to_record_batches` holds all of a file; its deletes are looked at by `_live_mask`
+        batches = scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(file)], {})
+    for batch in batches:
         if batch.num_rows:
             yield np.arange(start, start + batch.num_rows), batch
             start += batch.num_rows
+
+
+def _decoded(metadata: TableMetadata, io: FileIO, file: DataFile, projection: Schema) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a Parquet file, decoded when they are wanted. A scan of pyiceberg decodes files ahead, and new
+    memory costs a process as much as decoding."""
+    version = metadata.format_version
+    to_us = version <= 2  # as the scan: these have no nanoseconds
+    wanted = {f for f in projection.field_ids if not isinstance(projection.find_type(f), (ListType, MapType))}
+    with io.new_input(file.file_path).open() as stream, pq.ParquetFile(stream) as parquet:
+        names, kinds = metadata.name_mapping(), parquet.schema_arrow
+        stored = pyarrow_to_schema(kinds, names, downcast_ns_timestamp_to_us=to_us, format_version=version)
+        spec = metadata.specs().get(file.spec_id)
+        missing = _get_column_projection_values(file, projection, metadata.schema(), spec, stored.field_ids)
+        read = prune_columns(stored, wanted, select_full_types=False)
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[c.name for c in read.columns]):
+            yield _to_requested_schema(
+                projection,
+                read,
+                batch,
+                downcast_ns_timestamp_to_us=to_us,
+                projected_missing_fields=missing,
+                allow_timestamp_tz_mismatch=True,
+            )
 
 
 def _live_mask(rows: RowReader, number: int, positions: Positions) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,7 @@ that are read at about the same time are compared by value. What is left is join
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import duckdb
@@ -28,6 +28,7 @@ _TRIAL = 500_000
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Values = Callable[[int], pa.Array]
 
 
 def set_equal_aside(db: duckdb.DuckDBPyConnection, plan: MergePlan, staged: RowReader, table: RowReader) -> bool:
@@ -37,8 +38,11 @@ def set_equal_aside(db: duckdb.DuckDBPyConnection, plan: MergePlan, staged: RowR
     if not plan.complete or plan.keys or plan.requested:
         return False
     names = [f"c{i}" for i in range(len(plan.key))]
-    tags = [_tags(db, batch, names) for batch in numbered(staged, plan.key)]
-    if (index := KeyIndex.of(tags)) is None:
+    tags, end = np.empty(staged.rows, dtype=np.int64), 0
+    for batch in numbered(staged, plan.key):
+        tags[end : end + len(batch)] = _tags(db, batch, names)
+        end += len(batch)
+    if (index := KeyIndex.of(tags[:end])) is None:
         return False
     return _Pass(db, plan, staged, table, index, names).run()
 
@@ -64,6 +68,16 @@ def _equal_values(db: duckdb.DuckDBPyConnection, here: pa.Array, there: pa.Array
     return equal
 
 
+def _at(rows: pa.RecordBatch, places: Numbers) -> Values:
+    """Return the columns of the rows at `places`; nothing is copied where those follow one another."""
+    first = int(places[0])
+    if int(places[-1]) - first == len(places) - 1 and (places[1:] > places[:-1]).all():
+        near = rows.slice(first, len(places))
+        return lambda column: near.column(column)
+    chosen = pa.array(places)
+    return lambda column: rows.column(column).take(chosen)
+
+
 @dataclass(frozen=True)
 class KeyIndex:
     """The tags of the staged keys in ascending order, and the number of the row that has each."""
@@ -72,11 +86,11 @@ class KeyIndex:
     places: Numbers
 
     @classmethod
-    def of(cls, parts: Sequence[Numbers]) -> KeyIndex | None:
-        """Return None where two rows have the same tag: their key may be the same, too."""
-        tags = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    def of(cls, tags: Numbers) -> KeyIndex | None:
+        """Return None where two rows have the same tag: their key may be the same, too. Sorts the tags where they are,
+        for new memory costs more than sorting once more what is nearly in order."""
         places = np.argsort(tags, kind="stable")
-        tags = tags[places]
+        tags.sort(kind="stable")
         return None if (tags[1:] == tags[:-1]).any() or not len(tags) else cls(tags, places)
 
     def find(self, tags: Numbers) -> Numbers:
@@ -142,7 +156,7 @@ class _Pass:
         equal = np.zeros(len(rows), dtype=np.bool_)
         if not (known := partners[partners >= 0]).size:
             return equal
-        middle = int(np.median(known))
+        middle = int(np.median(known[:: 1 + len(known) // 4096]))
         while self.end < middle + len(rows) and self._next(coming):
             pass
         while self.nearby and self.nearby[0][0] + len(self.nearby[0][1]) < middle - len(rows):
@@ -151,17 +165,21 @@ class _Pass:
             places = np.flatnonzero((partners >= start) & (partners < start + len(batch)))
             if len(places):
                 near = partners[places]
-                same = self._same(rows.take(pa.array(places)), batch.take(pa.array(near - start)))
+                same = self._same(_at(rows, places), _at(batch, near - start))
                 equal[places[same]] = self.paired[near[same]] = True
         return equal
 
-    def _same(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> Mask:
+    def _same(self, rows: Values, partners: Values) -> Mask:
         """Return where the compared columns of both are the same, of rows that are not marked as deleted. NaN may count
         as another value, and is left to the join."""
         compared = len(self.plan.key) + len(self.plan.values)
-        same = pc.invert(rows.column(compared).fill_null(False)) if self.plan.deleted else pa.repeat(True, len(rows))
-        for here, there in zip(rows.columns[:compared], partners.columns[:compared], strict=True):
-            same = pc.and_(same, _equal_values(self.db, here, there))
+        same = _equal_values(self.db, rows(0), partners(0))
+        if self.plan.deleted:
+            same = pc.and_not(same, rows(compared).fill_null(False))
+        for column in range(1, compared):
+            here, there = rows(column), partners(column)
+            if not here.null_count == there.null_count == len(here):
+                same = pc.and_(same, _equal_values(self.db, here, there))
         return np.asarray(same)
 
     def _next(self, coming: Iterator[pa.RecordBatch]) -> bool:

@@ -37,7 +37,7 @@ from instep.destinations.iceberg.commit.row_reader import (
     take,
 )
 from instep.destinations.iceberg.commit.shard_table import own_data, staged_schema
-from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, readable_files
+from instep.destinations.iceberg.metadata.files import arrow_schema, data_files, merge_compression, readable_files
 from instep.destinations.iceberg.metadata.partition import partitioning
 from instep.destinations.iceberg.metadata.records import current_fields
 from instep.destinations.iceberg.metadata.shards import totals, within_of
@@ -222,6 +222,8 @@ def near_sql(plan: MergePlan) -> str:
 
 ROWS = 20_000_000
 BYTES = 512 << 20
+PACKED = {"zstd": 1.0, "lz4": 0.5}
+"""How large files are as a table has them, in parts of their own size."""
 _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary")
 
 
@@ -239,7 +241,8 @@ def fits(
     if "records" in there and not (how.complete or how.keys or how.since):
         here = 0  # they pass by: only those whose key comes are compared
     rows = here + sum(f.rows for f in coming)
-    return rows <= limit and there.get("files-size", 0) + sum(f.bytes for f in coming) <= size
+    packed = sum(f.bytes * PACKED[merge_compression(f.path)] for f in coming)
+    return rows <= limit and there.get("files-size", 0) + packed <= size
 
 
 @dataclass(frozen=True)
