@@ -21,7 +21,7 @@ from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.source import AirbyteSource
 from instep.spark.settings import SparkSettings
 from instep.sync.context import SyncContext
-from instep.sync.progress import SyncReport
+from instep.sync.progress import Progress, SyncReport
 from instep.sync.run import RunScope, sync
 from sync_world import PREFIX
 
@@ -179,10 +179,10 @@ class AirbyteWorld(ConnectorWorld):
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
         )  # fmt: skip
 
-    def read(self, *lines: Line, **wanted: Any) -> SyncReport:
+    def read(self, *lines: Line, progress: Progress | None = None, **wanted: Any) -> SyncReport:
         """A sync in which the connector sends these lines."""
         self.lines = list(lines)
-        return sync(self.context, RunScope(**wanted), engine=self.rows_by)
+        return sync(self.context, RunScope(**wanted), progress, engine=self.rows_by)
 
     def failed(self, *lines: Line, **wanted: Any) -> str:
         """The error of such a sync."""

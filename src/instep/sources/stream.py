@@ -44,6 +44,18 @@ EVERYTHING = StreamScope()
 
 
 @dataclass(frozen=True)
+class ReceivedRows:
+    """How many rows a source has sent in this run, and how many it expects to send in all (0: it does not say)."""
+
+    rows: int
+    expected: int = 0
+
+
+ReceivedCallback = Callable[[Mapping[str, ReceivedRows]], None]
+"""Hears about once a second what has come by table (its path at the source), and under "" what has come in all."""
+
+
+@dataclass(frozen=True)
 class TableCounts:
     """Operations on one table; `truncated`: what stood before some of them is gone."""
 
@@ -153,10 +165,17 @@ class Streams(Protocol):
         ...
 
     def stream(
-        self, *, anew: bool, scope: StreamScope, on_counts: Callable[[Any], None], log: Callable[[Any], None]
+        self,
+        *,
+        anew: bool,
+        scope: StreamScope,
+        on_counts: Callable[[Any], None],
+        on_received: ReceivedCallback,
+        log: Callable[[Any], None],
     ) -> AbstractContextManager[Stream]:
         """Return a run from the last saved state on, or from the start (`anew`). `scope` counts as far as the source
-        can read tables by themselves. `on_counts` hears its operations so far, `log` what it says."""
+        can read tables by themselves. `on_counts` hears its operations so far, `on_received` the rows of sources that
+        count them as they come, `log` what it says. All are called from another thread."""
         ...
 
     def waits(self, ref: Ref) -> bool:

@@ -24,6 +24,11 @@ class Progress(Protocol):
         """Rows and bytes read so far, or the step that the table is in."""
         ...
 
+    def received(self, path: str, rows: int, expected: int) -> None:
+        """Rows that a connector has sent so far of a table, or ("" as path) in all, and how many it expects to send
+        (0: it does not say)."""
+        ...
+
 
 class Silent:
     """Tells nobody."""
@@ -33,6 +38,8 @@ class Silent:
     def tables(self, rows: dict[str, int]) -> None: ...
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
+
+    def received(self, path: str, rows: int, expected: int) -> None: ...
 
 
 def telling(progress: Progress, path: str, step: str) -> Callable[[Mapping[str, tuple[int, int]]], None]:

@@ -30,8 +30,8 @@ from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrame
 Ref = tuple[str, str]
 _SOON = 1.0
 """Seconds that a state waits for others before it is a checkpoint."""
-_SIGN = 5.0
-"""Seconds between two signs of life while records come that are not handed on yet."""
+_REPORT_EVERY = 1.0
+"""Seconds between two reports of what has come, which are signs of life as well."""
 _SPILL_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that the connector may take to end after its output has."""
@@ -76,7 +76,8 @@ class Reading:
         self._since_global = 0
         self._shared_state: _SharedState | None = None
         self._counted: Counter[Ref] = Counter()
-        self._spoke, self._received = time.monotonic(), 0
+        self._reported, self._has_news = time.monotonic(), False
+        self._expected = 0
         self._errors: list[Mapping[str, Any]] = []
         self._says_status = False
 
@@ -108,7 +109,7 @@ class Reading:
         elif kind in ("STATE", "TRACE", "LOG", "CONTROL"):
             try:
                 self._take_other(kind, message)
-            except (KeyError, TypeError, AttributeError) as error:
+            except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
                 raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
         elif line.strip() and not isinstance(kind, str):
             self._log("info", line.decode("utf-8", "replace"))
@@ -135,7 +136,7 @@ class Reading:
         stream.since_state += 1
         stream.total += 1
         self._since_global += 1
-        self._received += 1
+        self._has_news = True
         if stream.fault:
             return
         if stream.closed:
@@ -237,11 +238,27 @@ class Reading:
                     elif stream.status == "INCOMPLETE" and (reasons := status.get("reasons")):
                         self._log("warning", f"{stream.plan.path}: {json.dumps(reasons)}")
             case "ESTIMATE":
-                estimate = trace["estimate"]
-                rows = estimate.get("row_estimate")
-                where = ".".join(filter(None, (estimate.get("namespace"), estimate.get("name")))) or "all streams"
-                if rows is not None:
-                    self._frames.send({"frame": "estimate", "stream": where, "rows": int(rows)})
+                self._take_estimate(trace["estimate"])
+
+    def _take_estimate(self, estimate: Mapping[str, Any]) -> None:
+        """Remember how many records are expected; the last estimate counts."""
+        if (rows := estimate.get("row_estimate")) is None:
+            return
+        if estimate.get("type") == "SYNC" or not estimate.get("name"):
+            self._expected = max(int(rows), 0)
+        elif stream := self._streams.get(_ref(estimate)):
+            stream.expected = max(int(rows), 0)
+        self._has_news = True
+
+    def _report(self) -> None:
+        """Report what has come of each stream and in all, and how many records are expected."""
+        streams = self._streams.values()
+        each = [s.expected for s in streams]
+        whole = self._expected or (sum(each) if all(each) else 0)
+        received = [("", sum(s.total for s in streams), whole)]
+        received += [(s.plan.path, s.total, s.expected) for s in streams if s.total or s.expected]
+        self._frames.send({"frame": "progress", "received": received})
+        self._reported, self._has_news = time.monotonic(), False
 
     def _complete(self, stream: StreamRows) -> None:
         """Its rows are all there are; one that is read as a whole begins again in the next run."""
@@ -258,9 +275,8 @@ class Reading:
         full = self._rows >= MOST_ROWS or self._bytes >= MOST_BYTES
         if self._pending and (full or idle or now - self._pending >= _SOON):
             self._checkpoint()
-        if self._received and now - self._spoke >= _SIGN:
-            self._frames.send({"frame": "progress", "records": self._received})
-            self._spoke, self._received = now, 0
+        if self._has_news and now - self._reported >= _REPORT_EVERY:
+            self._report()
 
     def _checkpoint(self) -> None:
         for stream in self._streams.values():
@@ -286,6 +302,7 @@ class Reading:
                 stream.fail(self._why(stream, broken, code))
         if clean and not any(map(self._is_failed, self._streams.values())):
             self._count_stateless()
+        self._report()
         self._checkpoint()
         for text in (text for stream in self._streams.values() for text in stream.warnings()):
             self._frames.send({"frame": "warning", "message": text})

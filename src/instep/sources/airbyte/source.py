@@ -222,9 +222,6 @@ class AirbyteDialect:
                 hidden.note_state(head["configuration"])
                 self._memory.save_configuration(head["configuration"])
                 return {"saved": True}
-            case "estimate":
-                text = f"{hidden.clean(str(head['stream']))}: about {int(head['rows']):,} rows are expected"
-                self._log(LogLine("info", text, "instep"))
         return None
 
     def failed(self, head: Mapping[str, Any], hidden: Hidden) -> InstepError:

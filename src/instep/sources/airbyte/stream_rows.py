@@ -52,7 +52,7 @@ class StreamPlan:
 
 class StreamRows:
     """`fault` is why no more of the stream is taken, `good` how many of its records were handed on before. `status` is
-    what the connector last said of it."""
+    what the connector last said of it, `expected` how many records it expects to send (0: it does not say)."""
 
     def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
         """`place` gives so many numbers in the order of operations, and returns the first of them."""
@@ -60,7 +60,7 @@ class StreamRows:
         self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
         self.rows: list[dict[str, Any]] = []
         self.bytes = 0
-        self.since_state, self.total, self.good = 0, 0, 0
+        self.since_state, self.total, self.good, self.expected = 0, 0, 0, 0
         self._offered: list[tuple[int, Any]] = []
         self.status, self.fault, self.closed = "", "", False
         self._named = False
