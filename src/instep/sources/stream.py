@@ -91,6 +91,11 @@ class Operations(Protocol):
         after it. StageError if one cannot be put there."""
         ...
 
+    def notes(self, read: TableRead) -> Mapping[str, str]:
+        """Return the destination's column names by the names under which the source speaks of a row's values; empty if
+        it says nothing about them. If not, `chunks` of whole rows yield its notes behind their columns."""
+        ...
+
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
         """Chunks with the keys of deleted rows, under `Chunk.table = key`."""
         ...

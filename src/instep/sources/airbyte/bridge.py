@@ -24,7 +24,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from instep.sources.airbyte.state import ConnectorProgress
-from instep.sources.airbyte.stream_rows import META, MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows
+from instep.sources.airbyte.stream_rows import MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows, noted_changes
 from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
 
 Ref = tuple[str, str]
@@ -142,11 +142,9 @@ class Reading:
         if stream.closed:
             stream.fail("it sent records after it was complete")
             return
-        if (meta := record.get("meta")) and isinstance(meta, dict) and meta.get("changes"):
-            data.setdefault(META, meta)
         self._rows += 1
         self._bytes += size
-        stream.take(data, size)
+        stream.take(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
 
     def _take_other(self, kind: str, message: dict[str, Any]) -> None:
         match kind:

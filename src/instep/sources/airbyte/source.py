@@ -95,6 +95,7 @@ class AirbyteDialect:
 
     end = "its read was over"
     lists_all = True
+    notes_rows = True
 
     def __init__(
         self, config: AirbyteConfig, memory: ConfiguredMemory, settings: Callable[[Ref], TableSettings]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,11 @@ from instep.schema.catalog.types import parse
 from instep.sources.airbyte.catalog import DELETED_AT
 from instep.sources.airbyte.columns import PackedColumn, Packing, Piece, inferred, packing
 from instep.sources.airbyte.wire import FrameWriter, SpilledFrames, encoded
-from instep.sources.connector.segment import EACH, RESERVED
+from instep.sources.connector.segment import EACH, RESERVED, stored_name
 
 UPSERT, DELETE = 0, 2
 MOST_ROWS, MOST_BYTES = 10_000, 8 << 20
-META = "_airbyte_meta"
-"""The column of what a source tells about values that it could not read."""
+_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class StreamRows:
         self.plan, self._frames, self._spill, self._place = plan, frames, spill, place
         self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
         self.rows: list[dict[str, Any]] = []
+        self._notes: dict[int, Sequence[Mapping[str, str]]] = {}
         self.bytes = 0
         self.since_state, self.total, self.good, self.expected = 0, 0, 0, 0
         self._offered: list[tuple[int, Any]] = []
@@ -70,7 +71,10 @@ class StreamRows:
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
 
-    def take(self, data: dict[str, Any], size: int) -> None:
+    def take(self, data: dict[str, Any], size: int, changes: Sequence[Mapping[str, str]] = ()) -> None:
+        """Take a record; `changes` is what the source says about its values."""
+        if changes:
+            self._notes[len(self.rows)] = changes
         self.rows.append(data)
         self.bytes += size
         if len(self.rows) >= MOST_ROWS or self.bytes >= MOST_BYTES:
@@ -79,7 +83,7 @@ class StreamRows:
     def fail(self, why: str) -> None:
         """Take no more of it; the first reason counts."""
         self.fault = self.fault or why
-        self.rows, self.bytes = [], 0
+        self.rows, self.bytes, self._notes = [], 0, {}
         if self._spill is not None:
             self._spill.discard()
 
@@ -98,6 +102,7 @@ class StreamRows:
     def flush(self) -> None:
         """Hand on what has come, up to a record that no table can take."""
         rows, self.rows, self.bytes = self.rows, [], 0
+        notes, self._notes = self._notes, {}
         if self.fault:
             return
         if not rows:
@@ -112,7 +117,7 @@ class StreamRows:
         if bad is not None:
             rows = rows[: bad[0]]
         if rows:
-            self._send(rows, before)
+            self._send(rows, before, {str(at): self._note_of(some) for at, some in notes.items() if at < len(rows)})
         self.good = before + len(rows)
         if bad is not None:
             self.fail(bad[1])
@@ -149,8 +154,21 @@ class StreamRows:
     def _remove_rows(self) -> None:
         self._frames.send({"frame": "truncate", "table": self.plan.number, "number": self._truncate})
 
-    def _send(self, rows: list[dict[str, Any]], before: int) -> None:
+    def _note_of(self, changes: Sequence[Mapping[str, str]]) -> str:
+        """Return what the source says about a record's values, by column: what it says of an object that is taken apart
+        is about all of the object's columns."""
+        found: list[Mapping[str, str]] = []
+        for change in changes:
+            path = tuple(change["field"].split("."))
+            inner = [name for name, one in self.plan.paths.items() if tuple(one[: len(path)]) == path]
+            names = inner or [change["field"] if change["field"] in self._packings else path[0]]
+            found += [{**change, "field": name} for name in map(stored_name, names)]
+        return json.dumps(found)
+
+    def _send(self, rows: list[dict[str, Any]], before: int, notes: Mapping[str, str]) -> None:
         head, body = self._packed(rows)
+        if notes:
+            head["notes"] = notes
         if (first := self.plan.record(before)) is not None:
             head["first"] = first
         self._name()
@@ -216,6 +234,21 @@ class StreamRows:
         for name, count in self.absent.items():
             found.append(f"{path}.{name}: {count:,} records lack it, and the catalog says that all have it")
         return found
+
+
+def noted_changes(meta: Any) -> list[dict[str, str]]:
+    """Return what a record says in its `meta.changes` about values that the source could not read or had to cut."""
+    changes = meta.get("changes") if isinstance(meta, dict) else None
+    found = [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
+    return [
+        {
+            "field": one["field"],
+            "change": str(one.get("change") or "nulled").lower(),
+            "reason": str(one.get("reason") or "")[:_LONGEST_REASON],
+        }
+        for one in found
+        if isinstance(one.get("field"), str)
+    ]
 
 
 def _at(row: Any, path: Sequence[str]) -> Any:

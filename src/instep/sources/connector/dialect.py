@@ -58,6 +58,8 @@ class ConnectorDialect(Protocol):
     end: str
     lists_all: bool
     """Whether a table that it does not declare any more is gone, whatever was sent of it."""
+    notes_rows: bool
+    """Whether it may say of a row which values it could not read or had to cut."""
 
     @property
     def name(self) -> str: ...
@@ -123,6 +125,7 @@ class SdkDialect:
 
     end = "update() returned"
     lists_all = False
+    notes_rows = False
 
     def __init__(self, config: ConnectorConfig) -> None:
         self.config = config

@@ -102,7 +102,8 @@ class ConnectorSource(WholeCatalog):
         """While a run is under way, what its group of segments brought."""
         if self._run is not None:
             run = self._run
-            yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before)
+            noted = self.dialect.notes_rows
+            yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before, noted=noted)
         else:
             seen = SeenTables.from_dict(self.memory.shape()).after(self.declared, every=self.dialect.lists_all)
             yield ConnectorSnapshot(seen, {})
