@@ -15,6 +15,7 @@ from connector_world import STREAM, Case, ConnectorWorld
 from instep.errors import InstepError
 from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
+from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.airbyte.config import AirbyteConfig
@@ -167,7 +168,11 @@ class AirbyteWorld(ConnectorWorld):
         )
         memory = self.store.connectors.of("shop")
         return AirbyteSource(
-            config, str(self.folder / "spool"), memory, lambda ref: self.tables.get(ref[1], TableSettings())
+            config,
+            str(self.folder / "spool"),
+            memory,
+            lambda ref: self.tables.get(ref[1], TableSettings()),
+            lambda: self.store.accepted.catalog("shop").by_ref,
         )
 
     @property
@@ -175,9 +180,14 @@ class AirbyteWorld(ConnectorWorld):
         naming = Naming(namespace="shop", prefix=PREFIX, reserved=self.destination.capabilities.reserved)
         return SyncContext(
             name="shop", source=self.airbyte, destination=self.destination, policy=self.policy,
-            selection=self.selection, naming=naming, settings=lambda t: self.settings.get(t.name, STREAM),
+            selection=self.selection, naming=naming, settings=self._settings,
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
         )  # fmt: skip
+
+    def _settings(self, table: Table) -> TableSettings:
+        """Those of the project file, as an application has them for a connector."""
+        own = self.tables.get(table.name, STREAM).model_copy(update={"mode": "stream"})
+        return self.settings.get(table.name, own)
 
     def read(self, *lines: Line, progress: Progress | None = None, **wanted: Any) -> SyncReport:
         """A sync in which the connector sends these lines."""

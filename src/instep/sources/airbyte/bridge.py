@@ -406,6 +406,8 @@ def _ended(process: subprocess.Popen[bytes], *, broken: bool) -> int | None:
 def _performed(frames: FrameWriter, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     frames.send({"frame": "schema", "tables": request["tables"]})
     frames.read("lenient")
+    if not request["streams"]:
+        return {"frame": "end"}
     reading = Reading(frames, request, folder)
     try:
         process = _started(request, folder)

@@ -23,6 +23,7 @@ from instep.model import Check
 from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import Patterns
+from instep.schema.catalog.catalog import Table
 from instep.schema.selection.selection import patterns
 from instep.sources.airbyte import requests
 from instep.sources.airbyte.catalog import StreamTable, stream_tables
@@ -91,16 +92,22 @@ class ConfiguredMemory:
 
 
 class AirbyteDialect:
-    """A connector that speaks Airbyte's protocol. `settings` are those of the tables in the project file."""
+    """A connector that speaks Airbyte's protocol. `settings` are those of the tables in the project file, `accepted`
+    answers the tables as they were accepted last."""
 
     end = "its read was over"
     lists_all = True
     notes_rows = True
 
     def __init__(
-        self, config: AirbyteConfig, memory: ConfiguredMemory, settings: Callable[[Ref], TableSettings]
+        self,
+        config: AirbyteConfig,
+        memory: ConfiguredMemory,
+        settings: Callable[[Ref], TableSettings],
+        accepted: Callable[[], Mapping[Ref, Table]],
     ) -> None:
-        self._written, self._memory, self._settings = config, memory, settings
+        self._written, self._memory, self._settings, self._accepted = config, memory, settings, accepted
+        self._omitted: frozenset[Ref] = frozenset()
         self._log: Callable[[LogLine], None] = _log
         self._scratch, self._streams = "", requests.DiscoveredStreams(())
         self._known: tuple[Mapping[str, Any] | None, ConnectorProgress] = (None, ConnectorProgress({}))
@@ -145,7 +152,7 @@ class AirbyteDialect:
 
     def _tables(self) -> tuple[StreamTable, ...]:
         flattened = _TablePatterns(self._written.flatten)
-        return stream_tables(self.name, self._streams.streams, self._settings, flattened)
+        return stream_tables(self.name, self._streams.streams, self._settings, flattened, self._accepted())
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
         before = self._streams.fingerprint
@@ -176,8 +183,11 @@ class AirbyteDialect:
 
     def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:
         tables, progress = self._tables(), ConnectorProgress(state)
-        progress.forget(ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again)
-        chosen = [table for table in tables if scope.takes(table.ref)]
+        wanted = [table for table in tables if scope.takes(table.ref)]
+        chosen = [table for table in wanted if not table.lost]
+        self._omit([table for table in wanted if table.lost])
+        again = {ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again}
+        progress.forget(again - self._omitted)
         sync, configured = int(time.time()), []
         for table in chosen:
             starts = table.overwrite or progress.starts(table.ref) or table.ref not in progress.generations
@@ -203,6 +213,15 @@ class AirbyteDialect:
             "file_bytes": config.limits.file_bytes,
         }
         return {"command": command, "read": read}
+
+    def _omit(self, tables: Sequence[StreamTable]) -> None:
+        self._omitted = frozenset(table.ref for table in tables)
+        for table in tables:
+            text = f"{table.path} is not read: {table.lost} is gone from the catalog, which is a change to decide"
+            self._log(LogLine("warning", text, "instep"))
+
+    def omits(self, table: Ref) -> bool:
+        return table in self._omitted
 
     def _number_records(self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope) -> None:
         """Number the records of streams without a key. New numbers are saved before any record comes, so that a run
@@ -284,7 +303,8 @@ def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
 
 
 class AirbyteSource(ConnectorSource):
-    """Folders and memory as those of other connectors; `settings` are those of the tables in the project file."""
+    """Folders and memory as those of other connectors; `settings` are those of the tables in the project file,
+    `accepted` answers the tables as they were accepted last."""
 
     kind = "airbyte"
     look = "discover streams"
@@ -295,11 +315,12 @@ class AirbyteSource(ConnectorSource):
         folder: str,
         memory: Memory,
         settings: Callable[[Ref], TableSettings],
+        accepted: Callable[[], Mapping[Ref, Table]],
         salt: bytes = b"",
         uploads: str = "",
     ) -> None:
         self._configured = ConfiguredMemory(memory, config.configuration)
-        self._airbyte = AirbyteDialect(config, self._configured, settings)
+        self._airbyte = AirbyteDialect(config, self._configured, settings, accepted)
         super().__init__(self._airbyte, folder, self._configured, salt, uploads)
 
     @property

@@ -110,6 +110,10 @@ class ConnectorDialect(Protocol):
         """Return whether a run with this state sends the table from its first row on."""
         ...
 
+    def omits(self, table: tuple[str, str]) -> bool:
+        """Return whether the run that was asked for last leaves the table out."""
+        ...
+
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is left of a state where everything is sent again."""
         ...
@@ -212,6 +216,9 @@ class SdkDialect:
 
     def starts(self, state: Mapping[str, Any], table: tuple[str, str]) -> bool:
         return not state
+
+    def omits(self, table: tuple[str, str]) -> bool:
+        return False
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}

@@ -116,6 +116,8 @@ class ConnectorRun:
         self._segments = _Ahead(segments, ahead)
 
     def starts(self, ref: Ref) -> bool:
+        if self._dialect.omits(ref):
+            return False
         return ".".join(filter(None, ref)) in self._scope.again or self._dialect.starts(self._state, ref)
 
     def _tidy(self) -> None:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import StageError
+from instep.schema.catalog.catalog import ROW_ID
 from instep.schema.catalog.types import DataType, String, Unknown, parse
-from instep.schema.planning.naming import ROW_ID
 
 OP, SEQ, GIVEN, RECORD, NOTES = "__op", "__seq", "__given", "__record", "__notes"
 """`RECORD` is a number that no other row of the table has, `EACH` where each row counts and rows of the same values are

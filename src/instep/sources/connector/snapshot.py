@@ -11,9 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
-from instep.schema.catalog.catalog import Catalog, fingerprint
+from instep.schema.catalog.catalog import ROW_ID, Catalog, fingerprint
 from instep.schema.catalog.types import DataType
-from instep.schema.planning.naming import ROW_ID
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.sources.connector.reduce import ConnectorScan, Ends, SegmentScan, What, among, mixed, reduce
