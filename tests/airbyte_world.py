@@ -75,6 +75,18 @@ else:
             sys.stdout.flush()
             while not os.path.exists(line[1]):
                 time.sleep(0.02)
+        elif line[0] == "flood":
+            sys.stderr.write(("x" * 99 + chr(10)) * line[1])
+        elif line[0] == "linger":
+            sys.stdout.flush()
+            if not os.fork():
+                time.sleep(line[1])
+                os._exit(0)
+        elif line[0] == "long":
+            sys.stdout.buffer.write(b'{"type":"RECORD","record":{"stream":"users","data":{"id":2,"name":"')
+            for _ in range(line[1]):
+                sys.stdout.buffer.write(b"x" * (1 << 20))
+            sys.stdout.buffer.write(b'"}}}' + bytes([10]))
         elif line[0] == "cut":
             sys.stdout.buffer.write(line[1].encode())
 """

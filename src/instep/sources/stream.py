@@ -105,6 +105,15 @@ class Operations(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class StreamFailure:
+    """Why a table is not complete though the stream went on to its end. `transient`: it may be when it is read again
+    later."""
+
+    why: str
+    transient: bool = False
+
+
 class Stream(Protocol):
     """One run of the source."""
 
@@ -128,7 +137,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def failed(self) -> Mapping[Ref, str]:
+    def failed(self) -> Mapping[Ref, StreamFailure]:
         """Return why tables are not complete though the stream went on to its end; known behind the last group."""
         ...
 

@@ -64,7 +64,8 @@ def reading(progress: Progress, paths: Mapping[str, str]) -> Callable[[Mapping[s
 
 @dataclass(frozen=True)
 class SyncReport:
-    """The end of a run: what became of each table, notes for people, the run's status and what read the rows."""
+    """The end of a run: what became of each table, notes for people, the run's status and what read the rows.
+    `retryable` are the failed tables (paths) that may be complete when they are read again."""
 
     run: str
     status: str
@@ -75,3 +76,4 @@ class SyncReport:
     seconds: float = 0.0
     casts: dict[str, int] = field(default_factory=dict)
     engine: EngineUse | None = None
+    retryable: tuple[str, ...] = ()

@@ -117,6 +117,7 @@ def sync(
         done.waiting,
         time.monotonic() - begun,
         engine=engine.use,
+        retryable=tuple(sorted(".".join(filter(None, ref)) for ref in done.retryable)),
     )
 
 

@@ -164,23 +164,28 @@ def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """Let another type of a key's column go with the decision about the key, and so the row id of a table that loses or
     gets its key, with what else that does to columns of either key."""
     keys = _keys(decisions)
-    row_ids = {d.change.table: d for d in keys.values() if ROW_ID in (*d.change.before, *d.change.after)}
+    row_ids = {d.change.table: d for d in keys.values() if isinstance(d.change, KeyChanged) and _with_row_id(d.change)}
 
     def one(decision: Decision) -> Decision:
         change = decision.change
         over = keys.get((change.table, change.before.name)) if isinstance(change, ColumnRetyped) else None
         if isinstance(change, ColumnAdded | ColumnRemoved | ColumnNullability):
             over = row_ids.get(change.table)
-            over = over if over is not None and _goes_with(change, over.change) else None
+            over = over if over is not None and _goes_with(change, over) else None
         return decision if over is None else _with_its_key(decision, over)
 
     return tuple(map(one, decisions)) if keys else tuple(decisions)
 
 
-def _goes_with(change: ColumnAdded | ColumnRemoved | ColumnNullability, key_: KeyChanged) -> bool:
+def _with_row_id(change: KeyChanged) -> bool:
+    return ROW_ID in (*change.before, *change.after)
+
+
+def _goes_with(change: ColumnAdded | ColumnRemoved | ColumnNullability, key_: Decision) -> bool:
     """Return whether a change of a column is part of a row id's coming or going."""
     if isinstance(change, ColumnNullability):
-        return change.after.name in (*key_.before, *key_.after)
+        moved = key_.change
+        return isinstance(moved, KeyChanged) and change.after.name in (*moved.before, *moved.after)
     return is_row_id(change.after if isinstance(change, ColumnAdded) else change.before)
 
 

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import time
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,11 @@ class Reading:
             self._log("info", line.decode("utf-8", "replace"))
 
     def _take_text(self, line: bytes, why: str) -> None:
-        """What is no JSON is text for people; a message that is none may have been a record."""
+        """What is no JSON is text for people; a message that is none may have been a record. Some programs begin their
+        output with a byte order mark."""
+        if line.startswith(BOM_UTF8):
+            self._take(line.removeprefix(BOM_UTF8))
+            return
         text = line.decode("utf-8", "replace").strip()
         if not text:
             return
@@ -234,6 +239,7 @@ class Reading:
                     if stream.status == "COMPLETE":
                         self._complete(stream)
                     elif stream.status == "INCOMPLETE" and (reasons := status.get("reasons")):
+                        stream.is_limited = any(one.get("type") == "RATE_LIMITED" for one in reasons)
                         self._log("warning", f"{stream.plan.path}: {json.dumps(reasons)}")
             case "ESTIMATE":
                 self._take_estimate(trace["estimate"])
@@ -335,15 +341,25 @@ class Reading:
             return "it was not complete yet"
         return f"it ended as {stream.status}" if stream.status else f"it was not complete at its end ({_exit(code)})"
 
-    def _failures(self, failed: Mapping[str, str]) -> list[list[str]]:
-        """Return (namespace, name, why) of each failed stream; an error that names no stream may be that of any."""
+    def _failures(self, failed: Mapping[str, str]) -> list[tuple[str, str, str, bool]]:
+        """Return (namespace, name, why, whether it may pass) of each failed stream; an error that names no stream may
+        be that of any."""
         errors = [one for one in self._errors if not one.get("stream_descriptor")]
         texts = [str(one.get("message") or one.get("internal_message") or "it failed") for one in errors[:3]]
         return [
-            [*ref, "; ".join(dict.fromkeys((failed[stream.plan.path], *texts)))]
+            (*ref, "; ".join(dict.fromkeys((failed[stream.plan.path], *texts))), self._may_pass(stream, errors))
             for ref, stream in self._streams.items()
             if stream.plan.path in failed
         ]
+
+    def _may_pass(self, stream: StreamRows, unnamed: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether the connector says that the stream may be complete when it is read again: by its errors, else
+        by those that name no stream, else because it met a limit of its source."""
+        if stream.fault:
+            return False
+        own = [one for one in self._errors if (ref := one.get("stream_descriptor")) and _ref(ref) == stream.plan.ref]
+        kinds = {one.get("failure_type") for one in own or unnamed}
+        return kinds == {"transient_error"} or (not kinds and stream.is_limited)
 
     def _failure(self, broken: str, code: int | None, failed: Mapping[str, str]) -> dict[str, Any]:
         errors = [str(error.get("message") or error.get("internal_message") or "it failed") for error in self._errors]

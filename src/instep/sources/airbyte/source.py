@@ -183,9 +183,9 @@ class AirbyteDialect:
 
     def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:
         tables, progress = self._tables(), ConnectorProgress(state)
-        wanted = [table for table in tables if scope.takes(table.ref)]
-        chosen = [table for table in wanted if not table.lost]
-        self._omit([table for table in wanted if table.lost])
+        selected = [table for table in tables if scope.takes(table.ref)]
+        chosen = [table for table in selected if not table.lost]
+        self._omit([table for table in selected if table.lost])
         again = {ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again}
         progress.forget(again - self._omitted)
         sync, configured = int(time.time()), []

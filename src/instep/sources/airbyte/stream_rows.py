@@ -52,7 +52,8 @@ class StreamPlan:
 
 class StreamRows:
     """`fault` is why no more of the stream is taken, `good` how many of its records were handed on before. `status` is
-    what the connector last said of it, `expected` how many records it expects to send (0: it does not say)."""
+    what the connector last said of it, `expected` how many records it expects to send (0: it does not say).
+    `is_limited`: it ended because its source has let it read no more for now."""
 
     def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
         """`place` gives so many numbers in the order of operations, and returns the first of them."""
@@ -63,7 +64,7 @@ class StreamRows:
         self.bytes = 0
         self.since_state, self.total, self.good, self.expected = 0, 0, 0, 0
         self._offered: list[tuple[int, Any]] = []
-        self.status, self.fault, self.closed = "", "", False
+        self.status, self.fault, self.closed, self.is_limited = "", "", False, False
         self._named = False
         self._truncate = place(1) if plan.overwrite or plan.replaces else 0
         self.has_replaced, self.has_state = False, False

@@ -32,7 +32,7 @@ from instep.sources.connector.segment import (
 )
 from instep.sources.connector.snapshot import counts_of
 from instep.sources.connector.spool import Segments
-from instep.sources.stream import ReceivedCallback, StreamScope, TableCounts
+from instep.sources.stream import ReceivedCallback, StreamFailure, StreamScope, TableCounts
 from instep.store.catalogs.connector_states import PendingOperations
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class ConnectorRun:
         return True
 
     @property
-    def failed(self) -> Mapping[Ref, str]:
+    def failed(self) -> Mapping[Ref, StreamFailure]:
         return self._segments.failed
 
     @property
@@ -282,7 +282,7 @@ class _Ahead:
                 continue
 
     @property
-    def failed(self) -> Mapping[Ref, str]:
+    def failed(self) -> Mapping[Ref, StreamFailure]:
         return self._segments.failed
 
     def take(self) -> tuple[Segment, ...]:

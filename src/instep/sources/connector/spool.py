@@ -32,7 +32,7 @@ from instep.sources.connector.segment import (
 )
 from instep.sources.connector.table_spool import Declaration, TableSpool
 from instep.sources.connector.uploads import Uploads
-from instep.sources.stream import EVERYTHING, ReceivedCallback, ReceivedRows, StreamScope
+from instep.sources.stream import EVERYTHING, ReceivedCallback, ReceivedRows, StreamFailure, StreamScope
 from instep.stage.pandas_free import settle
 
 GATHER = 1.0
@@ -155,7 +155,7 @@ class Segments:
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)
         self._ended = False
-        self.failed: dict[tuple[str, str], str] = {}
+        self.failed: dict[tuple[str, str], StreamFailure] = {}
         self._failure: BaseException | None = None
         self._declared: list[Declaration] = []
         self._names: dict[int, Declaration] = {}
@@ -298,8 +298,9 @@ class Segments:
             case "checkpoint":
                 self._checkpoint(str(head["state"]))
             case "end":
-                for schema, name, why in head.get("failed", ()):
-                    self.failed[schema, name] = self._child.hidden.clean(why)[:_LONGEST]
+                for schema, name, why, transient in head.get("failed", ()):
+                    text = self._child.hidden.clean(why)[:_LONGEST]
+                    self.failed[schema, name] = StreamFailure(text, bool(transient))
                 self._end()
             case "error":
                 if head.get("trace"):

@@ -238,11 +238,12 @@ class Streaming:
         failed = self.stream.failed
         self._missed |= failed.keys()
         results = {result.table: result for result in self.outcome.tables}
-        for ref, why in failed.items():
+        for ref, failure in failed.items():
             read = self._reads.get(ref)
             table = read.table.ref if read else ref
             result = results.get(table, TableRun(self.run.id, table, "failed", "stream"))
-            self.outcome.late[table] = replace(result, status="failed", error=why)
+            self.outcome.late[table] = replace(result, status="failed", error=failure.why)
+            self.outcome.retryable |= {table} if failure.transient else set()
 
     @property
     def _unbuilt(self) -> frozenset[Ref]:
