@@ -306,6 +306,11 @@ class Reading:
                 stream.fail(self._why(stream, broken, code))
         if clean and not any(map(self._is_failed, self._streams.values())):
             self._count_stateless()
+        for stream in self._streams.values():
+            if stream.plan.first and not self._is_failed(stream):
+                stream.flush()
+                stream.remove_unsent()
+                self._progress.ends[stream.plan.ref] = stream.plan.first + stream.total
         self._report()
         self._checkpoint()
         for text in (text for stream in self._streams.values() for text in stream.warnings()):

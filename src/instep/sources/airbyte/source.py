@@ -30,7 +30,7 @@ from instep.sources.airbyte.catalog import StreamTable, stream_tables
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Pin, Program, program
 from instep.sources.airbyte.specification import Specification
-from instep.sources.airbyte.state import ConnectorProgress
+from instep.sources.airbyte.state import ConnectorProgress, numbers_of
 from instep.sources.connector.config import Hidden
 from instep.sources.connector.dialect import Host, Launch, passed_environment
 from instep.sources.connector.segment import LogLine, declared_table
@@ -64,6 +64,17 @@ class ConfiguredMemory:
         with self._lock:
             self._memory.done({**self._memory.state().state, **new}, (), (), "", 0)
 
+    def reserve(self, numbers: Mapping[Ref, int], *, begins: bool = False) -> None:
+        """Save up to where records of these streams may get numbers from now on; `begins`: where they ended before
+        counts no more."""
+        with self._lock:
+            state = dict(self._memory.state().state)
+            known = ConnectorProgress(state)
+            state["reserved"] = numbers_of({**known.reserved, **numbers})
+            if begins:
+                state["ends"] = numbers_of({ref: at for ref, at in known.ends.items() if ref not in numbers})
+            self._memory.done(state, (), (), "", 0)
+
     def state(self) -> ConnectorState:
         return self._memory.state()
 
@@ -87,7 +98,7 @@ class ConfiguredMemory:
         with self._lock:
             if state is not None:
                 known = self._memory.state().state
-                state = {**state, **{name: known[name] for name in BESIDE_ROWS if name in known}}
+                state = {**state, **{name: known[name] for name in (*BESIDE_ROWS, "reserved") if name in known}}
             self._memory.done(state, pending, released, run, fence)
 
 
@@ -193,7 +204,7 @@ class AirbyteDialect:
             starts = table.overwrite or progress.starts(table.ref) or table.ref not in progress.generations
             generation = progress.next_generation(table.ref) if starts else progress.generations[table.ref]
             configured.append(table.configured(generation, sync))
-        self._number_records(progress, [t.ref for t in chosen if not t.key and not t.overwrite], scope)
+        sent = self._number_records(progress, [t.ref for t in chosen if not t.key and not t.overwrite], scope)
         messages = progress.messages(table.ref for table in chosen)
         folder = Path(self._scratch, "airbyte")
         files = ["--config", str(folder / "configuration.json"), "--catalog", str(folder / "catalog.json")]
@@ -209,7 +220,7 @@ class AirbyteDialect:
             "messages": messages,
             "state": progress.document(),
             "tables": [table.document() for table in tables],
-            "streams": [_plan(table, progress) for table in chosen],
+            "streams": [_plan(table, progress, sent.get(table.ref, 0)) for table in chosen],
             "file_bytes": config.limits.file_bytes,
         }
         return {"command": command, "read": read}
@@ -223,9 +234,12 @@ class AirbyteDialect:
     def omits(self, table: Ref) -> bool:
         return table in self._omitted
 
-    def _number_records(self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope) -> None:
-        """Number the records of streams without a key. New numbers are saved before any record comes, so that a run
-        that is repeated gives the same ones; a read from the first record on is not given up then."""
+    def _number_records(
+        self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope
+    ) -> Mapping[Ref, int]:
+        """Number the records of streams without a key; return up to where runs before may have given numbers. New
+        numbers are saved before any record comes, so that a run that is repeated gives the same ones; a read from the
+        first record on is not given up then."""
 
         def is_again(ref: Ref) -> bool:
             return ".".join(filter(None, ref)) in scope.again
@@ -235,6 +249,10 @@ class AirbyteDialect:
             if progress.replaced.isdisjoint(refs):
                 document = {**self._memory.state().state, "records": document["records"]}
             self._memory.done(document, (), (), "", 0)
+        sent = progress.begin(refs)
+        if refs:
+            self._memory.reserve({ref: progress.reserved[ref] for ref in refs}, begins=True)
+        return sent
 
     def reply(self, head: Mapping[str, Any], hidden: Hidden) -> Mapping[str, Any] | None:
         match head["frame"]:
@@ -242,6 +260,10 @@ class AirbyteDialect:
                 hidden.note_state(head["configuration"])
                 self._memory.save_configuration(head["configuration"])
                 return {"saved": True}
+            case "reserve":
+                schema, name = head["stream"]
+                self._memory.reserve({(schema, name): int(head["number"])})
+                return {"reserved": True}
         return None
 
     def failed(self, head: Mapping[str, Any], hidden: Hidden) -> InstepError:
@@ -285,8 +307,8 @@ def _log(line: LogLine) -> None:
     LOG.info("%s: %s", line.origin, line.message)
 
 
-def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
-    """Return what the bridge has to know of a stream."""
+def _plan(table: StreamTable, progress: ConnectorProgress, sent: int) -> dict[str, Any]:
+    """Return what the bridge has to know of a stream; `sent`: up to where runs before may have given numbers."""
     return {
         "ref": list(table.ref),
         "columns": {name: str(kind) for name, kind in table.columns.items()},
@@ -298,6 +320,8 @@ def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
         "deletes": table.deletes,
         "resumes": table.sync_mode == "incremental",
         "first": 0 if table.key or table.overwrite else progress.records[table.ref],
+        "sent": sent,
+        "reserved": progress.reserved.get(table.ref, 0),
         "replaces": not table.key and not table.overwrite and table.ref in progress.replaced,
     }
 

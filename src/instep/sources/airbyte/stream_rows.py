@@ -23,8 +23,9 @@ _LONGEST_REASON = 200
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A stream as the request of a run has it. `first` is the number of its first record, where records have no key;
-    `replaces`: its records replace what is there, as they come."""
+    """A stream as the request of a run has it. `first` is the number of its first record, where records have no key,
+    `reserved` the number up to which it may go on without asking, and `sent` the one up to which runs before may have
+    gone. `replaces`: its records replace what is there, as they come."""
 
     ref: tuple[str, str]
     number: int
@@ -37,6 +38,8 @@ class StreamPlan:
     deletes: bool
     resumes: bool
     first: int = 0
+    sent: int = 0
+    reserved: int = 0
     replaces: bool = False
 
     @property
@@ -66,6 +69,7 @@ class StreamRows:
         self._offered: list[tuple[int, Any]] = []
         self.status, self.fault, self.closed, self.is_limited = "", "", False, False
         self._named = False
+        self._reserved = plan.reserved
         self._truncate = place(1) if plan.overwrite or plan.replaces else 0
         self.has_replaced, self.has_state = False, False
         self.unfit: Counter[str] = Counter()
@@ -146,6 +150,25 @@ class StreamRows:
         self._spill.replay(self._frames)
         self.closed = True
 
+    def remove_unsent(self) -> None:
+        """Delete what a run before has sent, without a state behind it, and this one has not sent again: those are the
+        rows of the numbers that follow, for the numbers of both begin at the same state."""
+        for first in range(self.plan.first + self.total, self.plan.sent, MOST_ROWS):
+            rows = min(MOST_ROWS, self.plan.sent - first)
+            place = self._place(rows)
+            body: list[Piece] = [bytes([DELETE]) * rows, np.arange(place, place + rows, dtype=np.int64).tobytes()]
+            head = {"frame": "rows", "table": self.plan.number, "rows": rows, "columns": [], "found": {}}
+            self._name()
+            self._frames.send({**head, "first": first}, body)
+
+    def _reserve(self) -> None:
+        """Have numbers reserved for all records so far before they are handed on."""
+        end = self.plan.first + self.total
+        if self.plan.first and end > self._reserved:
+            self._reserved = end + self.total
+            self._frames.send({"frame": "reserve", "stream": self.plan.ref, "number": self._reserved})
+            self._frames.read("reserved")
+
     def _name(self) -> None:
         if not self._named:
             self._named = True
@@ -167,6 +190,7 @@ class StreamRows:
         return json.dumps(found)
 
     def _send(self, rows: list[dict[str, Any]], before: int, notes: Mapping[str, str]) -> None:
+        self._reserve()
         head, body = self._packed(rows)
         if notes:
             head["notes"] = notes
