@@ -114,7 +114,7 @@ source's columns.
 | `_instep_synced` | `timestamptz` | start of the run that wrote the row |
 | `_instep_deleted` | `boolean` | the source has deleted the row; tables with a key |
 | `_instep_id` | `string` | the row's id, from its values; tables without a key |
-| `_instep_meta` | `json` | invalid values of the row that became NULL, with the reasons |
+| `_instep_meta` | `json` | values that became NULL as they did not fit, or that a connector left out or cut |
 | `_instep_shard` | `string` | the row's shard; tables that [connections share](../guides/shards.md) |
 | `_instep_extra` | `json` | values of new columns over the limit, until they are decided; not in all tables |
 | `_instep_valid_from` | `timestamptz` | start of the row's validity; tables that keep [history](../guides/history.md) |

@@ -15,13 +15,14 @@ from connector_world import STREAM, Case, ConnectorWorld
 from instep.errors import InstepError
 from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
+from instep.schema.catalog.catalog import Table
 from instep.schema.planning.naming import Naming
 from instep.schema.selection.selection import Pattern, Selection
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.source import AirbyteSource
 from instep.spark.settings import SparkSettings
 from instep.sync.context import SyncContext
-from instep.sync.progress import SyncReport
+from instep.sync.progress import Progress, SyncReport
 from instep.sync.run import RunScope, sync
 from sync_world import PREFIX
 
@@ -74,6 +75,18 @@ else:
             sys.stdout.flush()
             while not os.path.exists(line[1]):
                 time.sleep(0.02)
+        elif line[0] == "flood":
+            sys.stderr.write(("x" * 99 + chr(10)) * line[1])
+        elif line[0] == "linger":
+            sys.stdout.flush()
+            if not os.fork():
+                time.sleep(line[1])
+                os._exit(0)
+        elif line[0] == "long":
+            sys.stdout.buffer.write(b'{"type":"RECORD","record":{"stream":"users","data":{"id":2,"name":"')
+            for _ in range(line[1]):
+                sys.stdout.buffer.write(b"x" * (1 << 20))
+            sys.stdout.buffer.write(b'"}}}' + bytes([10]))
         elif line[0] == "cut":
             sys.stdout.buffer.write(line[1].encode())
 """
@@ -167,7 +180,11 @@ class AirbyteWorld(ConnectorWorld):
         )
         memory = self.store.connectors.of("shop")
         return AirbyteSource(
-            config, str(self.folder / "spool"), memory, lambda ref: self.tables.get(ref[1], TableSettings())
+            config,
+            str(self.folder / "spool"),
+            memory,
+            lambda ref: self.tables.get(ref[1], TableSettings()),
+            lambda: self.store.accepted.catalog("shop").by_ref,
         )
 
     @property
@@ -175,14 +192,19 @@ class AirbyteWorld(ConnectorWorld):
         naming = Naming(namespace="shop", prefix=PREFIX, reserved=self.destination.capabilities.reserved)
         return SyncContext(
             name="shop", source=self.airbyte, destination=self.destination, policy=self.policy,
-            selection=self.selection, naming=naming, settings=lambda t: self.settings.get(t.name, STREAM),
+            selection=self.selection, naming=naming, settings=self._settings,
             store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
         )  # fmt: skip
 
-    def read(self, *lines: Line, **wanted: Any) -> SyncReport:
+    def _settings(self, table: Table) -> TableSettings:
+        """Those of the project file, as an application has them for a connector."""
+        own = self.tables.get(table.name, STREAM).model_copy(update={"mode": "stream"})
+        return self.settings.get(table.name, own)
+
+    def read(self, *lines: Line, progress: Progress | None = None, **wanted: Any) -> SyncReport:
         """A sync in which the connector sends these lines."""
         self.lines = list(lines)
-        return sync(self.context, RunScope(**wanted), engine=self.rows_by)
+        return sync(self.context, RunScope(**wanted), progress, engine=self.rows_by)
 
     def failed(self, *lines: Line, **wanted: Any) -> str:
         """The error of such a sync."""

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from airbyte_world import AirbyteWorld, airbyte_world
+from sparkfixture import pytest_configure, spark_session
+
+__all__ = ["pytest_configure", "spark_session"]
 
 
 @pytest.fixture

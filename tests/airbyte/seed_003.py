@@ -61,10 +61,8 @@ def stopped(*waits: str) -> Outcome:
 
 
 def _key_gone() -> tuple[Outcome, Outcome, Outcome, Outcome]:
-    key, more = "primary key of users changed from (id) to (_instep_id)", "column usersid may now be NULL"
-    new = "column users_instep_id added (string, not null)"
-    propagated = Outcome(f"_instep_id, {FIRST}", BEFORE, waits=(key,), paused=True)
-    return propagated, propagated, stopped(new, more, key), stopped(new, more, key)
+    waits = stopped("primary key of users changed from (id) to (_instep_id)")
+    return waits, waits, waits, waits
 
 
 CITY, GONE, AGE = "column userscity added (string)", "column usersname removed (string)", "column usersage"
@@ -135,8 +133,11 @@ OUTRO = """\
 ## The cursor is gone
 Airbyte: Breaking: the connection is paused under every setting.
 
-Where `cursor` of the table names it, each sync fails before anything is read, and says which `cursor` to correct; the
-connection is not paused. A cursor that the connector chooses itself is its own affair.
+The same here, under all four settings: the change is `cursor.removed`, and the stream is not read until it is decided.
+On purpose: the presets of instep's own (`allow_all`, `allow_columns`, `block_all`) pause the table alone, and other
+streams are read. If it is approved, the stream is read as a whole from then on; if `cursor` of the table names another
+property, by that, from the first row. A cursor that comes back ends the pause of a table, and the read goes on from its
+state. A cursor that the connector chooses itself is its own affair.
 
 ## Backfill
 Airbyte: if it is on, a new column lets its whole stream be read again, in a sync that finds the change by itself.

@@ -68,7 +68,8 @@ def ids(folder: Path) -> list[int]:
     there = DuckDbDestination(DuckDbConfig.resolved(name="there", path=str(folder / "w.db")))
     if ("shop", "t") not in there.schema.tables():
         return []
-    return sorted(row["id"] for row in there.write.read(("shop", "t")).read_all().to_pylist())
+    rows = there.write.read(("shop", "t")).read_all().to_pylist()
+    return sorted(row["id"] for row in rows if not row["_instep_deleted"])
 
 
 KEYLESS = COUNTING.replace('[["id"]]', "[]").replace('{"id": i, "v": str(i)}', '{"id": (i + 1) // 2}')
@@ -90,6 +91,27 @@ def test_killed_at_a_barrier(forked: Forks, tmp_path: Path, point: str, code: st
         assert len(found) >= at, "the state is not ahead of the rows"
     assert forked.instep("sync", folder=tmp_path).code == 0
     assert (ids(tmp_path), saved(tmp_path)) == (all_rows, LAST)
+
+
+SHRINKING = (
+    KEYLESS.replace("import json, sys, time", 'import json, os, sys, time\nagain = os.path.exists("again")')
+    .replace('elif command == "read":', 'elif command == "read":\n    open("again", "w").close()')
+    .replace("(at + 1, at + 2):", "(at + 1, at + 2)[: 1 if again else 2]:")
+    .replace('{"recordCount": 2.0}', '{"recordCount": 1.0 if again else 2.0}')
+)
+"""Sends each record once when it is read again."""
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+@pytest.mark.parametrize("point", POINTS)
+def test_rows_behind_the_last_state_are_those_that_come_again(forked: Forks, tmp_path: Path, point: str) -> None:
+    (tmp_path / "counting.py").write_text(SHRINKING)
+    (tmp_path / "instep.yml").write_text(PROJECT.format(python=sys.executable))
+    forked.instep("sync", crash=f"{point}@2=kill", folder=tmp_path)
+    at = saved(tmp_path)
+    assert forked.instep("sync", folder=tmp_path).code == 0
+    assert ids(tmp_path) == [1, 1, 2, 2, 3, 3][:at] + [1, 2, 3][at // 2 :]
 
 
 ROWS: list[dict[str, Any]] = [

@@ -47,6 +47,10 @@ class Fault:
     transient: bool | None = None
 
 
+REQUIRED = stream(age=INTEGER)
+REQUIRED["json_schema"]["required"] = ["id", "age"]
+"""As a file has it that had the column yesterday."""
+BARE = {**stream(key=()), "json_schema": {}}
 FAULTS = [
     Fault("a stream that the source no longer has", [*ORDERS, status("INCOMPLETE")], (), None,
           ("it ended as INCOMPLETE",), streams=BOTH, orders=True),
@@ -117,7 +121,64 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+ONE_ROW: list[Line] = [*records(1, 1), state(1, 1)]
+MORE = [
+    Fault("two messages in a line", [*ONE_ROW, f'{ONE}{{"id":2}}}}}}{ONE}{{"id":3}}}}}}', DONE], (1,), 1,
+          ("a message that is no JSON",)),
+    Fault("a message over two lines", [*ONE_ROW, ONE, '{"id":2}}}', DONE], (1,), 1, ("a message that is no JSON",)),
+    Fault("line ends of Windows", [f'{ONE}{{"id":1}}}}}}\r', state(1, 1), DONE], (1,), 1),
+    Fault("a byte order mark", [f'\xef\xbb\xbf{ONE}{{"id":1}}}}}}', state(1, 1), DONE], (1,), 1),
+    Fault("a byte order mark before what is no message", [f"\xef\xbb\xbf{ONE}", *ONE_ROW, DONE], (), None,
+          ("a message that is no JSON",)),
+    Fault("a long message", [*ONE_ROW, ["long", 20], state(2, 1), DONE], (1, 2), 2),
+    Fault("a message that is too long", [*ONE_ROW, ["long", 129], DONE], (1,), 1, ("a line of more than 128 MiB",)),
+    Fault("values nested 5,000 deep", [*ONE_ROW, f'{ONE}{{"id":2,"v":{"[" * 5000}{"]" * 5000}}}}}}}', DONE], (1,), 1,
+          ("a message that is no JSON",)),
+    Fault("numbers that JSON lacks", [f'{ONE}{{"id":1,"v":NaN,"w":-Infinity}}}}}}', state(1, 1), DONE], (1,), 1),
+    Fault("a NUL in a text", [record(id=1, name="a\0b"), state(1, 1), DONE], (1,), 1),
+    Fault("names that differ by case alone", [record(id=1, Name="a", name="b"), state(1, 1), DONE], (1,), 1),
+    Fault("one key several times", [record(id=1, name="a"), record(id=1, name="b"), state(1, 2), DONE], (1,), 1),
+    Fault("a record of no stream", [{"type": "RECORD", "record": {"data": {"id": 9}}}, *ONE_ROW, DONE], (1,), 1,
+          notes="1 records of a stream that was not asked for"),
+    Fault("records of another namespace", [{"type": "RECORD", "record": {"stream": "users", "namespace": "x", "data": {
+          "id": 9}}}, *ONE_ROW, DONE], (1,), 1, notes="x.users: 1 records of a stream that was not asked for"),
+    Fault("a trace of another type", [trace("ANALYTICS", type="x"), *ONE_ROW, DONE], (1,), 1),
+    Fault("an error without a text", [*ONE_ROW, trace("ERROR"), ["exit", 1]], (1,), 1, ("it failed",)),
+    Fault("an error of an unknown type", [*ONE_ROW, error("odd", "strange"), ["exit", 1]], (1,), 1, ("odd",),
+          transient=True),
+    Fault("an error that passes beside one that does not", [error("a", "transient_error"), error("b", "config_error")],
+          (), None, ("a", "b"), transient=False),
+    Fault("a control message of another type", [{"type": "CONTROL", "control": {"type": "NEWS"}}, *ONE_ROW, DONE],
+          (1,), 1),
+    Fault("a control message that cannot be read", [*ONE_ROW, {"type": "CONTROL"}], (1,), 1,
+          ("CONTROL message that cannot be read",)),
+    Fault("a state of an unknown type", [*ONE_ROW, {"type": "STATE", "state": {"type": "NEWS"}}], (1,), 1,
+          ("STATE message that cannot be read",)),
+    Fault("a count that is no number", [*records(1, 1), {"type": "STATE", "state": {"type": "STREAM", "stream": {
+          "stream_descriptor": {"name": "users"}, "stream_state": {}}, "sourceStats": {"recordCount": "many"}}}], (1,),
+          None, ("STATE message that cannot be read",)),
+    Fault("a count that has no end", [*records(1, 1), '{"type":"STATE","state":{"type":"STREAM","stream":'
+          '{"stream_descriptor":{"name":"users"},"stream_state":{}},"sourceStats":{"recordCount":1e999}}}'], (1,), None,
+          ("STATE message that cannot be read",)),
+    Fault("states of two types", [*ONE_ROW, *records(2, 2), shared_state(7, {"users": {"at": 2}}), DONE], (1, 2), 2),
+    Fault("complete twice", [*ONE_ROW, DONE, DONE], (1,), 1),
+    Fault("complete behind incomplete", [*ONE_ROW, status("INCOMPLETE"), *records(2, 2), state(2, 1), DONE], (1, 2), 2),
+    Fault("incomplete behind complete", [*ORDERS, *ONE_ROW, DONE, status("INCOMPLETE")], (1,), 1,
+          ("it ended as INCOMPLETE",), streams=BOTH, orders=True),
+    Fault("begun again behind its end", [*ORDERS, *ONE_ROW, DONE, status("STARTED")], (1,), 1,
+          ("it ended as STARTED",), streams=BOTH, orders=True),
+    Fault("a flood on its error output", [["flood", 20_000], *ONE_ROW, DONE], (1,), 1),
+    Fault("a child that lives on with its output", [*ONE_ROW, DONE, ["linger", 600]], (1,), 1,
+          ("sent nothing for 4 s",), limits={"silence": 4.0}),
+    Fault("a column that does not come any more, of yesterday's catalog", [record(id=1), state(1, 1), DONE], (1,), 1,
+          notes="users.age: 1 records lack it", streams=[REQUIRED]),
+    Fault("texts where yesterday's catalog says numbers", [record(id=1, age="n/a"), state(1, 1), DONE], (1,), 1,
+          notes="users.age: 1 values do not fit int64", streams=[stream(age=INTEGER)]),
+    Fault("a stream without properties", [record(id=1), state(1, 1), DONE], (1,), 1, streams=[BARE]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, *MORE], ids=lambda fault: fault.name)
 def test_a_fault_loses_nothing_and_saves_nothing_ahead(world: AirbyteWorld, fault: Fault) -> None:
     world.streams, world.limits = fault.streams, fault.limits
     if fault.orders:

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from airbyte_world import INTEGER, TEXT, AirbyteWorld, airbyte_world, error, record, shared_state, state, status, stream
+from airbyte_world import (
+    INTEGER,
+    TEXT,
+    AirbyteWorld,
+    Line,
+    airbyte_world,
+    error,
+    record,
+    shared_state,
+    state,
+    status,
+    stream,
+)
 from instep.project.sections.tables import TableSettings
 from postgres_server import Database
 
@@ -91,6 +103,53 @@ def test_a_first_read_that_broke_off_without_a_state_is_no_double(world: Airbyte
     world.failed(record(id=1), record(id=1), ["exit", 1])
     world.read(record(id=1), record(id=1), record(id=1), state(1, 3), status())
     assert many(world) == {1: 3}
+
+
+LEFT: list[tuple[str, list[Line], list[Line], dict[int, int]]] = [
+    ("fewer", [record(id=2), record(id=3)], [record(id=2), state(2, 1)], {1: 2, 2: 1}),
+    ("none", [record(id=2), record(id=3)], [], {1: 2}),
+    ("others", [record(id=2), record(id=3)], [record(id=4), state(2, 1)], {1: 2, 4: 1}),
+    ("in another order", [record(id=2), record(id=3)], [record(id=3), record(id=2), state(2, 2)], {1: 2, 2: 1, 3: 1}),
+    ("more", [record(id=2)], [record(id=2), record(id=3), state(2, 2)], {1: 2, 2: 1, 3: 1}),
+    ("fewer, without a state", [record(id=2), record(id=3)], [record(id=3)], {1: 2, 3: 1}),
+    ("fewer than many", [*[record(id=2)] * 12_000, ["sleep", 1.5], record(id=3)], [*[record(id=2)] * 11_000],
+     {1: 2, 2: 11_000}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "again", "rows"), [case[1:] for case in LEFT], ids=[case[0] for case in LEFT])
+def test_rows_of_a_broken_run_that_are_not_sent_again_go(
+    world: AirbyteWorld, broken: list[Line], again: list[Line], rows: dict[int, int]
+) -> None:
+    world.streams = [KEYLESS]
+    begun: list[Line] = [record(id=1), record(id=1), state(1, 2)]
+    world.failed(*begun, *broken, ["exit", 1])
+    assert sum(many(world).values()) == 2 + sum(isinstance(line, dict) for line in broken)
+    world.failed(*again[:1], ["exit", 1])
+    world.read(*again, status())
+    assert many(world) == rows
+    left = world.read(*([] if any("STATE" in str(line) for line in again) else again), record(id=9), status())
+    assert [t.deleted for t in left.tables] == [0], "a run behind one that was complete looks for nothing"
+    assert many(world) == {**rows, 9: 1}
+
+
+def test_rows_behind_the_last_state_of_a_complete_stream_count(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS]
+    world.read(record(id=1), state(1, 1), record(id=2), record(id=3), status())
+    assert many(world) == {1: 1, 2: 1, 3: 1}
+    world.read(record(id=2), record(id=3), record(id=4), state(2, 3), status())
+    assert many(world) == {1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_a_broken_run_of_one_stream_leaves_the_rows_of_others(world: AirbyteWorld) -> None:
+    world.streams = [KEYLESS, stream("orders", key=())]
+    world.read(
+        record(id=1), state(1, 1), record("orders", id=1), state(1, 1, "orders"), status(), status(name="orders")
+    )
+    broken_off = world.read(record(id=2), record("orders", id=2), state(2, 1, "orders"), status(name="orders"))
+    assert world.statuses(broken_off) == {"users": "failed", "orders": "done"}
+    world.read(status(), record("orders", id=3), state(3, 1, "orders"), status(name="orders"))
+    assert (many(world), many(world, "orders")) == ({1: 1}, {1: 1, 2: 1, 3: 1})
 
 
 def test_records_before_a_shared_state_that_failed_are_no_doubles(world: AirbyteWorld) -> None:

@@ -78,13 +78,18 @@ def test_a_value_that_does_not_fit_is_noted_in_its_row(world: AirbyteWorld) -> N
     assert "age" in json.dumps(noted, default=str)
 
 
-def test_a_cursor_that_is_gone_lets_nothing_be_read(world: AirbyteWorld) -> None:
+@pytest.mark.parametrize("word", SETTINGS)
+def test_a_cursor_that_is_gone_pauses_the_connection(world: AirbyteWorld, word: str) -> None:
     own = {"source_defined_cursor": False}
+    world.policy = preset(preset_named(word))
     world.tables["users"] = TableSettings(cursor="at")
     world.streams = [stream(**USERS, at=INTEGER) | own, ORDERS]
     world.read(*LOADED)
     world.streams = [stream(**USERS) | own, ORDERS]
-    assert "cannot be read by the cursor at" in world.failed(*CHANGES[0].lines)
+    for _ in range(2):
+        with pytest.raises(Blocked, match="pause"):
+            world.read(*CHANGES[0].lines)
+    assert "cursor of users removed (was at)" in world.reviews()
     assert world.ids() == [1, 2]
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.schema.catalog.catalog import ROW_ID
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import Unknown, parse
-from instep.schema.planning.naming import ROW_ID
 from instep.sources.connector.seen import SeenColumn, SeenTable, SeenTables
 from instep.sources.connector.segment import SegmentColumn, SegmentTable
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.planning.naming import ROW_ID
+from instep.schema.catalog.catalog import ROW_ID
 from instep.sources.connector.reduce import ConnectorScan, SegmentScan, What, canonical, row_ids
 from instep.sources.connector.snapshot import ConnectorReader
 from instep.stage.rowid import RowIds

@@ -52,6 +52,17 @@ def test_the_log_is_searched_at_the_server(shop: Site) -> None:
     assert "No line matches" in shop.get(f"/runs/{run}?search=nothing")
 
 
+def test_a_run_of_a_connector_shows_what_has_come(shop: Site) -> None:
+    run = shop.store.runs.claim("eu", "sync")
+    received = {"": {"rows": 1500, "expected": 2000}, "a.b": {"rows": 1500, "expected": 0}}
+    shop.store.runs.describe(run, received=received)
+    text = shop.get(f"/runs/{run.id}")
+    for shown in ("Received from the connector", "all tables", "about 2,000", "unknown", 'value="1500"'):
+        assert shown in text, shown
+    shop.store.runs.finish(run, "done")
+    assert "Received from the connector" not in shop.get(f"/runs/{run.id}")
+
+
 def test_a_run_leads_to_its_job_and_to_spark(shop: Site) -> None:
     run = shop.store.runs.claim("eu", "sync")
     shop.store.runs.describe(run, engine={"name": "spark", "where": "local[*]", "page": "http://spark.test:4040"})

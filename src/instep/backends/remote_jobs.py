@@ -122,7 +122,7 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
         return None
     found = client.get(f"/runs/{part(run)}")
     tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
-    report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
+    report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting", "retryable")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
     engine = record(EngineUse, recorded) if (recorded := found["detail"].get("engine")) else None
     return SyncReport(run, found["status"], tables, **report, seconds=seconds, casts=casts, engine=engine)

@@ -5,7 +5,7 @@ A class is imported when something of its type is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.project.project import Project
     from instep.project.sections.channels import Channel as ChannelSection
     from instep.project.sections.sources import AirbyteSourceSection
+    from instep.schema.catalog.catalog import Table
     from instep.sources.base import Source
     from instep.sources.connector.cluster.runner import Cluster
     from instep.store.store import Store
@@ -88,10 +89,13 @@ def _airbyte(
     def settings(ref: tuple[str, str]) -> TableSettings:
         return project.table(connection, ref) if connection else TableSettings()
 
+    def accepted() -> Mapping[tuple[str, str], Table]:
+        return store().accepted.catalog(connection).by_ref if connection else {}
+
     config = AirbyteConfig.of(section, name=connection or name, folder=str(project.root))
     place = segments_folder(project.root, connection or f"source-{name}")
     salt = project.salt(connection) if connection else b""
-    return AirbyteSource(config, str(place), store().connectors.of(connection), settings, salt)
+    return AirbyteSource(config, str(place), store().connectors.of(connection), settings, accepted, salt)
 
 
 def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:

@@ -121,10 +121,11 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int, schema: pa.Schema)
 
 def merged(old: str | None, new: str | None, lacking: set[str], columns: Sequence[str]) -> str | None:
     """Return the note of a row with that of its staged values: of `columns` those that are `lacking` a value stay
-    noted."""
+    noted, and those whose value was cut."""
     note: dict[str, Any] = json.loads(old) if old else {}
     staged = json.loads(new).get("changes", ()) if new else ()
-    changes = [c for c in note.get("changes", ()) if c.get("field") not in columns or c["field"] in lacking]
+    ended = set(columns) - lacking
+    changes = [c for c in note.get("changes", ()) if c.get("field") not in ended or c.get("change") != "nulled"]
     known = {c.get("field") for c in changes}
     changes += [c for c in staged if c["field"] in lacking and c["field"] not in known]
     note = {**{k: v for k, v in note.items() if k != "changes"}, **({"changes": changes} if changes else {})}

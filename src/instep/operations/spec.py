@@ -170,6 +170,10 @@ class DirectWork(JobWork):
         """Return what has failed, of which the record tells; a job that ends so is tried again. "" if nothing has."""
         return ""
 
+    def retried(self, result: Any) -> str:
+        """Return why a job whose work is done in part is tried again while it has attempts left; "" if it is not."""
+        return ""
+
 
 @dataclass(frozen=True)
 class OperationSpec:

@@ -12,7 +12,7 @@ class Progress:
     """One step of a run, or of one table of it.
 
     Example:
-        shop.sync(on_progress=lambda now: print(now.step or f"{now.table}: {now.rows} rows more"))
+        shop.sync(on_progress=lambda now: print(now.step or f"{now.table}: {now.rows} of {now.expected or '?'} rows"))
     """
 
     step: str = ""
@@ -20,9 +20,11 @@ class Progress:
     table: str = ""
     """The table, as `schema.table`; "" for the whole run."""
     rows: int = 0
-    """Rows read since the last call for this table."""
+    """Rows read of the table so far, or received from a connector; 0 where only the step has changed."""
     bytes: int = 0
-    """Bytes read since the last call for this table."""
+    """Bytes read of the table so far."""
+    expected: int = 0
+    """Rows that are expected in all, by statistics of the source or as the connector estimates; 0 if unknown."""
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -34,6 +36,7 @@ class ProgressWatch:
 
     def __init__(self) -> None:
         self._callback: ProgressCallback | None = None
+        self._expected: dict[str, int] = {}
 
     @contextmanager
     def reporting_to(self, callback: ProgressCallback | None) -> Iterator[None]:
@@ -54,11 +57,16 @@ class ProgressWatch:
         self._report(Progress(step=text))
 
     def tables(self, rows: dict[str, int]) -> None:
-        """Ignore the rows that are expected: only those that have come are reported."""
+        """Remember the rows that are expected of each table."""
+        self._expected = rows
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
         """Report rows and bytes of a table, or the step that it is in."""
-        self._report(Progress(step, path, rows, bytes))
+        self._report(Progress(step, path, rows, bytes, self._expected.get(path, 0)))
+
+    def received(self, path: str, rows: int, expected: int) -> None:
+        """Report the rows that a connector has sent of a table, or ("" as path) in all."""
+        self._report(Progress(table=path, rows=rows, expected=expected))
 
     def _report(self, progress: Progress) -> None:
         if self._callback is not None:

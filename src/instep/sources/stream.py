@@ -44,6 +44,18 @@ EVERYTHING = StreamScope()
 
 
 @dataclass(frozen=True)
+class ReceivedRows:
+    """How many rows a source has sent in this run, and how many it expects to send in all (0: it does not say)."""
+
+    rows: int
+    expected: int = 0
+
+
+ReceivedCallback = Callable[[Mapping[str, ReceivedRows]], None]
+"""Hears about once a second what has come by table (its path at the source), and under "" what has come in all."""
+
+
+@dataclass(frozen=True)
 class TableCounts:
     """Operations on one table; `truncated`: what stood before some of them is gone."""
 
@@ -79,6 +91,11 @@ class Operations(Protocol):
         after it. StageError if one cannot be put there."""
         ...
 
+    def notes(self, read: TableRead) -> Mapping[str, str]:
+        """Return the destination's column names by the names under which the source speaks of a row's values; empty if
+        it says nothing about them. If not, `chunks` of whole rows yield its notes behind their columns."""
+        ...
+
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
         """Chunks with the keys of deleted rows, under `Chunk.table = key`."""
         ...
@@ -86,6 +103,15 @@ class Operations(Protocol):
     def changed(self, read: TableRead, key: str) -> list[Chunk]:
         """Chunks with rows of which only some columns were given: `GIVEN` comes before the others."""
         ...
+
+
+@dataclass(frozen=True)
+class StreamFailure:
+    """Why a table is not complete though the stream went on to its end. `transient`: it may be when it is read again
+    later."""
+
+    why: str
+    transient: bool = False
 
 
 class Stream(Protocol):
@@ -111,7 +137,7 @@ class Stream(Protocol):
         ...
 
     @property
-    def failed(self) -> Mapping[Ref, str]:
+    def failed(self) -> Mapping[Ref, StreamFailure]:
         """Return why tables are not complete though the stream went on to its end; known behind the last group."""
         ...
 
@@ -153,10 +179,17 @@ class Streams(Protocol):
         ...
 
     def stream(
-        self, *, anew: bool, scope: StreamScope, on_counts: Callable[[Any], None], log: Callable[[Any], None]
+        self,
+        *,
+        anew: bool,
+        scope: StreamScope,
+        on_counts: Callable[[Any], None],
+        on_received: ReceivedCallback,
+        log: Callable[[Any], None],
     ) -> AbstractContextManager[Stream]:
         """Return a run from the last saved state on, or from the start (`anew`). `scope` counts as far as the source
-        can read tables by themselves. `on_counts` hears its operations so far, `log` what it says."""
+        can read tables by themselves. `on_counts` hears its operations so far, `on_received` the rows of sources that
+        count them as they come, `log` what it says. All are called from another thread."""
         ...
 
     def waits(self, ref: Ref) -> bool:

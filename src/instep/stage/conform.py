@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -26,6 +26,8 @@ from instep.stage.spec import StageColumn, StageSpec
 
 NULL_KEY = "NULL in the key"
 NULL_REQUIRED = "NULL in a required column"
+SOURCE = "source"
+"""Who has changed a value, in a note of a row: without it we have, and the original is in quarantine."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,16 @@ class Conformer:
 
     def conform(self, batch: pa.RecordBatch) -> Conformed:
         """`batch` holds the columns that have a source, in the spec's order, then the extra ones; raises StageError."""
-        own = len(self._sources)
-        expected = own + len(self.spec.extra)
+        own, extra = len(self._sources), len(self.spec.extra)
+        expected = own + extra + bool(self.spec.notes)
         if batch.num_columns != expected:
             raise StageError(
                 f"{self.spec.table}: {expected} columns were read, the source returned {batch.num_columns}",
                 hint="the table changed while it was read: run detect, then sync again",
             )
         source = dict(zip((c.name for c in self._sources), batch.columns[:own], strict=True))
-        return _ConformedBatch(self.spec, source, len(batch), batch.columns[own:], origins(batch)).done(self._ids)
+        extra_columns, notes = batch.columns[own : own + extra], batch.columns[own + extra :]
+        return _ConformedBatch(self.spec, source, len(batch), extra_columns, notes, origins(batch)).done(self._ids)
 
 
 def check_spec(spec: StageSpec) -> None:
@@ -115,9 +118,12 @@ class _ConformedBatch:
         source: Mapping[str, pa.Array],
         rows: int,
         extra: Sequence[pa.Array],
+        notes: Sequence[pa.Array],
         place: Callable[[int], str],
     ) -> None:
+        """`notes` are those of the source, no array or one."""
         self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
+        self.notes = notes
         self.quarantined: list[QuarantinedValue] = []
         self.unkeyed = 0
         self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
@@ -255,10 +261,22 @@ class _ConformedBatch:
         return extra_json([(c, hashed(v, c.source or c.type, salt) if c.hashed else v) for c, v in pairs], self.rows)
 
     def _meta(self, bad: Mapping[int, list[StageColumn]]) -> pa.Array:
-        if not bad:
+        changes = {at: [self._change(c, at) for c in columns] for at, columns in bad.items()}
+        for at, more in self._source_changes():
+            changes.setdefault(at, []).extend(more)
+        if not changes:
             return pa.nulls(self.rows, pa.string())
-        notes = {at: compact_json({"changes": [self._change(c, at) for c in columns]}) for at, columns in bad.items()}
+        notes = {at: compact_json({"changes": some}) for at, some in changes.items()}
         return pa.array([notes.get(at) for at in range(self.rows)], pa.string())
+
+    def _source_changes(self) -> Iterator[tuple[int, list[dict[str, str]]]]:
+        """Yield what the source says about values of columns that are loaded, by row."""
+        for notes in self.notes:
+            for at in pc.indices_nonzero(notes.is_valid()).to_pylist():
+                found = json.loads(notes[at].as_py())
+                known = [{**c, "field": self.spec.notes[c["field"]]} for c in found if c["field"] in self.spec.notes]
+                if known:
+                    yield at, [{**c, "by": SOURCE} for c in known]
 
     def _change(self, column: StageColumn, at: int) -> dict[str, str]:
         return {"field": column.name, "change": "nulled", "reason": self.casts[column.name].invalid_values[at]}

@@ -159,7 +159,9 @@ class StageSpec:
     microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the accepted table's, for
     quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of the columns whose new
     type was not accepted. `extra` are columns that the query yields after the others, and that go into the system
-    column of that name (see stage/overflow.py). `partition`: a file holds rows of one partition only.
+    column of that name (see stage/overflow.py). `notes` are the destination's column names by those of the source; if
+    there are any, the query yields what the source says about a row's values as its last column (JSON list of changes).
+    `partition`: a file holds rows of one partition only.
     """
 
     table: str
@@ -179,6 +181,7 @@ class StageSpec:
     path: str = ""
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: tuple[StageColumn, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
     partition: Partitioning | None = None
 
 

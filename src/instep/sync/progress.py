@@ -24,6 +24,11 @@ class Progress(Protocol):
         """Rows and bytes read so far, or the step that the table is in."""
         ...
 
+    def received(self, path: str, rows: int, expected: int) -> None:
+        """Rows that a connector has sent so far of a table, or ("" as path) in all, and how many it expects to send
+        (0: it does not say)."""
+        ...
+
 
 class Silent:
     """Tells nobody."""
@@ -33,6 +38,8 @@ class Silent:
     def tables(self, rows: dict[str, int]) -> None: ...
 
     def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
+
+    def received(self, path: str, rows: int, expected: int) -> None: ...
 
 
 def telling(progress: Progress, path: str, step: str) -> Callable[[Mapping[str, tuple[int, int]]], None]:
@@ -57,7 +64,8 @@ def reading(progress: Progress, paths: Mapping[str, str]) -> Callable[[Mapping[s
 
 @dataclass(frozen=True)
 class SyncReport:
-    """The end of a run: what became of each table, notes for people, the run's status and what read the rows."""
+    """The end of a run: what became of each table, notes for people, the run's status and what read the rows.
+    `retryable` are the failed tables (paths) that may be complete when they are read again."""
 
     run: str
     status: str
@@ -68,3 +76,4 @@ class SyncReport:
     seconds: float = 0.0
     casts: dict[str, int] = field(default_factory=dict)
     engine: EngineUse | None = None
+    retryable: tuple[str, ...] = ()

@@ -117,6 +117,7 @@ def sync(
         done.waiting,
         time.monotonic() - begun,
         engine=engine.use,
+        retryable=tuple(sorted(".".join(filter(None, ref)) for ref in done.retryable)),
     )
 
 
@@ -366,7 +367,9 @@ class _Sync:
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         with context.transaction():
             basis = {d.load.table.path: list(d.basis) for d in self.outcome.loaded if d.basis}
-            context.store.runs.describe(run, engine=asdict(self.engine.use), **({"basis": basis} if basis else {}))
+            described = {"engine": asdict(self.engine.use), **({"basis": basis} if basis else {})}
+            described |= self.follow.described if isinstance(self.follow, Streaming) else {}
+            context.store.runs.describe(run, **described)
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             proven = proofs(run, self.outcome.loaded)
             context.store.cursors.save(context.name, cursors, run=run.id, fence=run.fence, proofs=proven)

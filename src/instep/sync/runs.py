@@ -135,11 +135,16 @@ class RunTables(DirectWork):
             "waiting": list(result.waiting),
             "seconds": result.seconds,
             "casts": dict(result.casts),
+            "retryable": list(result.retryable),
         }
 
     def failure(self, result: SyncReport) -> str:
         """Return the errors of a run that failed; one table's alone leave the others loaded."""
         return "\n".join(self.document(result)["failed"]) if result.status == "failed" else ""
+
+    def retried(self, result: SyncReport) -> str:
+        """Return the errors of a run that is worth another attempt, though other tables are loaded; "" if it is not."""
+        return "\n".join(self.document(result)["failed"]) if result.retryable else ""
 
 
 class Sync(RunTables):

@@ -61,8 +61,11 @@ def is_partial(table: Table, settings: TableSettings) -> bool:
 
 
 def _choice(table: Table, settings: TableSettings) -> TableMode:
-    cursor = _cursor(table, settings)
     mode = settings.mode
+    if mode == "stream":  # its connector knows what its cursor means, whatever the type
+        key = ", ".join(table.key) or "none"
+        return TableMode("stream", None, settings.deletes, f"key {key}; operations of the connector")
+    cursor = _cursor(table, settings)
     if mode == "auto":
         if not table.key:
             if cursor is not None:
@@ -77,9 +80,6 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
             f"table {table.path} has no primary key, so it cannot be synced by upsert",
             hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or use full_refresh',
         )
-    if mode == "stream":
-        key = ", ".join(table.key) or "none"
-        return TableMode("stream", None, settings.deletes, f"key {key}; operations of the connector")
     if mode == "cdc":
         return _logged(table, settings)
     if mode == "append" and cursor is None:

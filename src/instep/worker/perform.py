@@ -278,5 +278,7 @@ def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Re
     failed, result = work.failure(found), work.document(found)
     if job.kind in _SYNCS and result["failed"]:
         detector.on_error(app.store, app.project, job.connection)
+    if not failed and job.attempt < job.attempts:
+        failed = work.retried(found)
     run = str(result.get("run") or (_last_run(app, job) if work.makes_run else before))
     return JobEnd(failed, bool(failed), run=run if run != before else "", result=result)

@@ -20,6 +20,7 @@ from instep.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table as RichTable
 
     from instep.schema.catalog.catalog import Catalog, Column
     from instep.sources.connector.segment import LogLine, OperationCounts
@@ -30,6 +31,20 @@ HEARTBEAT = 10.0
 """Seconds between lines where no terminal is watching."""
 SHOWN = 12
 """Tables shown at once: those at work first."""
+
+
+@dataclass(frozen=True)
+class _Received:
+    """What a connector has sent, and how much it expects to send (0: it does not say)."""
+
+    rows: int = 0
+    expected: int = 0
+
+    def text(self, seconds: float) -> str:
+        rate = f"{self.rows / seconds if seconds else 0:,.0f}/s"
+        if self.expected <= self.rows:
+            return f"{self.rows:,} rows received ({rate})"
+        return f"{self.rows:,} of about {self.expected:,} rows received ({self.rows / self.expected:.0%}, {rate})"
 
 
 @dataclass
@@ -46,6 +61,7 @@ class Board:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
+        self._received: dict[str, _Received] = {}
         self._step = ""
         self._begun = time.monotonic()
 
@@ -62,9 +78,16 @@ class Board:
             row = self._rows.setdefault(path, _Row(0))
             row.rows, row.bytes, row.step = max(row.rows, rows), max(row.bytes, bytes), step or row.step
 
+    def received(self, path: str, rows: int, expected: int) -> None:
+        with self._lock:
+            self._received[path] = _Received(rows, expected)
+
     def line(self) -> str:
         """One line for logs."""
         with self._lock:
+            if whole := self._received.get(""):
+                seconds = time.monotonic() - self._begun
+                return f"{seconds:5.1f} s  {self._step}: {whole.text(seconds)}"
             rows, size = sum(r.rows for r in self._rows.values()), sum(r.bytes for r in self._rows.values())
             done = sum(r.step == "done" for r in self._rows.values())
             seconds = time.monotonic() - self._begun
@@ -90,7 +113,21 @@ class Board:
                 grid.add_row(cell(path), f"{row.rows:,}{of} rows", f"{row.bytes / 2**20:,.1f} MB", cell(row.step))
             if len(busy) > SHOWN:
                 grid.add_row(f"and {len(busy) - SHOWN} more", "", "", "")
+            self._add_received(grid)
         yield grid
+
+    def _add_received(self, grid: RichTable) -> None:
+        """Show what a connector has sent of each table: those that have the most to come first."""
+        from rich.text import Text
+
+        seconds = time.monotonic() - self._begun
+        open_first = sorted(
+            (item for item in self._received.items() if item[0]), key=lambda item: item[1].rows - item[1].expected
+        )
+        for path, received in open_first[:SHOWN]:
+            grid.add_row(Text(path), received.text(seconds), "", "")
+        if len(open_first) > SHOWN:
+            grid.add_row(f"and {len(open_first) - SHOWN} more", "", "", "")
 
 
 @contextmanager

@@ -14,10 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from instep.errors import SchemaError
-from instep.schema.catalog.types import DataType, parse
+from instep.schema.catalog.types import DataType, String, parse
 
 FOUND = "found in data"
 """The note of a column whose values do not fit the type that the source declares: its type holds them all."""
+ROW_ID = "_instep_id"
+"""The name of the row id at a source whose tables have it as their key."""
+_ROW_ID = "row id"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,15 @@ class Column:
     note: str = ""
     retained: bool = False
     alias: str = ""
+
+
+def row_id() -> Column:
+    """Return the key of a source's table that has no other: at the destination it is the system column of that name."""
+    return Column(ROW_ID, String(), nullable=False, key=1, native=_ROW_ID)
+
+
+def is_row_id(column: Column) -> bool:
+    return column.name == ROW_ID and column.native == _ROW_ID
 
 
 @dataclass(frozen=True)

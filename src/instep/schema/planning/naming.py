@@ -18,8 +18,7 @@ from itertools import chain, count
 from typing import Literal
 
 from instep.errors import SchemaError
-from instep.schema.catalog.catalog import Catalog, Column, Table, fold_case
-from instep.schema.catalog.types import String
+from instep.schema.catalog.catalog import Catalog, Column, Table, fold_case, is_row_id
 from instep.schema.changes.kinds import Ref
 
 
@@ -144,9 +143,6 @@ HASH = 8
 LONGEST = 65_536
 """Characters of a name at the source: questions of a survey and keys of documents have hundreds or thousands."""
 _SHOWN = 200
-ROW_ID = "_instep_id"
-"""The name of the row id at a source whose tables have it as their key."""
-_ROW_ID = "row id"
 
 Style = Literal["ansi", "mysql", "spark"]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -186,15 +182,6 @@ class Naming:
     def system(self) -> frozenset[str]:
         """The names of the system columns, folded: our own and those that every table of the destination has."""
         return frozenset(self.fold(name) for name in (*(self.prefix + name for name in SYSTEM), *self.reserved))
-
-
-def row_id() -> Column:
-    """Return the key of a source's table that has no other: at the destination it is the system column of that name."""
-    return Column(ROW_ID, String(), nullable=False, key=1, native=_ROW_ID)
-
-
-def is_row_id(column: Column) -> bool:
-    return column.name == ROW_ID and column.native == _ROW_ID
 
 
 def check_name(name: str, what: str) -> None:

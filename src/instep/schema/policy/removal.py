@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from instep.schema.catalog.catalog import Catalog
+from instep.schema.catalog.catalog import ROW_ID, Catalog, is_row_id
 from instep.schema.changes.describe import (
     Change,
+    ColumnAdded,
     ColumnNarrowed,
+    ColumnNullability,
     ColumnRemoved,
     ColumnRetyped,
     ColumnWidened,
@@ -159,15 +161,32 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 
 
 def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Let another type of a key's column go with the decision about the key."""
+    """Let another type of a key's column go with the decision about the key, and so the row id of a table that loses or
+    gets its key, with what else that does to columns of either key."""
     keys = _keys(decisions)
+    row_ids = {d.change.table: d for d in keys.values() if isinstance(d.change, KeyChanged) and _with_row_id(d.change)}
 
     def one(decision: Decision) -> Decision:
         change = decision.change
         over = keys.get((change.table, change.before.name)) if isinstance(change, ColumnRetyped) else None
+        if isinstance(change, ColumnAdded | ColumnRemoved | ColumnNullability):
+            over = row_ids.get(change.table)
+            over = over if over is not None and _goes_with(change, over) else None
         return decision if over is None else _with_its_key(decision, over)
 
     return tuple(map(one, decisions)) if keys else tuple(decisions)
+
+
+def _with_row_id(change: KeyChanged) -> bool:
+    return ROW_ID in (*change.before, *change.after)
+
+
+def _goes_with(change: ColumnAdded | ColumnRemoved | ColumnNullability, key_: Decision) -> bool:
+    """Return whether a change of a column is part of a row id's coming or going."""
+    if isinstance(change, ColumnNullability):
+        moved = key_.change
+        return isinstance(moved, KeyChanged) and change.after.name in (*moved.before, *moved.after)
+    return is_row_id(change.after if isinstance(change, ColumnAdded) else change.before)
 
 
 def _keys(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], Decision]:

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 import time
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +25,14 @@ from typing import Any
 from pydantic_core import from_json
 
 from instep.sources.airbyte.state import ConnectorProgress
-from instep.sources.airbyte.stream_rows import META, MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows
+from instep.sources.airbyte.stream_rows import MOST_BYTES, MOST_ROWS, StreamPlan, StreamRows, noted_changes
 from instep.sources.airbyte.wire import Broken, FrameWriter, Lines, SpilledFrames, private_folder, write_private
 
 Ref = tuple[str, str]
 _SOON = 1.0
 """Seconds that a state waits for others before it is a checkpoint."""
-_SIGN = 5.0
-"""Seconds between two signs of life while records come that are not handed on yet."""
+_REPORT_EVERY = 1.0
+"""Seconds between two reports of what has come, which are signs of life as well."""
 _SPILL_BYTES = 256 << 20
 _AFTERWARDS = 60.0
 """Seconds that the connector may take to end after its output has."""
@@ -76,7 +77,8 @@ class Reading:
         self._since_global = 0
         self._shared_state: _SharedState | None = None
         self._counted: Counter[Ref] = Counter()
-        self._spoke, self._received = time.monotonic(), 0
+        self._reported, self._has_news = time.monotonic(), False
+        self._expected = 0
         self._errors: list[Mapping[str, Any]] = []
         self._says_status = False
 
@@ -108,13 +110,17 @@ class Reading:
         elif kind in ("STATE", "TRACE", "LOG", "CONTROL"):
             try:
                 self._take_other(kind, message)
-            except (KeyError, TypeError, AttributeError) as error:
+            except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
                 raise Broken(f"it sent a {kind} message that cannot be read: {error}") from None
         elif line.strip() and not isinstance(kind, str):
             self._log("info", line.decode("utf-8", "replace"))
 
     def _take_text(self, line: bytes, why: str) -> None:
-        """What is no JSON is text for people; a message that is none may have been a record."""
+        """What is no JSON is text for people; a message that is none may have been a record. Some programs begin their
+        output with a byte order mark."""
+        if line.startswith(BOM_UTF8):
+            self._take(line.removeprefix(BOM_UTF8))
+            return
         text = line.decode("utf-8", "replace").strip()
         if not text:
             return
@@ -135,17 +141,15 @@ class Reading:
         stream.since_state += 1
         stream.total += 1
         self._since_global += 1
-        self._received += 1
+        self._has_news = True
         if stream.fault:
             return
         if stream.closed:
             stream.fail("it sent records after it was complete")
             return
-        if (meta := record.get("meta")) and isinstance(meta, dict) and meta.get("changes"):
-            data.setdefault(META, meta)
         self._rows += 1
         self._bytes += size
-        stream.take(data, size)
+        stream.take(data, size, noted_changes(meta) if (meta := record.get("meta")) else ())
 
     def _take_other(self, kind: str, message: dict[str, Any]) -> None:
         match kind:
@@ -235,13 +239,30 @@ class Reading:
                     if stream.status == "COMPLETE":
                         self._complete(stream)
                     elif stream.status == "INCOMPLETE" and (reasons := status.get("reasons")):
+                        stream.is_limited = any(one.get("type") == "RATE_LIMITED" for one in reasons)
                         self._log("warning", f"{stream.plan.path}: {json.dumps(reasons)}")
             case "ESTIMATE":
-                estimate = trace["estimate"]
-                rows = estimate.get("row_estimate")
-                where = ".".join(filter(None, (estimate.get("namespace"), estimate.get("name")))) or "all streams"
-                if rows is not None:
-                    self._frames.send({"frame": "estimate", "stream": where, "rows": int(rows)})
+                self._take_estimate(trace["estimate"])
+
+    def _take_estimate(self, estimate: Mapping[str, Any]) -> None:
+        """Remember how many records are expected; the last estimate counts."""
+        if (rows := estimate.get("row_estimate")) is None:
+            return
+        if estimate.get("type") == "SYNC" or not estimate.get("name"):
+            self._expected = max(int(rows), 0)
+        elif stream := self._streams.get(_ref(estimate)):
+            stream.expected = max(int(rows), 0)
+        self._has_news = True
+
+    def _report(self) -> None:
+        """Report what has come of each stream and in all, and how many records are expected."""
+        streams = self._streams.values()
+        each = [s.expected for s in streams]
+        whole = self._expected or (sum(each) if all(each) else 0)
+        received = [("", sum(s.total for s in streams), whole)]
+        received += [(s.plan.path, s.total, s.expected) for s in streams if s.total or s.expected]
+        self._frames.send({"frame": "progress", "received": received})
+        self._reported, self._has_news = time.monotonic(), False
 
     def _complete(self, stream: StreamRows) -> None:
         """Its rows are all there are; one that is read as a whole begins again in the next run."""
@@ -258,9 +279,8 @@ class Reading:
         full = self._rows >= MOST_ROWS or self._bytes >= MOST_BYTES
         if self._pending and (full or idle or now - self._pending >= _SOON):
             self._checkpoint()
-        if self._received and now - self._spoke >= _SIGN:
-            self._frames.send({"frame": "progress", "records": self._received})
-            self._spoke, self._received = now, 0
+        if self._has_news and now - self._reported >= _REPORT_EVERY:
+            self._report()
 
     def _checkpoint(self) -> None:
         for stream in self._streams.values():
@@ -286,6 +306,12 @@ class Reading:
                 stream.fail(self._why(stream, broken, code))
         if clean and not any(map(self._is_failed, self._streams.values())):
             self._count_stateless()
+        for stream in self._streams.values():
+            if stream.plan.first and not self._is_failed(stream):
+                stream.flush()
+                stream.remove_unsent()
+                self._progress.ends[stream.plan.ref] = stream.plan.first + stream.total
+        self._report()
         self._checkpoint()
         for text in (text for stream in self._streams.values() for text in stream.warnings()):
             self._frames.send({"frame": "warning", "message": text})
@@ -320,15 +346,25 @@ class Reading:
             return "it was not complete yet"
         return f"it ended as {stream.status}" if stream.status else f"it was not complete at its end ({_exit(code)})"
 
-    def _failures(self, failed: Mapping[str, str]) -> list[list[str]]:
-        """Return (namespace, name, why) of each failed stream; an error that names no stream may be that of any."""
+    def _failures(self, failed: Mapping[str, str]) -> list[tuple[str, str, str, bool]]:
+        """Return (namespace, name, why, whether it may pass) of each failed stream; an error that names no stream may
+        be that of any."""
         errors = [one for one in self._errors if not one.get("stream_descriptor")]
         texts = [str(one.get("message") or one.get("internal_message") or "it failed") for one in errors[:3]]
         return [
-            [*ref, "; ".join(dict.fromkeys((failed[stream.plan.path], *texts)))]
+            (*ref, "; ".join(dict.fromkeys((failed[stream.plan.path], *texts))), self._may_pass(stream, errors))
             for ref, stream in self._streams.items()
             if stream.plan.path in failed
         ]
+
+    def _may_pass(self, stream: StreamRows, unnamed: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether the connector says that the stream may be complete when it is read again: by its errors, else
+        by those that name no stream, else because it met a limit of its source."""
+        if stream.fault:
+            return False
+        own = [one for one in self._errors if (ref := one.get("stream_descriptor")) and _ref(ref) == stream.plan.ref]
+        kinds = {one.get("failure_type") for one in own or unnamed}
+        return kinds == {"transient_error"} or (not kinds and stream.is_limited)
 
     def _failure(self, broken: str, code: int | None, failed: Mapping[str, str]) -> dict[str, Any]:
         errors = [str(error.get("message") or error.get("internal_message") or "it failed") for error in self._errors]
@@ -391,6 +427,8 @@ def _ended(process: subprocess.Popen[bytes], *, broken: bool) -> int | None:
 def _performed(frames: FrameWriter, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     frames.send({"frame": "schema", "tables": request["tables"]})
     frames.read("lenient")
+    if not request["streams"]:
+        return {"frame": "end"}
     reading = Reading(frames, request, folder)
     try:
         process = _started(request, folder)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from instep.errors import ProjectError, ReadError
 from instep.project.sections.tables import TableSettings
+from instep.schema.catalog.catalog import ROW_ID, Table
 from instep.schema.catalog.types import DataType
 from instep.sources.airbyte.json_schema import column_type, is_object, properties, required
 from instep.sources.connector.segment import RESERVED
@@ -23,7 +24,8 @@ DELETED_AT = "_ab_cdc_deleted_at"
 class StreamTable:
     """A stream and how it is read. `columns` are by name; those in `paths` are inside of objects that are taken apart,
     and `key_values` tells where parts of the key are that lie in objects. `overwrite`: its rows are all that there is,
-    once it is complete. `deletes`: records may be deletes."""
+    once it is complete. `deletes`: records may be deletes. `lost` is what it was read by and does not have any more, so
+    that it is not read until somebody has decided about that; "" for nothing."""
 
     stream: Mapping[str, Any]
     sync_mode: SyncMode
@@ -36,6 +38,7 @@ class StreamTable:
     paths: Mapping[str, ColumnPath]
     key_values: Mapping[str, ColumnPath]
     required: frozenset[str]
+    lost: str = ""
 
     @property
     def ref(self) -> Ref:
@@ -76,9 +79,11 @@ def stream_tables(
     streams: Sequence[Mapping[str, Any]],
     settings: Callable[[Ref], TableSettings],
     flattened: Callable[[str], bool],
+    accepted: Mapping[Ref, Table],
 ) -> tuple[StreamTable, ...]:
     """Return the tables of a catalog; `name` is that of the connector. Raises ReadError for a catalog that is none,
-    ProjectError for settings that a stream cannot follow."""
+    ProjectError for settings that a stream cannot follow and never could: what an `accepted` table has lost is a change
+    to decide."""
     if not streams:
         raise ReadError(
             f"connector {name}: it offers no stream", hint="look what its configuration selects: no table is removed"
@@ -91,18 +96,22 @@ def stream_tables(
             raise ReadError(f"connector {name}: it offers a stream without a name", hint=_REPORT)
         if ref in found:
             raise ReadError(f"connector {name}: it offers the stream {path} twice", hint=_REPORT)
-        found[ref] = _table(stream, path, settings(ref), flatten=flattened(path))
+        before = accepted.get(ref)
+        known = before if before is not None and not before.retained else None
+        found[ref] = _table(stream, path, settings(ref), known, flatten=flattened(path))
     return tuple(found.values())
 
 
 _REPORT = "report it to who maintains the connector, or use another version"
 
 
-def _table(stream: Mapping[str, Any], path: str, settings: TableSettings, *, flatten: bool) -> StreamTable:
+def _table(
+    stream: Mapping[str, Any], path: str, settings: TableSettings, accepted: Table | None, *, flatten: bool
+) -> StreamTable:
     schema = stream.get("json_schema") or {}
     columns, paths = _columns(schema, flatten=flatten)
     modes = stream.get("supported_sync_modes") or ["full_refresh"]
-    cursor = _cursor(stream, path, settings)
+    cursor = _cursor(stream, path, settings, accepted)
     can_follow = "incremental" in modes and bool(cursor or stream.get("source_defined_cursor"))
     sync_mode: SyncMode = "incremental" if can_follow and settings.mode != "full_refresh" else "full_refresh"
     if settings.mode == "full_refresh" and "full_refresh" not in modes:
@@ -110,8 +119,9 @@ def _table(stream: Mapping[str, Any], path: str, settings: TableSettings, *, fla
     if settings.mode == "cdc":
         raise _cannot(path, "be read by `cdc`", "leave `mode` out: it is incremental where the connector supports that")
     overwrite = settings.mode == "full_refresh" or (settings.mode == "auto" and sync_mode == "full_refresh")
-    key_paths = () if settings.mode == "append" else _key(stream, path, settings)
-    if settings.mode == "upsert" and not key_paths:
+    key_paths = () if settings.mode == "append" else _key(stream, path, settings, accepted)
+    lost = _lost(stream, settings, accepted, key_paths)
+    if settings.mode == "upsert" and not key_paths and not lost:
         raise _cannot(path, "be synced by upsert: it has no primary key", "name columns: `key: [...]`")
     key = tuple("_".join(one) for one in key_paths)
     key_values = {name: one for name, one in zip(key, key_paths, strict=True) if name not in columns}
@@ -127,7 +137,24 @@ def _table(stream: Mapping[str, Any], path: str, settings: TableSettings, *, fla
         paths=paths,
         key_values=key_values,
         required=required(schema) & columns.keys(),
+        lost=lost,
     )
+
+
+def _lost(stream: Mapping[str, Any], settings: TableSettings, accepted: Table | None, key: Sequence[ColumnPath]) -> str:
+    """Return the accepted cursor or key by which the stream cannot be read any more, "" if there is none."""
+    if accepted is None:
+        return ""
+    there = properties(stream.get("json_schema"))
+    cursor = accepted.cursor
+    if cursor and cursor not in there and not stream.get("source_defined_cursor") and settings.mode != "full_refresh":
+        return f"its cursor {cursor}"
+    named = set(settings.key) & set(accepted.key)
+    if gone := [name for name in accepted.key if name in named and name not in there]:
+        return f"{', '.join(gone)} of its primary key"
+    if settings.mode == "upsert" and not key and accepted.key != (ROW_ID,):
+        return f"its primary key ({', '.join(accepted.key)})"
+    return ""
 
 
 def _cannot(path: str, what: str, hint: str) -> ProjectError:
@@ -158,20 +185,28 @@ def _inner(schema: Any, path: ColumnPath, root: Any) -> Iterable[tuple[ColumnPat
             yield (*path, name), kind
 
 
-def _cursor(stream: Mapping[str, Any], path: str, settings: TableSettings) -> tuple[str, ...]:
+def _cursor(stream: Mapping[str, Any], path: str, settings: TableSettings, accepted: Table | None) -> tuple[str, ...]:
+    """Return the cursor; one that the settings name and an accepted table does not have any more counts for nothing."""
     default = tuple(map(str, stream.get("default_cursor_field") or ()))
     if stream.get("source_defined_cursor") or not settings.cursor:
         return default
     if settings.cursor not in properties(stream.get("json_schema")):
+        if accepted is not None:
+            return default
         raise _cannot(path, f"be read by the cursor {settings.cursor}: it has no such property", "correct `cursor`")
     return (settings.cursor,)
 
 
-def _key(stream: Mapping[str, Any], path: str, settings: TableSettings) -> tuple[ColumnPath, ...]:
-    """Return the primary key: a source that defines one is right, whatever the project says."""
+def _key(
+    stream: Mapping[str, Any], path: str, settings: TableSettings, accepted: Table | None
+) -> tuple[ColumnPath, ...]:
+    """Return the primary key: a source that defines one is right, whatever the project says. One that an accepted table
+    does not have any more counts for nothing."""
     if defined := stream.get("source_defined_primary_key"):
         return tuple(tuple(map(str, one)) for one in defined if one)
     missing = [name for name in settings.key if name not in properties(stream.get("json_schema"))]
+    if missing and accepted is not None:
+        return ()
     if missing:
         raise _cannot(path, f"have the key {', '.join(missing)}: it has no such property", "correct `key`")
     return tuple((name,) for name in settings.key)

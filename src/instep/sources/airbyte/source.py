@@ -23,13 +23,14 @@ from instep.model import Check
 from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import Patterns
+from instep.schema.catalog.catalog import Table
 from instep.schema.selection.selection import patterns
 from instep.sources.airbyte import requests
 from instep.sources.airbyte.catalog import StreamTable, stream_tables
 from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Pin, Program, program
 from instep.sources.airbyte.specification import Specification
-from instep.sources.airbyte.state import ConnectorProgress
+from instep.sources.airbyte.state import ConnectorProgress, numbers_of
 from instep.sources.connector.config import Hidden
 from instep.sources.connector.dialect import Host, Launch, passed_environment
 from instep.sources.connector.segment import LogLine, declared_table
@@ -63,6 +64,17 @@ class ConfiguredMemory:
         with self._lock:
             self._memory.done({**self._memory.state().state, **new}, (), (), "", 0)
 
+    def reserve(self, numbers: Mapping[Ref, int], *, begins: bool = False) -> None:
+        """Save up to where records of these streams may get numbers from now on; `begins`: where they ended before
+        counts no more."""
+        with self._lock:
+            state = dict(self._memory.state().state)
+            known = ConnectorProgress(state)
+            state["reserved"] = numbers_of({**known.reserved, **numbers})
+            if begins:
+                state["ends"] = numbers_of({ref: at for ref, at in known.ends.items() if ref not in numbers})
+            self._memory.done(state, (), (), "", 0)
+
     def state(self) -> ConnectorState:
         return self._memory.state()
 
@@ -86,20 +98,27 @@ class ConfiguredMemory:
         with self._lock:
             if state is not None:
                 known = self._memory.state().state
-                state = {**state, **{name: known[name] for name in BESIDE_ROWS if name in known}}
+                state = {**state, **{name: known[name] for name in (*BESIDE_ROWS, "reserved") if name in known}}
             self._memory.done(state, pending, released, run, fence)
 
 
 class AirbyteDialect:
-    """A connector that speaks Airbyte's protocol. `settings` are those of the tables in the project file."""
+    """A connector that speaks Airbyte's protocol. `settings` are those of the tables in the project file, `accepted`
+    answers the tables as they were accepted last."""
 
     end = "its read was over"
     lists_all = True
+    notes_rows = True
 
     def __init__(
-        self, config: AirbyteConfig, memory: ConfiguredMemory, settings: Callable[[Ref], TableSettings]
+        self,
+        config: AirbyteConfig,
+        memory: ConfiguredMemory,
+        settings: Callable[[Ref], TableSettings],
+        accepted: Callable[[], Mapping[Ref, Table]],
     ) -> None:
-        self._written, self._memory, self._settings = config, memory, settings
+        self._written, self._memory, self._settings, self._accepted = config, memory, settings, accepted
+        self._omitted: frozenset[Ref] = frozenset()
         self._log: Callable[[LogLine], None] = _log
         self._scratch, self._streams = "", requests.DiscoveredStreams(())
         self._known: tuple[Mapping[str, Any] | None, ConnectorProgress] = (None, ConnectorProgress({}))
@@ -144,7 +163,7 @@ class AirbyteDialect:
 
     def _tables(self) -> tuple[StreamTable, ...]:
         flattened = _TablePatterns(self._written.flatten)
-        return stream_tables(self.name, self._streams.streams, self._settings, flattened)
+        return stream_tables(self.name, self._streams.streams, self._settings, flattened, self._accepted())
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
         before = self._streams.fingerprint
@@ -175,14 +194,17 @@ class AirbyteDialect:
 
     def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:
         tables, progress = self._tables(), ConnectorProgress(state)
-        progress.forget(ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again)
-        chosen = [table for table in tables if scope.takes(table.ref)]
+        selected = [table for table in tables if scope.takes(table.ref)]
+        chosen = [table for table in selected if not table.lost]
+        self._omit([table for table in selected if table.lost])
+        again = {ref for ref in progress.streams if ".".join(filter(None, ref)) in scope.again}
+        progress.forget(again - self._omitted)
         sync, configured = int(time.time()), []
         for table in chosen:
             starts = table.overwrite or progress.starts(table.ref) or table.ref not in progress.generations
             generation = progress.next_generation(table.ref) if starts else progress.generations[table.ref]
             configured.append(table.configured(generation, sync))
-        self._number_records(progress, [t.ref for t in chosen if not t.key and not t.overwrite], scope)
+        sent = self._number_records(progress, [t.ref for t in chosen if not t.key and not t.overwrite], scope)
         messages = progress.messages(table.ref for table in chosen)
         folder = Path(self._scratch, "airbyte")
         files = ["--config", str(folder / "configuration.json"), "--catalog", str(folder / "catalog.json")]
@@ -198,14 +220,26 @@ class AirbyteDialect:
             "messages": messages,
             "state": progress.document(),
             "tables": [table.document() for table in tables],
-            "streams": [_plan(table, progress) for table in chosen],
+            "streams": [_plan(table, progress, sent.get(table.ref, 0)) for table in chosen],
             "file_bytes": config.limits.file_bytes,
         }
         return {"command": command, "read": read}
 
-    def _number_records(self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope) -> None:
-        """Number the records of streams without a key. New numbers are saved before any record comes, so that a run
-        that is repeated gives the same ones; a read from the first record on is not given up then."""
+    def _omit(self, tables: Sequence[StreamTable]) -> None:
+        self._omitted = frozenset(table.ref for table in tables)
+        for table in tables:
+            text = f"{table.path} is not read: {table.lost} is gone from the catalog, which is a change to decide"
+            self._log(LogLine("warning", text, "instep"))
+
+    def omits(self, table: Ref) -> bool:
+        return table in self._omitted
+
+    def _number_records(
+        self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope
+    ) -> Mapping[Ref, int]:
+        """Number the records of streams without a key; return up to where runs before may have given numbers. New
+        numbers are saved before any record comes, so that a run that is repeated gives the same ones; a read from the
+        first record on is not given up then."""
 
         def is_again(ref: Ref) -> bool:
             return ".".join(filter(None, ref)) in scope.again
@@ -215,6 +249,10 @@ class AirbyteDialect:
             if progress.replaced.isdisjoint(refs):
                 document = {**self._memory.state().state, "records": document["records"]}
             self._memory.done(document, (), (), "", 0)
+        sent = progress.begin(refs)
+        if refs:
+            self._memory.reserve({ref: progress.reserved[ref] for ref in refs}, begins=True)
+        return sent
 
     def reply(self, head: Mapping[str, Any], hidden: Hidden) -> Mapping[str, Any] | None:
         match head["frame"]:
@@ -222,9 +260,10 @@ class AirbyteDialect:
                 hidden.note_state(head["configuration"])
                 self._memory.save_configuration(head["configuration"])
                 return {"saved": True}
-            case "estimate":
-                text = f"{hidden.clean(str(head['stream']))}: about {int(head['rows']):,} rows are expected"
-                self._log(LogLine("info", text, "instep"))
+            case "reserve":
+                schema, name = head["stream"]
+                self._memory.reserve({(schema, name): int(head["number"])})
+                return {"reserved": True}
         return None
 
     def failed(self, head: Mapping[str, Any], hidden: Hidden) -> InstepError:
@@ -268,8 +307,8 @@ def _log(line: LogLine) -> None:
     LOG.info("%s: %s", line.origin, line.message)
 
 
-def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
-    """Return what the bridge has to know of a stream."""
+def _plan(table: StreamTable, progress: ConnectorProgress, sent: int) -> dict[str, Any]:
+    """Return what the bridge has to know of a stream; `sent`: up to where runs before may have given numbers."""
     return {
         "ref": list(table.ref),
         "columns": {name: str(kind) for name, kind in table.columns.items()},
@@ -281,12 +320,15 @@ def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
         "deletes": table.deletes,
         "resumes": table.sync_mode == "incremental",
         "first": 0 if table.key or table.overwrite else progress.records[table.ref],
+        "sent": sent,
+        "reserved": progress.reserved.get(table.ref, 0),
         "replaces": not table.key and not table.overwrite and table.ref in progress.replaced,
     }
 
 
 class AirbyteSource(ConnectorSource):
-    """Folders and memory as those of other connectors; `settings` are those of the tables in the project file."""
+    """Folders and memory as those of other connectors; `settings` are those of the tables in the project file,
+    `accepted` answers the tables as they were accepted last."""
 
     kind = "airbyte"
     look = "discover streams"
@@ -297,11 +339,12 @@ class AirbyteSource(ConnectorSource):
         folder: str,
         memory: Memory,
         settings: Callable[[Ref], TableSettings],
+        accepted: Callable[[], Mapping[Ref, Table]],
         salt: bytes = b"",
         uploads: str = "",
     ) -> None:
         self._configured = ConfiguredMemory(memory, config.configuration)
-        self._airbyte = AirbyteDialect(config, self._configured, settings)
+        self._airbyte = AirbyteDialect(config, self._configured, settings, accepted)
         super().__init__(self._airbyte, folder, self._configured, salt, uploads)
 
     @property

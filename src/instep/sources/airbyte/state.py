@@ -5,7 +5,9 @@
 
 `records` are the numbers of the next records of streams without a key: no other record of the stream has had one of
 them. Records that a state brings again have the same numbers again. Behind the number stands whether the records to
-come replace those before.
+come replace those before. `ends` are the numbers behind the last record of a stream that was complete; `reserved` are
+those up to which a run may have given numbers, saved before it does: what it has sent without a state behind it, and
+the next one does not send again, is found by them.
 
 `GLOBAL` has `shared` beside `streams`, `LEGACY` has `legacy` instead. `configuration` is what the connector wanted to
 be configured with from then on, and `configuration_of` tells which configuration of the project that replaces.
@@ -18,6 +20,8 @@ from typing import Any, Literal
 
 Ref = tuple[str, str]
 StateType = Literal["", "STREAM", "GLOBAL", "LEGACY"]
+FIRST_BLOCK = 10_000
+"""Numbers of records that are reserved as a run begins; each later block is as large as all before it."""
 
 
 class ConnectorProgress:
@@ -32,6 +36,8 @@ class ConnectorProgress:
         self.generations: dict[Ref, int] = {(s, n): number for s, n, number in document.get("generations", ())}
         self.records: dict[Ref, int] = {(s, n): number for s, n, number, _ in document.get("records", ())}
         self.replaced: set[Ref] = {(s, n) for s, n, _, replaces in document.get("records", ()) if replaces}
+        self.ends: dict[Ref, int] = {(s, n): number for s, n, number in document.get("ends", ())}
+        self.reserved: dict[Ref, int] = {(s, n): number for s, n, number in document.get("reserved", ())}
 
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = {"airbyte": 1, "type": self.type}
@@ -40,6 +46,8 @@ class ConnectorProgress:
         if self.records:
             numbers = sorted((ref, at) for ref, at in self.records.items() if at)
             found["records"] = [[*ref, at, ref in self.replaced] for ref, at in numbers]
+        if self.ends:
+            found["ends"] = numbers_of(self.ends)
         if self.type == "GLOBAL":
             found["shared"] = self.shared
         if self.type == "LEGACY":
@@ -77,6 +85,12 @@ class ConnectorProgress:
             self.records[ref], new = max(start, self.records.get(ref, 0)), True
         return new
 
+    def begin(self, refs: Iterable[Ref]) -> dict[Ref, int]:
+        """Reserve the first numbers of these streams; return up to where the runs before may have given some."""
+        sent = {ref: self.ends.pop(ref, self.reserved.get(ref, 0)) for ref in refs}
+        self.reserved |= {ref: max(at, self.records[ref] + FIRST_BLOCK) for ref, at in sent.items()}
+        return sent
+
     def take_stream(self, ref: Ref, state: Any) -> None:
         self.type = "STREAM"
         self.shared = self.legacy = None
@@ -96,6 +110,11 @@ class ConnectorProgress:
     def next_generation(self, ref: Ref) -> int:
         self.generations[ref] = self.generations.get(ref, 0) + 1
         return self.generations[ref]
+
+
+def numbers_of(numbers: Mapping[Ref, int]) -> list[list[Any]]:
+    """Return numbers of streams as a document has them."""
+    return [[*ref, number] for ref, number in sorted(numbers.items())]
 
 
 def _descriptor(ref: Ref) -> dict[str, str]:

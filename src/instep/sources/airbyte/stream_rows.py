@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +14,18 @@ from instep.schema.catalog.types import parse
 from instep.sources.airbyte.catalog import DELETED_AT
 from instep.sources.airbyte.columns import PackedColumn, Packing, Piece, inferred, packing
 from instep.sources.airbyte.wire import FrameWriter, SpilledFrames, encoded
-from instep.sources.connector.segment import EACH, RESERVED
+from instep.sources.connector.segment import EACH, RESERVED, stored_name
 
 UPSERT, DELETE = 0, 2
 MOST_ROWS, MOST_BYTES = 10_000, 8 << 20
-META = "_airbyte_meta"
-"""The column of what a source tells about values that it could not read."""
+_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A stream as the request of a run has it. `first` is the number of its first record, where records have no key;
-    `replaces`: its records replace what is there, as they come."""
+    """A stream as the request of a run has it. `first` is the number of its first record, where records have no key,
+    `reserved` the number up to which it may go on without asking, and `sent` the one up to which runs before may have
+    gone. `replaces`: its records replace what is there, as they come."""
 
     ref: tuple[str, str]
     number: int
@@ -37,6 +38,8 @@ class StreamPlan:
     deletes: bool
     resumes: bool
     first: int = 0
+    sent: int = 0
+    reserved: int = 0
     replaces: bool = False
 
     @property
@@ -52,25 +55,31 @@ class StreamPlan:
 
 class StreamRows:
     """`fault` is why no more of the stream is taken, `good` how many of its records were handed on before. `status` is
-    what the connector last said of it."""
+    what the connector last said of it, `expected` how many records it expects to send (0: it does not say).
+    `is_limited`: it ended because its source has let it read no more for now."""
 
     def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
         """`place` gives so many numbers in the order of operations, and returns the first of them."""
         self.plan, self._frames, self._spill, self._place = plan, frames, spill, place
         self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
         self.rows: list[dict[str, Any]] = []
+        self._notes: dict[int, Sequence[Mapping[str, str]]] = {}
         self.bytes = 0
-        self.since_state, self.total, self.good = 0, 0, 0
+        self.since_state, self.total, self.good, self.expected = 0, 0, 0, 0
         self._offered: list[tuple[int, Any]] = []
-        self.status, self.fault, self.closed = "", "", False
+        self.status, self.fault, self.closed, self.is_limited = "", "", False, False
         self._named = False
+        self._reserved = plan.reserved
         self._truncate = place(1) if plan.overwrite or plan.replaces else 0
         self.has_replaced, self.has_state = False, False
         self.unfit: Counter[str] = Counter()
         self.absent: Counter[str] = Counter()
         self.unknown: dict[str, None] = {}
 
-    def take(self, data: dict[str, Any], size: int) -> None:
+    def take(self, data: dict[str, Any], size: int, changes: Sequence[Mapping[str, str]] = ()) -> None:
+        """Take a record; `changes` is what the source says about its values."""
+        if changes:
+            self._notes[len(self.rows)] = changes
         self.rows.append(data)
         self.bytes += size
         if len(self.rows) >= MOST_ROWS or self.bytes >= MOST_BYTES:
@@ -79,7 +88,7 @@ class StreamRows:
     def fail(self, why: str) -> None:
         """Take no more of it; the first reason counts."""
         self.fault = self.fault or why
-        self.rows, self.bytes = [], 0
+        self.rows, self.bytes, self._notes = [], 0, {}
         if self._spill is not None:
             self._spill.discard()
 
@@ -98,6 +107,7 @@ class StreamRows:
     def flush(self) -> None:
         """Hand on what has come, up to a record that no table can take."""
         rows, self.rows, self.bytes = self.rows, [], 0
+        notes, self._notes = self._notes, {}
         if self.fault:
             return
         if not rows:
@@ -112,7 +122,7 @@ class StreamRows:
         if bad is not None:
             rows = rows[: bad[0]]
         if rows:
-            self._send(rows, before)
+            self._send(rows, before, {str(at): self._note_of(some) for at, some in notes.items() if at < len(rows)})
         self.good = before + len(rows)
         if bad is not None:
             self.fail(bad[1])
@@ -140,6 +150,25 @@ class StreamRows:
         self._spill.replay(self._frames)
         self.closed = True
 
+    def remove_unsent(self) -> None:
+        """Delete what a run before has sent, without a state behind it, and this one has not sent again: those are the
+        rows of the numbers that follow, for the numbers of both begin at the same state."""
+        for first in range(self.plan.first + self.total, self.plan.sent, MOST_ROWS):
+            rows = min(MOST_ROWS, self.plan.sent - first)
+            place = self._place(rows)
+            body: list[Piece] = [bytes([DELETE]) * rows, np.arange(place, place + rows, dtype=np.int64).tobytes()]
+            head = {"frame": "rows", "table": self.plan.number, "rows": rows, "columns": [], "found": {}}
+            self._name()
+            self._frames.send({**head, "first": first}, body)
+
+    def _reserve(self) -> None:
+        """Have numbers reserved for all records so far before they are handed on."""
+        end = self.plan.first + self.total
+        if self.plan.first and end > self._reserved:
+            self._reserved = end + self.total
+            self._frames.send({"frame": "reserve", "stream": self.plan.ref, "number": self._reserved})
+            self._frames.read("reserved")
+
     def _name(self) -> None:
         if not self._named:
             self._named = True
@@ -149,8 +178,22 @@ class StreamRows:
     def _remove_rows(self) -> None:
         self._frames.send({"frame": "truncate", "table": self.plan.number, "number": self._truncate})
 
-    def _send(self, rows: list[dict[str, Any]], before: int) -> None:
+    def _note_of(self, changes: Sequence[Mapping[str, str]]) -> str:
+        """Return what the source says about a record's values, by column: what it says of an object that is taken apart
+        is about all of the object's columns."""
+        found: list[Mapping[str, str]] = []
+        for change in changes:
+            path = tuple(change["field"].split("."))
+            inner = [name for name, one in self.plan.paths.items() if tuple(one[: len(path)]) == path]
+            names = inner or [change["field"] if change["field"] in self._packings else path[0]]
+            found += [{**change, "field": name} for name in map(stored_name, names)]
+        return json.dumps(found)
+
+    def _send(self, rows: list[dict[str, Any]], before: int, notes: Mapping[str, str]) -> None:
+        self._reserve()
         head, body = self._packed(rows)
+        if notes:
+            head["notes"] = notes
         if (first := self.plan.record(before)) is not None:
             head["first"] = first
         self._name()
@@ -216,6 +259,21 @@ class StreamRows:
         for name, count in self.absent.items():
             found.append(f"{path}.{name}: {count:,} records lack it, and the catalog says that all have it")
         return found
+
+
+def noted_changes(meta: Any) -> list[dict[str, str]]:
+    """Return what a record says in its `meta.changes` about values that the source could not read or had to cut."""
+    changes = meta.get("changes") if isinstance(meta, dict) else None
+    found = [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
+    return [
+        {
+            "field": one["field"],
+            "change": str(one.get("change") or "nulled").lower(),
+            "reason": str(one.get("reason") or "")[:_LONGEST_REASON],
+        }
+        for one in found
+        if isinstance(one.get("field"), str)
+    ]
 
 
 def _at(row: Any, path: Sequence[str]) -> Any:

@@ -58,6 +58,8 @@ class ConnectorDialect(Protocol):
     end: str
     lists_all: bool
     """Whether a table that it does not declare any more is gone, whatever was sent of it."""
+    notes_rows: bool
+    """Whether it may say of a row which values it could not read or had to cut."""
 
     @property
     def name(self) -> str: ...
@@ -108,6 +110,10 @@ class ConnectorDialect(Protocol):
         """Return whether a run with this state sends the table from its first row on."""
         ...
 
+    def omits(self, table: tuple[str, str]) -> bool:
+        """Return whether the run that was asked for last leaves the table out."""
+        ...
+
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return what is left of a state where everything is sent again."""
         ...
@@ -123,6 +129,7 @@ class SdkDialect:
 
     end = "update() returned"
     lists_all = False
+    notes_rows = False
 
     def __init__(self, config: ConnectorConfig) -> None:
         self.config = config
@@ -209,6 +216,9 @@ class SdkDialect:
 
     def starts(self, state: Mapping[str, Any], table: tuple[str, str]) -> bool:
         return not state
+
+    def omits(self, table: tuple[str, str]) -> bool:
+        return False
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}

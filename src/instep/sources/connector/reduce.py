@@ -25,16 +25,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from instep.errors import ReadError
+from instep.schema.catalog.catalog import ROW_ID
 from instep.schema.catalog.types import Unknown
-from instep.schema.planning.naming import ROW_ID
-from instep.sources.connector.segment import DELETE, EACH, GIVEN, OP, RECORD, SEQ, UPDATE, UPSERT, SegmentTable
+from instep.sources.connector.segment import DELETE, EACH, GIVEN, NOTES, OP, RECORD, SEQ, UPDATE, UPSERT, SegmentTable
 from instep.stage.casts.text import plain, to_text
 from instep.stage.rowid import RowIds, row_texts
 
 What = Literal["rows", "gone", "changed"]
 STEP = 1 << 40
 """Numbers of operations that one segment has at most."""
-OWN = (OP, SEQ, GIVEN, RECORD)
+OWN = (OP, SEQ, GIVEN, RECORD, NOTES)
 BATCH = 65_536
 
 

@@ -32,7 +32,7 @@ from instep.sources.connector.segment import (
 )
 from instep.sources.connector.snapshot import counts_of
 from instep.sources.connector.spool import Segments
-from instep.sources.stream import StreamScope, TableCounts
+from instep.sources.stream import ReceivedCallback, StreamFailure, StreamScope, TableCounts
 from instep.store.catalogs.connector_states import PendingOperations
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class ConnectorRun:
         anew: bool,
         scope: StreamScope,
         on_counts: Callable[[OperationCounts], None],
+        on_received: ReceivedCallback,
         log: Callable[[LogLine], None],
         remote: Callable[..., RemoteSegments] | None = None,
     ) -> None:
@@ -101,13 +102,22 @@ class ConnectorRun:
         place, ahead = str(self.place), dialect.limits.ahead
         if remote is None:
             segments: Segments | RemoteSegments = Segments(
-                dialect, place, self._state, on_counts, log, gather=ahead > 1, scope=scope
+                dialect,
+                place,
+                self._state,
+                on_counts,
+                log,
+                gather=ahead > 1,
+                scope=scope,
+                on_received=on_received,
             )
         else:
             segments = remote(place, self._state, on_counts, log)
         self._segments = _Ahead(segments, ahead)
 
     def starts(self, ref: Ref) -> bool:
+        if self._dialect.omits(ref):
+            return False
         return ".".join(filter(None, ref)) in self._scope.again or self._dialect.starts(self._state, ref)
 
     def _tidy(self) -> None:
@@ -150,7 +160,7 @@ class ConnectorRun:
         return True
 
     @property
-    def failed(self) -> Mapping[Ref, str]:
+    def failed(self) -> Mapping[Ref, StreamFailure]:
         return self._segments.failed
 
     @property
@@ -272,7 +282,7 @@ class _Ahead:
                 continue
 
     @property
-    def failed(self) -> Mapping[Ref, str]:
+    def failed(self) -> Mapping[Ref, StreamFailure]:
         return self._segments.failed
 
     def take(self) -> tuple[Segment, ...]:

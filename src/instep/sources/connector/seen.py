@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from instep.schema.catalog.catalog import FOUND, Catalog, Column, Table
+from instep.schema.catalog.catalog import FOUND, ROW_ID, Catalog, Column, Table, row_id
 from instep.schema.catalog.promotion import promote
 from instep.schema.catalog.types import DataType, Float, Int, Unknown, parse
-from instep.schema.planning.naming import ROW_ID, row_id
 from instep.sources.connector.segment import SegmentColumn, SegmentTable, stored_name
 
 Ref = tuple[str, str]

@@ -5,8 +5,9 @@
     <folder>/segment-00001/manifest.json        written last; the segment counts once it is there
 
 The first columns of every file are `__op` (int8: UPSERT, UPDATE, DELETE), `__seq` (int64, the order over all tables and
-truncates of the segment), `__given` (string: for an update the JSON list of the columns given) and `__record` (int64:
-what tells a row of a table without a key from others: see `RECORD`). The record's columns follow under their own names.
+truncates of the segment), `__given` (string: for an update the JSON list of the columns given), `__record` (int64: what
+tells a row of a table without a key from others: see `RECORD`) and `__notes` (string: what the source says about values
+of the row, a JSON list of changes). The record's columns follow under their own names.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import StageError
+from instep.schema.catalog.catalog import ROW_ID
 from instep.schema.catalog.types import DataType, String, Unknown, parse
-from instep.schema.planning.naming import ROW_ID
 
-OP, SEQ, GIVEN, RECORD = "__op", "__seq", "__given", "__record"
+OP, SEQ, GIVEN, RECORD, NOTES = "__op", "__seq", "__given", "__record", "__notes"
 """`RECORD` is a number that no other row of the table has, `EACH` where each row counts and rows of the same values are
 told apart by how many came before, or NULL where rows of the same values are one."""
 EACH = -1
-RESERVED = frozenset({OP, SEQ, GIVEN, RECORD})
+RESERVED = frozenset({OP, SEQ, GIVEN, RECORD, NOTES})
 UPSERT, UPDATE, DELETE = 0, 1, 2
 MANIFEST = "manifest.json"
 VERSION = 1

@@ -11,14 +11,13 @@ import duckdb
 import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
-from instep.schema.catalog.catalog import Catalog, fingerprint
+from instep.schema.catalog.catalog import ROW_ID, Catalog, fingerprint
 from instep.schema.catalog.types import DataType
-from instep.schema.planning.naming import ROW_ID
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.sources.connector.reduce import ConnectorScan, Ends, SegmentScan, What, among, mixed, reduce
 from instep.sources.connector.seen import SeenTables
-from instep.sources.connector.segment import SegmentTable
+from instep.sources.connector.segment import NOTES, SegmentTable
 from instep.sources.connector.uploads import COLUMN, publish
 from instep.sources.query import source_columns
 from instep.sources.stream import GIVEN, TableCounts
@@ -88,7 +87,7 @@ def counts_of(table: SegmentTable) -> TableCounts:
 
 class ConnectorSnapshot:
     """`folders`: none where no run is under way. `readable` answers where the files of one are, `uploads` is where
-    files of rows are put; `before`: what had been seen when this group was taken."""
+    files of rows are put; `before`: what had been seen when this group was taken. `noted`: rows may have notes."""
 
     def __init__(
         self,
@@ -97,11 +96,13 @@ class ConnectorSnapshot:
         readable: Callable[[str], str] = str,
         uploads: Path = Path(),
         before: SeenTables | None = None,
+        *,
+        noted: bool = False,
     ) -> None:
         self.seen, self.folders, self.readable, self._uploads = seen, folders, readable, uploads
         self.begun = seen.begun(before) if before is not None else {}
         self._tables = seen.by_declaration(before) if before is not None else seen
-        self.reader = ConnectorReader()
+        self.reader, self._noted = ConnectorReader(), noted
 
     def discover(self) -> Discovery:
         catalog = self._tables.catalog
@@ -116,7 +117,7 @@ class ConnectorSnapshot:
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Return one chunk: the operations of a table are put in order together."""
-        return self._chunk(read, key, "rows", columns)
+        return self._chunk(read, key, "rows", columns, noted=self._noted and not columns)
 
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
         return self._chunk(read, key, "gone", read.table.key)
@@ -124,10 +125,16 @@ class ConnectorSnapshot:
     def changed(self, read: TableRead, key: str) -> list[Chunk]:
         return self._chunk(read, key, "changed", ())
 
-    def _chunk(self, read: TableRead, key: str, what: What, columns: Sequence[str]) -> list[Chunk]:
+    def notes(self, read: TableRead) -> Mapping[str, str]:
+        columns = ((c.source, c.column) for c in read.columns)
+        return {s.name: c.alias or c.name for s, c in columns if s is not None} if self._noted else {}
+
+    def _chunk(
+        self, read: TableRead, key: str, what: What, columns: Sequence[str], *, noted: bool = False
+    ) -> list[Chunk]:
         found = self.folders.get(read.source.ref, ())
         parts = tuple(SegmentScan.of(self.readable(folder), table) for folder, table in found)
-        names = tuple(c.name for c in source_columns(read, columns))
+        names = (*(c.name for c in source_columns(read, columns)), *((NOTES,) if noted else ()))
         scan = ConnectorScan(read.source.path, what, read.source.key, names, parts)
         rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]

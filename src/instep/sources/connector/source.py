@@ -22,7 +22,7 @@ from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import LogLine, OperationCounts, SegmentTable, declared_table
 from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.uploads import tidy
-from instep.sources.stream import Granularity, StreamScope
+from instep.sources.stream import Granularity, ReceivedCallback, StreamScope
 from instep.store.catalogs.connector_states import ConnectorState, PendingOperations
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class ConnectorSource(WholeCatalog):
         """While a run is under way, what its group of segments brought."""
         if self._run is not None:
             run = self._run
-            yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before)
+            noted = self.dialect.notes_rows
+            yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before, noted=noted)
         else:
             seen = SeenTables.from_dict(self.memory.shape()).after(self.declared, every=self.dialect.lists_all)
             yield ConnectorSnapshot(seen, {})
@@ -127,6 +128,7 @@ class ConnectorSource(WholeCatalog):
         anew: bool,
         scope: StreamScope,
         on_counts: Callable[[OperationCounts], None],
+        on_received: ReceivedCallback,
         log: Callable[[LogLine], None],
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
@@ -140,6 +142,7 @@ class ConnectorSource(WholeCatalog):
             anew=anew,
             scope=scope,
             on_counts=on_counts,
+            on_received=on_received,
             log=log,
             remote=self._remote(),
         )

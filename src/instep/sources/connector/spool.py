@@ -32,7 +32,7 @@ from instep.sources.connector.segment import (
 )
 from instep.sources.connector.table_spool import Declaration, TableSpool
 from instep.sources.connector.uploads import Uploads
-from instep.sources.stream import EVERYTHING, StreamScope
+from instep.sources.stream import EVERYTHING, ReceivedCallback, ReceivedRows, StreamFailure, StreamScope
 from instep.stage.pandas_free import settle
 
 GATHER = 1.0
@@ -123,6 +123,10 @@ _LONGEST = 20_000  # characters of a warning or a traceback
 _END_TIMEOUT = 10.0  # seconds that the process may take to end after update() has returned
 
 
+def _unheard(received: object) -> None:
+    pass
+
+
 class Segments:
     """Runs the connector beside this process and writes what it sends below `folder`.
 
@@ -142,14 +146,16 @@ class Segments:
         *,
         gather: bool = False,
         scope: StreamScope = EVERYTHING,
+        on_received: ReceivedCallback = _unheard,
     ) -> None:
         """`gather`: checkpoints that come soon after one another share a segment."""
         settle()
         self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
+        self._on_received = on_received
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)
         self._ended = False
-        self.failed: dict[tuple[str, str], str] = {}
+        self.failed: dict[tuple[str, str], StreamFailure] = {}
         self._failure: BaseException | None = None
         self._declared: list[Declaration] = []
         self._names: dict[int, Declaration] = {}
@@ -287,11 +293,14 @@ class Segments:
             case "warning":
                 self._part.warnings.append(self._child.hidden.clean(str(head["message"]))[:_LONGEST])
                 self._log(LogLine("warning", self._part.warnings[-1]))
+            case "progress":
+                self._on_received({path: ReceivedRows(rows, expected) for path, rows, expected in head["received"]})
             case "checkpoint":
                 self._checkpoint(str(head["state"]))
             case "end":
-                for schema, name, why in head.get("failed", ()):
-                    self.failed[schema, name] = self._child.hidden.clean(why)[:_LONGEST]
+                for schema, name, why, transient in head.get("failed", ()):
+                    text = self._child.hidden.clean(why)[:_LONGEST]
+                    self.failed[schema, name] = StreamFailure(text, bool(transient))
                 self._end()
             case "error":
                 if head.get("trace"):

@@ -20,6 +20,7 @@ from instep.sources.connector.segment import (
     DELETE,
     EACH,
     GIVEN,
+    NOTES,
     OP,
     RECORD,
     SEQ,
@@ -36,7 +37,13 @@ from instep.sources.connector.values import Values, arrow_type, join, read_colum
 _FILE_BYTES = 128 << 20
 _GROUP_ROWS, _GROUP_BYTES = 100_000, 24 << 20
 _GIVEN = pa.dictionary(pa.int32(), pa.string())
-_OWN = (pa.field(OP, pa.int8()), pa.field(SEQ, pa.int64()), pa.field(GIVEN, _GIVEN), pa.field(RECORD, pa.int64()))
+_OWN = (
+    pa.field(OP, pa.int8()),
+    pa.field(SEQ, pa.int64()),
+    pa.field(GIVEN, _GIVEN),
+    pa.field(RECORD, pa.int64()),
+    pa.field(NOTES, pa.string()),
+)
 _PIECES = {"q": 1, "d": 1, "b": 1}
 
 
@@ -208,6 +215,7 @@ class TableSpool:
         given = frame.head.get("given")
         own.append(pa.nulls(rows, _GIVEN) if given is None else _given(given, own[0], next(parts), rows))
         own.append(_records(frame.head.get("first"), rows))
+        own.append(_notes(frame.head.get("notes"), rows))
         columns = {}
         for name, kinds, placed in frame.head["columns"]:
             data = [next(parts) for kind in kinds for _ in range(_PIECES.get(kind, 2))]
@@ -295,6 +303,13 @@ def _records(first: int | None, rows: int) -> pa.Array:
     if first is None:
         return pa.nulls(rows, pa.int64())
     return pa.repeat(pa.scalar(first, pa.int64()), rows) if first == EACH else pa.array(range(first, first + rows))
+
+
+def _notes(notes: Mapping[str, str] | None, rows: int) -> pa.Array:
+    """Return the notes of a frame, which are by the place of their row."""
+    if not notes:
+        return pa.nulls(rows, pa.string())
+    return pa.array([notes.get(str(at)) for at in range(rows)], pa.string())
 
 
 def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:

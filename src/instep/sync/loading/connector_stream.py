@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from instep.crash import crashpoint
 from instep.destinations.base import LoadState
-from instep.errors import Blocked
+from instep.errors import Blocked, InstepError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import Table
 from instep.schema.changes.kinds import TableAdded
 from instep.schema.planning.projection import TableRead
 from instep.schema.selection.selection import is_on
 from instep.sources.base import Snapshot
-from instep.sources.stream import EVERYTHING, Granularity, Operations, Stream, Streams, StreamScope
+from instep.sources.stream import EVERYTHING, Granularity, Operations, ReceivedRows, Stream, Streams, StreamScope
 from instep.store.catalogs.backfills import Backfill
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
@@ -55,6 +56,10 @@ def _path(ref: Ref) -> str:
     return ".".join(filter(None, ref))
 
 
+_RECORD_EVERY = 3.0
+"""Seconds between two times that what a connector has sent is written into the record of the run."""
+
+
 def _unheard(counts: object) -> None:
     pass
 
@@ -80,7 +85,8 @@ class Streaming:
     `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
     not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
     later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
-    got rows. `_begun`: the backfills that waited as the run planned a table's first rows."""
+    got rows. `received` is what the connector has sent by table, and under "" in all. `_begun`: the backfills that
+    waited as the run planned a table's first rows."""
 
     context: SyncContext
     run: Run
@@ -92,6 +98,8 @@ class Streaming:
     pending: frozenset[Ref] = frozenset()
     broken: bool = False
     granularity: Granularity = "run"
+    received: Mapping[str, ReceivedRows] = field(default_factory=dict)
+    _recorded_at: float = field(default_factory=time.monotonic)
     _stream: Stream | None = None
     _over: bool = False
     _ended: bool = False
@@ -134,7 +142,11 @@ class Streaming:
         follows = self.progress if isinstance(self.progress, FollowsConnector) else None
         on_counts = follows.operations if follows else _unheard
         with source.stream(
-            anew=self.anew, scope=scope, on_counts=on_counts, log=lambda line: self._log(line, follows)
+            anew=self.anew,
+            scope=scope,
+            on_counts=on_counts,
+            on_received=self._on_received,
+            log=lambda line: self._log(line, follows),
         ) as self._stream:
             yield
 
@@ -153,6 +165,22 @@ class Streaming:
         only = self.scope.tables if self.granularity == "table" and self.scope.tables else None
         selection = self.context.selection
         return StreamScope(only, again, lambda ref: is_on(selection, Table(*ref, ()))[0])
+
+    def _on_received(self, received: Mapping[str, ReceivedRows]) -> None:
+        """Show what has come, under the names that the tables have here; the run's record has it now and then."""
+        names = {_path(ref): read.table.path for ref, read in self._reads.items()}
+        self.received = {names.get(path, path): rows for path, rows in received.items()}
+        for path, rows in self.received.items():
+            self.progress.received(path, rows.rows, rows.expected)
+        if time.monotonic() - self._recorded_at >= _RECORD_EVERY:
+            with suppress(InstepError):  # it is for people who watch, and must not end the run
+                self.context.store.runs.describe(self.run, **self.described)
+            self._recorded_at = time.monotonic()
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """What the record of the run says about it."""
+        return {"received": {path: asdict(rows) for path, rows in self.received.items()}} if self.received else {}
 
     def _log(self, line: Any, follows: FollowsConnector | None) -> None:
         LOG.log(LEVELS.get(line.level, logging.INFO), "%s: %s", line.origin, line.message)
@@ -210,11 +238,12 @@ class Streaming:
         failed = self.stream.failed
         self._missed |= failed.keys()
         results = {result.table: result for result in self.outcome.tables}
-        for ref, why in failed.items():
+        for ref, failure in failed.items():
             read = self._reads.get(ref)
             table = read.table.ref if read else ref
             result = results.get(table, TableRun(self.run.id, table, "failed", "stream"))
-            self.outcome.late[table] = replace(result, status="failed", error=why)
+            self.outcome.late[table] = replace(result, status="failed", error=failure.why)
+            self.outcome.retryable |= {table} if failure.transient else set()
 
     @property
     def _unbuilt(self) -> frozenset[Ref]:

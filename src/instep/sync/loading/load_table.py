@@ -19,6 +19,7 @@ from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
 from instep.schema.planning.overflow import gone
 from instep.sources.base import Snapshot
+from instep.sources.stream import Operations
 from instep.spans import span, tell
 from instep.stage.files.place import disk_error, keep_only
 from instep.stage.spec import ChunkResult, StagedFile, StageSpec
@@ -124,7 +125,8 @@ def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Inst
 
 def specs_of(context: SyncContext, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
     target, yields = context.destination.write.target(load.ref), snapshot.yields(load.wide)
-    rows = stage_spec(context, load, target, yields, run, synced)
+    notes = snapshot.notes(load.wide) if isinstance(snapshot, Operations) else {}
+    rows = stage_spec(context, load, target, yields, run, synced, notes)
     keys = [key_spec(context, load, target, yields, run, synced)] if load.keys or load.asks else []
     return [rows, *keys, *([altered_spec(rows, load)] if load.alters else [])]
 

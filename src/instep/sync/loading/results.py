@@ -28,13 +28,15 @@ class RunScope:
 class RunOutcome:
     """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
     new columns got their values (see sync/loading/backfill.py), `missing` what is to be
-    synced and is not there, `late` the tables that a later pass was to read and has not read yet."""
+    synced and is not there, `late` the tables that a later pass was to read and has not read yet. `retryable` are those
+    of the failed ones that may be complete when they are read again."""
 
     loaded: list[TableResult] = field(default_factory=list)
     others: dict[Ref, TableRun] = field(default_factory=dict)
     filled: dict[Ref, TableRun] = field(default_factory=dict)
     missing: dict[Ref, TableRun] = field(default_factory=dict)
     late: dict[Ref, TableRun] = field(default_factory=dict)
+    retryable: set[Ref] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     applied: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()

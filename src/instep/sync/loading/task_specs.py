@@ -60,9 +60,15 @@ def stage_columns(
 
 
 def stage_spec(
-    context: SyncContext, load: Load, target: StagingTarget, yields: Mapping[str, DataType], run: str, synced: int
+    context: SyncContext,
+    load: Load,
+    target: StagingTarget,
+    yields: Mapping[str, DataType],
+    run: str,
+    synced: int,
+    notes: Mapping[str, str] | None = None,
 ) -> StageSpec:
-    """Return how the rows of a load become files of the destination table."""
+    """Return how the rows of a load become files of the destination table. `notes`: as the specification has them."""
     retained = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
     return StageSpec(
         table=load.spec,
@@ -81,6 +87,7 @@ def stage_spec(
         path=load.table.path,
         holds=load.holds,
         extra=_extra_columns(load, yields),
+        notes=notes or {},
         partition=None if load.merges else target.partition,
     )
 
@@ -132,6 +139,7 @@ def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
         table=load.altered_spec,
         columns=(given, *own),
         schema=schema,
+        notes={},
         partition=None,
     )
 

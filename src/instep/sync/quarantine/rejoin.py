@@ -361,7 +361,8 @@ def _changes(note: str | None) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_hold(change: Mapping[str, Any], name: str) -> bool:
-    return change.get("change") == "nulled" and change.get("field") == name
+    """Return whether the note is of a value that is in quarantine: not of one that the source has left out."""
+    return change.get("change") == "nulled" and change.get("field") == name and "by" not in change
 
 
 def _without(note: str | None, names: set[str]) -> str | None:

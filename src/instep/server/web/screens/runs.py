@@ -60,6 +60,7 @@ async def run(visit: Visit) -> Response:
         tables=found["tables"][:ROWS],
         table_count=len(found["tables"]),
         engine=found["detail"].get("engine") or {},
+        received=received_rows(found),
         lines=[one for one in lines if _fits(one, search, level)],
         last=log[0]["number"] if log else 0,
         search=search,
@@ -77,6 +78,17 @@ async def log(visit: Visit) -> Response:
     headers = {"last-event-id": last} if last else {}
     parameters = {"connection": found["connection"], "after": visit.query("after")}
     return visit.api.stream("/events/stream", parameters, headers)
+
+
+def received_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a connector has sent in a run that is under way: in all, then those tables that have the most to
+    come."""
+    if found["status"] != "running":
+        return []
+    received, begun = found["detail"].get("received") or {}, datetime.fromisoformat(found["started"])
+    seconds = max((datetime.now(UTC) - begun).total_seconds(), 1.0)
+    rows = [{"table": path, **one, "rate": round(one["rows"] / seconds)} for path, one in received.items()]
+    return sorted(rows, key=lambda one: (one["table"] != "", one["rows"] - one["expected"]))[:ROWS]
 
 
 async def _job_of(visit: Visit, found: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -35,6 +35,7 @@ from instep.sources.connector.segment import (
     segment_folder,
     write_manifest,
 )
+from instep.sources.stream import StreamFailure
 from instep.stage.files.place import StorageFolder, children, remove
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class _Cancelled(Exception):
 class RemoteSegments:
     """Segments like `spool.Segments`; leftovers of earlier runs in the cluster's place are removed."""
 
-    failed: Mapping[tuple[str, str], str] = MappingProxyType({})
+    failed: Mapping[tuple[str, str], StreamFailure] = MappingProxyType({})
     """A run on other machines is one of the Connector SDK, which fails as a whole."""
 
     def __init__(
