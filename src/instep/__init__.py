@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from instep.python.frames import DestinationTable, register
     from instep.python.policy import CaseResult, Policy, PolicyTest
     from instep.python.progress import Progress
-    from instep.python.project import Project, connect, open, spark_conf
+    from instep.python.project import Project, connect, import_configuration, open, spark_conf
     from instep.python.quarantine import Quarantine
     from instep.python.requests import (
         DeclareRenameRequest,
@@ -56,6 +56,7 @@ __all__ = [
     "Table",
     "UndoRequest",
     "connect",
+    "import_configuration",
     "open",
     "register",
     "spark_conf",
@@ -67,7 +68,7 @@ _MODULES = {
     "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
     "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
     "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
-    "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
+    "connect": "project", "import_configuration": "project", "open": "project", "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 
