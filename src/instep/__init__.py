@@ -68,7 +68,8 @@ _MODULES = {
     "Quarantine": "quarantine", "QueryResult": "results", "Records": "results", "RepairRequest": "requests",
     "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
     "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
-    "connect": "project", "import_configuration": "project", "open": "project", "register": "frames", "spark_conf": "project",
+    "connect": "project", "import_configuration": "project", "open": "project",
+    "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 
