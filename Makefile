@@ -55,6 +55,7 @@ docs: $(STAMP) ## the documentation as a site in site/: links checked, offline s
 bench: $(STAMP) ## side by side with dlt, ingestr and sling (pinned, in environments of their own)
 	@$(BIN)/python bench/run.py $(BENCH)
 	@$(BIN)/python bench/pages.py --write
+	@$(BIN)/python bench/airbyte_line.py --write
 
 examples: $(STAMP) ## the examples for Airflow and Dagster against the real ones, in environments of their own (1.5 GB)
 	@$(BIN)/python examples/run.py $(EXAMPLES)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from instep.python.frames import DestinationTable, register
     from instep.python.policy import CaseResult, Policy, PolicyTest
     from instep.python.progress import Progress
-    from instep.python.project import Project, connect, open, spark_conf
+    from instep.python.project import Project, connect, import_configuration, open, spark_conf
     from instep.python.quarantine import Quarantine
     from instep.python.requests import (
         DeclareRenameRequest,
@@ -70,6 +70,7 @@ __all__ = [
     "UndoRequest",
     "UpgradeSourceRequest",
     "connect",
+    "import_configuration",
     "open",
     "register",
     "spark_conf",
@@ -82,7 +83,8 @@ _MODULES = {
     "RestoreRequest": "requests", "Selection": "selection", "SetCursorRequest": "requests",
     "SetKeyRequest": "requests", "SyncResult": "results", "Table": "table", "UndoRequest": "requests",
     "UpgradeSourceRequest": "requests",
-    "connect": "project", "open": "project", "register": "frames", "spark_conf": "project",
+    "connect": "project", "import_configuration": "project", "open": "project",
+    "register": "frames", "spark_conf": "project",
 }  # fmt: skip
 
 

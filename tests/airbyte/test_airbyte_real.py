@@ -5,6 +5,7 @@ Their packages are installed once, into the cache that all runs share.
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from loopback_shop import ITEMS, ORDERS, TOKEN, served
 
 import instep
 from instep.errors import ProjectError
+from postgres_server import Database
 
 pytestmark = pytest.mark.slow
 
@@ -113,3 +115,50 @@ def test_a_manifest_reads_on_from_its_state(tmp_path: Path) -> None:
             assert all("since=2026-01-03" in one for one in shop.requests), "not from the start"
             found = {one["id"]: one["total"] for one in rows(opened, "select id, total from shop.orders")}
             assert found == {1: 1, 2: 2, 3: 3, 4: 4}
+
+
+def types_csv(folder: Path) -> list[dict[str, Any]]:
+    """A file with 2,000 rows; the rows as the connector's types have them."""
+    found = [
+        {
+            "id": float(number),
+            "name": None if number % 17 == 0 else f'name {number}, "é" {"x" * (number % 40)}',
+            "price": None if number % 13 == 0 else number / 8,
+            "paid": number % 3 == 0,
+        }
+        for number in range(1, 2001)
+    ]
+    with (folder / "sales.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "name", "price", "paid"])
+        writer.writerows([int(one["id"]), one["name"], one["price"], one["paid"]] for one in found)
+    return found
+
+
+INTO: dict[str, str] = {
+    "iceberg": "{{type: iceberg, warehouse: lake}}",
+    "postgres": "{{type: postgres, host: '{host}', port: {port}, database: {database}, user: {user}, "
+    "password: '${{env:PG_PASSWORD}}'}}",
+}
+
+
+@pytest.mark.parametrize("into", INTO)
+def test_a_local_file_arrives_row_by_row(
+    into: str, tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = postgres.config
+    monkeypatch.setenv("PG_PASSWORD", c.password or "none")
+    expected = types_csv(tmp_path)
+    file = f"{{dataset_name: sales, format: csv, url: '{tmp_path}/sales.csv', provider: {{storage: local}}}}"
+    place = INTO[into].format(host=c.host, port=c.port, database=c.database, user=c.user)
+    text = PROJECT.format(source=f"package: airbyte-source-file==0.5.38, configuration: {file}", policy="propagate_all")
+    (tmp_path / "instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", place))
+    with instep.open(tmp_path) as opened:
+        for _ in range(2):
+            assert opened.connection("shop").sync().status == "done"
+            query = "select id, name, price, paid from shop.sales where _instep_deleted is not true order by id"
+            found = rows(opened, query)
+            assert found == expected
+            expected = expected[:1500]
+            lines = (tmp_path / "sales.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+            (tmp_path / "sales.csv").write_text("".join(lines[:1501]), encoding="utf-8")

@@ -106,6 +106,51 @@ def test_records_that_a_log_tells_as_deleted_are_deletes(world: AirbyteWorld) ->
     assert world.ids() == [1, 3, 4]
 
 
+def test_one_of_the_streams_that_share_a_state_is_read_anew_and_the_state_is_saved(world: AirbyteWorld) -> None:
+    world.streams = [stream(), stream("orders")]
+    done = [status(), status(name="orders")]
+    both = {"users": {"snapshot": "done"}, "orders": {"snapshot": "done"}}
+    world.read(*records(1, 3), *records(1, 1, "orders"), shared_state(7, both, 4), *done)
+    lines = [*records(2, 4), *records(2, 2, "orders"), shared_state(9, both, 4), *done]
+    report = world.read(*lines, tables=frozenset({"users"}), full=True)
+    (given,) = world.seen["state"]
+    assert given["global"]["shared_state"] == {"lsn": 7}
+    assert [one["stream_descriptor"]["name"] for one in given["global"]["stream_states"]] == ["orders"]
+    assert (world.ids(), world.ids("orders")) == ([1, 2, 3, 4], [1, 2])
+    assert world.state["shared"] == {"lsn": 9}
+    assert world.states == both
+    assert any("its state is shared" in note for note in report.notes)
+
+
+def test_a_stream_that_is_read_anew_beside_others_keeps_the_state_where_a_read_breaks_off(world: AirbyteWorld) -> None:
+    world.streams = [stream(), stream("orders")]
+    done = [status(), status(name="orders")]
+    both = {"users": {"snapshot": "done"}, "orders": {"snapshot": "done"}}
+    world.read(*records(1, 3), *records(1, 1, "orders"), shared_state(7, both, 4), *done)
+    world.failed(*records(2, 4), *records(2, 2, "orders"), ["exit", 1], tables=frozenset({"users"}), full=True)
+    assert (world.state["shared"], world.states) == ({"lsn": 7}, {"orders": {"snapshot": "done"}}), "users begins again"
+    world.read(*records(2, 2, "orders"), *records(4, 4), shared_state(8, both, 2), *done)
+    assert {1, 2} == set(world.ids("orders"))
+    assert "no table nothing" in world.failed(tables=frozenset({"nothing"}), full=True)
+
+
+def test_one_stream_of_a_state_that_is_one_text_is_read_anew_without_moving_the_others(world: AirbyteWorld) -> None:
+    world.streams = [stream(), stream("orders")]
+    done = [status(), status(name="orders")]
+
+    def legacy(at: int) -> dict[str, Any]:
+        return {"type": "STATE", "state": {"type": "LEGACY", "data": {"at": at}}}
+
+    world.read(*records(1, 3), *records(1, 1, "orders"), legacy(3), *done)
+    world.read(*records(2, 5), *records(1, 4, "orders"), legacy(5), *done, tables=frozenset({"users"}), full=True)
+    assert world.seen["state"] is None, "all of it is sent from the start"
+    assert (world.ids("orders"), world.state["legacy"]) == ([1], {"at": 3})
+    assert {2, 3, 4, 5} <= set(world.ids())
+    world.read(*records(4, 5), *records(2, 4, "orders"), legacy(5), *done)
+    assert world.seen["state"] == {"at": 3}
+    assert (world.ids("orders"), world.state["legacy"]) == ([1, 2, 3, 4], {"at": 5})
+
+
 def test_states_that_streams_share_are_one(world: AirbyteWorld) -> None:
     world.streams = [stream(), stream("orders")]
     done = [status(), status(name="orders")]

@@ -69,7 +69,7 @@ def test_a_tree(tmp_path: Path) -> None:
 
     title = "A tree of schemas, tables and columns"
     project = example(tmp_path, title)
-    [document] = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    [document] = re.findall(r"```json\n(.*?)```", TEXT.partition(f"## {title}")[2].partition("\n## ")[0], re.DOTALL)
     file = tmp_path / "schema.json"
     file.write_text(document)
     assert imported(read_config(file), {}).keys == project.tree.data["connections"]["shop"] | {

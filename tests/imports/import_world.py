@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from instep.control.imports import translated
+from instep.operations.values import ImportedProduct
 from instep.project.imports.documents import ExportDocument
-from instep.project.imports.imported_project import ImportedProject, Product, project_text
+from instep.project.imports.imported_project import ImportedProject, project_text
 from instep.project.load import load
 from instep.project.project import Project
 
@@ -87,7 +88,9 @@ def documents(*data: Any, names: tuple[str, ...] = ()) -> list[ExportDocument]:
     ]
 
 
-def imported(*data: Any, product: Product = "airbyte", names: tuple[str, ...] = (), **more: Any) -> ImportedProject:
+def imported(
+    *data: Any, product: ImportedProduct = "airbyte", names: tuple[str, ...] = (), **more: Any
+) -> ImportedProject:
     return translated(product, documents(*data, names=names), **more)
 
 

@@ -100,14 +100,3 @@ def test_a_dry_run_shows_the_project_and_writes_nothing(tmp_path: Path, capsys: 
     assert "in clear in" in plain.out
     assert "canary" not in shown.out + shown.err + plain.out + plain.err
     assert list(tmp_path.iterdir()) == [export]
-
-
-def test_an_import_is_about_this_machine_whatever_server_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    export = tmp_path / "export.json"
-    export.write_text(json.dumps(airbyte()))
-    server = ("--server", "http://127.0.0.1:9")
-    assert run(capsys, *server, "--project", str(tmp_path), "import", "airbyte", str(export), "--dry-run").code == 0
-    refused = run(capsys, *server, "import", "project", str(export))
-    assert "`instep import project` is not available with --server" in refused.err

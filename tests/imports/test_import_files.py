@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 from import_world import DUCK, ORDERS, PG, airbyte, connection, destination, imported, loaded, source, the_connection
 
-from instep.control.imports import import_files
+from instep.control.imports import ImportedFiles, import_files
 from instep.errors import ProjectError
+from instep.operations.immediate.imports import ImportConfigurationRequest
+from instep.operations.values import ImportedProduct
 from instep.project.imports import documents
-from instep.project.imports.imported_project import Product, project_text
+from instep.project.imports.imported_project import project_text
+
+
+def write_project(product: ImportedProduct, files: list[Path], folder: Path, **more: Any) -> ImportedFiles:
+    return import_files(ImportConfigurationRequest(product, documents.read_files(files)), folder, **more)
+
 
 # content of a file | what its error says
 WRONG: list[tuple[bytes, str]] = [
@@ -32,11 +39,11 @@ WRONG: list[tuple[bytes, str]] = [
 
 @pytest.mark.parametrize("product", ["airbyte", "fivetran"])
 @pytest.mark.parametrize(("content", "said"), WRONG, ids=[w[1] for w in WRONG])
-def test_files_that_are_no_export(product: Product, content: bytes, said: str, tmp_path: Path) -> None:
+def test_files_that_are_no_export(product: ImportedProduct, content: bytes, said: str, tmp_path: Path) -> None:
     file = tmp_path / "export.json"
     file.write_bytes(content)
     with pytest.raises(ProjectError) as raised:
-        import_files(product, [file], tmp_path)
+        write_project(product, [file], tmp_path)
     assert said in str(raised.value)
     assert raised.value.hint
     assert list(tmp_path.iterdir()) == [file]
@@ -45,11 +52,11 @@ def test_files_that_are_no_export(product: Product, content: bytes, said: str, t
 def test_files_that_are_not_there_or_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path, said in ((tmp_path / "x.json", "does not exist"), (tmp_path, "is not a file")):
         with pytest.raises(ProjectError, match=said):
-            import_files("airbyte", [path], tmp_path)
+            write_project("airbyte", [path], tmp_path)
     monkeypatch.setattr(documents, "MAX_BYTES", 10)
     tmp_path.joinpath("large.json").write_text(json.dumps(airbyte()))
     with pytest.raises(ProjectError, match="is larger than"):
-        import_files("airbyte", [tmp_path / "large.json"], tmp_path)
+        write_project("airbyte", [tmp_path / "large.json"], tmp_path)
 
 
 NAMES = [
@@ -112,23 +119,23 @@ def exported(folder: Path, *data: Any) -> list[Path]:
 
 def test_a_project_is_written_once_and_never_over_another(tmp_path: Path) -> None:
     files, folder = exported(tmp_path, airbyte()), tmp_path / "project"
-    rehearsed = import_files("airbyte", files, folder, dry_run=True)
+    rehearsed = write_project("airbyte", files, folder, dry_run=True)
     assert rehearsed.new == (folder / "instep.yml",)
     assert not folder.exists()
-    assert import_files("airbyte", files, folder).new == rehearsed.new
+    assert write_project("airbyte", files, folder).new == rehearsed.new
     assert folder.joinpath(".instep/schema/project.json").exists()
-    assert import_files("airbyte", files, folder).new == ()
+    assert write_project("airbyte", files, folder).new == ()
     other = exported(tmp_path, airbyte(destination({**DUCK, "destination_path": "/local/other.duckdb"})))
     before = folder.joinpath("instep.yml").read_text()
     with pytest.raises(ProjectError, match="exists already and differs") as raised:
-        import_files("airbyte", other, folder)
+        write_project("airbyte", other, folder)
     assert "--into NEWFILE" in raised.value.hint
     assert folder.joinpath("instep.yml").read_text() == before
     into = tmp_path / "other.yml"
-    assert import_files("airbyte", other, folder, into=into).new == (into,)
+    assert write_project("airbyte", other, folder, into=into).new == (into,)
     exported(tmp_path, airbyte())
     with pytest.raises(ProjectError, match="exists already and differs"):
-        import_files("airbyte", files, folder, into=into)
+        write_project("airbyte", files, folder, into=into)
 
 
 def test_a_large_export_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -168,3 +169,23 @@ def test_forms_are_fit_for_everybody(page: Site, browser: Any, theme: str) -> No
         for name in ("create_key", "create_rollout", "sync", "pause", "undo", "set_detector_options"):
             opened.open(f"/do/{name}?connection=eu")
             assert not opened.violations(), name
+
+
+def test_an_import_answers_the_project_and_shows_no_export_again(page: Site) -> None:
+    secret = "canary-of-an-export-1"
+    export = {"sources": [{"sourceId": "s", "name": "Shop", "sourceType": "crm", "dockerImageTag": "1.0.0",
+                           "configuration": {"api_key": secret}}]}  # fmt: skip
+    assert "/do/import_configuration" in page.get("/setup")
+    for button, title in (("preview", "What would happen"), ("do", "Done")):
+        answer = page.post(
+            "/do/import_configuration", product="airbyte", files=json.dumps({"a.json": export}), button=button
+        )
+        assert answer.status_code == 200
+        assert title in answer.text
+        assert "package: airbyte-source-crm==1.0.0" in answer.text
+        assert secret not in answer.text
+    refused = page.post(
+        "/do/import_configuration", product="airbyte", files=json.dumps({"a.json": secret}), button="do"
+    )
+    assert refused.status_code == 422
+    assert secret not in refused.text

@@ -33,6 +33,7 @@ DOCUMENTS: dict[str, Any] = {
     "group": {"tags": ["eu"], "matching": ["shard_*"], "connections": ["a"], "destinations": ["lake"]},
     "selection": [{"verb": "on", "object": "main.orders"}, {"verb": "hash", "object": "main.person.email"}],
     "change": None,
+    "files": {"export.json": {"password": "s3cr3t-3"}},
     "values": {"frequency": 1800, "excluded": ["a", "b"], "enabled": True},
 }
 TEXTS = {

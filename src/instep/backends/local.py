@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,12 +24,16 @@ from instep.operations.spec import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from instep.bootstrap import App
     from instep.control.immediate.context import WriteContext
+    from instep.control.imports import ImportedFiles
     from instep.control.queries.context import QueryContext
     from instep.control.rollouts.waves import ConnectionGroup
     from instep.model import Review
     from instep.operations.immediate.decisions import AnswerPreview
+    from instep.operations.immediate.imports import ImportConfigurationRequest
     from instep.operations.values import Answer
     from instep.sync.progress import Progress
 
@@ -119,6 +123,26 @@ class LocalOperations:
             work.engine = engine or self.app.engine(connection)
         with self.watch() as work.progress:
             yield work
+
+
+def import_configuration(
+    request: ImportConfigurationRequest, folder: Path, *, into: Path | None = None, dry_run: bool = False
+) -> ImportedFiles:
+    """Write the project of an export into a folder, and let its store take states and catalogs; or write it into
+    another new file (`into`) alone.
+
+    ProjectError for files that are no export, or if a file is there already with another text.
+    """
+    from instep.bootstrap import open_project
+    from instep.control.imports import import_files
+    from instep.sync.progress import Silent
+
+    done = import_files(request, folder, into=into, dry_run=dry_run)
+    if dry_run or into is not None or not done.has_memory:
+        return done
+    with open_project(folder) as app:
+        found = LocalOperations(app, lambda: nullcontext(Silent())).perform(request)
+    return replace(done, configuration=found)
 
 
 _POLL = 0.5

@@ -28,7 +28,7 @@ REMOTE = frozenset({
     "rollout rollback",
     "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
-    "source upgrade",
+    "source upgrade", "import airbyte", "import fivetran",
     "notify test", "notify log", "notify retry", "notify open",
     "keys list", "keys create", "keys rotate", "keys revoke", "keys password", "keys link", "remove",
 })  # fmt: skip
@@ -38,7 +38,6 @@ LOCAL_COMMANDS = frozenset({
     "engine status", "engine start", "engine stop",
     "version", "init", "demo up", "demo down", "demo change", "demo play",
     "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
-    "import airbyte", "import fivetran",
 })  # fmt: skip
 """The commands that are about this machine alone, whatever server is named."""
 

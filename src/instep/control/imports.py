@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from instep.errors import InstepError
+from instep.control.immediate.context import WriteContext
+from instep.errors import InstepError, ProjectError
+from instep.operations.immediate.imports import ImportConfigurationRequest
+from instep.operations.spec import ImmediateWork
+from instep.operations.values import ImportedProduct
 from instep.project.imports.airbyte import PACKAGE, ImportOptions, import_airbyte
 from instep.project.imports.airbyte_export import adopted_state
-from instep.project.imports.documents import ExportDocument, read_documents
+from instep.project.imports.documents import ExportDocument, documents_of
 from instep.project.imports.fivetran import import_fivetran
 from instep.project.imports.imported_project import (
     ImportedProject,
     LeftOut,
-    Product,
     SecretToSet,
     files_of,
     project_text,
     write_files,
 )
+from instep.project.project import Project
 from instep.store.store import Store
 
 
@@ -28,8 +32,8 @@ from instep.store.store import Store
 class ImportedConfiguration:
     """A project made of another product's configuration."""
 
-    product: str
-    """airbyte or fivetran"""
+    product: ImportedProduct
+    """Where the export comes from."""
     sources: tuple[str, ...]
     """Names of its sources."""
     destinations: tuple[str, ...]
@@ -44,22 +48,25 @@ class ImportedConfiguration:
     """What is not quite as it was."""
     left_out: tuple[LeftOut, ...]
     """What is not taken over, with the reason and the next step."""
-    states: Mapping[str, Sequence[Mapping[str, Any]]]
-    """State messages of Airbyte connectors, by connection."""
-    catalogs: Mapping[str, Mapping[str, Any]]
-    """Configured catalogs of Airbyte connectors, by connection."""
+    states_adopted: tuple[str, ...] = ()
+    """Connections whose next sync reads on from the state of the export."""
+    catalogs_adopted: tuple[str, ...] = ()
+    """Connections whose source is compared first with the catalog of the export."""
 
 
 def translated(
-    product: Product, documents: Sequence[ExportDocument], packages: Sequence[str] = (), warehouse: str = ""
+    product: ImportedProduct, documents: Sequence[ExportDocument], packages: Sequence[str] = (), warehouse: str = ""
 ) -> ImportedProject:
     """Return the project of an export. `packages`: versions of connectors, as `source-faker==7.2.1`.
 
     ProjectError for documents that are no export, or of which nothing can be taken over.
     """
-    if product == "fivetran":
-        return import_fivetran(documents, warehouse)
-    return import_airbyte(documents, ImportOptions(_versions(packages), warehouse))
+    try:
+        if product == "fivetran":
+            return import_fivetran(documents, warehouse)
+        return import_airbyte(documents, ImportOptions(_versions(packages), warehouse))
+    except RecursionError:
+        raise ProjectError("the export is nested too deeply", hint="name the files of an export") from None
 
 
 def shown(found: ImportedProject) -> ImportedConfiguration:
@@ -74,50 +81,71 @@ def shown(found: ImportedProject) -> ImportedConfiguration:
         tuple(found.secrets),
         tuple(found.notes),
         tuple(found.left_out),
-        found.states,
-        found.catalogs,
     )
 
 
 @dataclass(frozen=True)
 class ImportedFiles:
-    """`files` of an import, and which of them are new: the others have the same text already."""
+    """Files of an import."""
 
     configuration: ImportedConfiguration
+    """What was imported."""
     files: tuple[Path, ...]
+    """All files of the project."""
     new: tuple[Path, ...]
+    """Those that were not there before: the others have the same text already."""
+    has_memory: bool = False
+    """True if the export has states or catalogs, which a store can take."""
 
 
 def import_files(
-    product: Product,
-    files: Sequence[Path],
-    folder: Path,
-    *,
-    into: Path | None = None,
-    packages: Sequence[str] = (),
-    warehouse: str = "",
-    dry_run: bool = False,
+    request: ImportConfigurationRequest, folder: Path, *, into: Path | None = None, dry_run: bool = False
 ) -> ImportedFiles:
     """Write the project of an export into a folder, or into a new file. With `dry_run` nothing is written.
 
     ProjectError if a file is there already with another text; nothing is written then.
     """
-    found = translated(product, read_documents(files), packages, warehouse)
+    found = _translated(request)
     texts = files_of(found, folder, into)
     new = write_files(texts, dry_run=dry_run)
-    return ImportedFiles(shown(found), tuple(texts), tuple(new))
+    return ImportedFiles(shown(found), tuple(texts), tuple(new), bool(found.states or found.catalogs))
 
 
-def adopt_states(store: Store, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
-    """Save imported states as those of their connections, whose next syncs read on from there; return the connections.
+class ConfigurationImport(ImmediateWork):
+    """Make the project of an export, and let connections that are here remember what they did at the other product."""
 
-    A connection that has a state already keeps it.
-    """
-    new = {name: messages for name, messages in states.items() if not store.connectors.get(name).state}
-    adopted = {name: adopted_state(messages) for name, messages in new.items()}
-    for name, state in adopted.items():
-        store.connectors.save(name, state)
-    return tuple(adopted)
+    def prepare(self, context: WriteContext, request: ImportConfigurationRequest) -> ImportedProject:
+        """Translate the export."""
+        return _translated(request)
+
+    def execute(
+        self, context: WriteContext, request: ImportConfigurationRequest, prepared: ImportedProject
+    ) -> ImportedConfiguration:
+        """Save states and catalogs for the connections of these names that have none yet."""
+        states, catalogs = list[str](), list[str]()
+        for name in dict.fromkeys((*prepared.states, *prepared.catalogs)):
+            if not _takes(context.project, context.store, name):
+                continue
+            messages, catalog = prepared.states.get(name), prepared.catalogs.get(name)
+            context.store.connectors.save(name, adopted_state(messages, catalog))
+            states += [name] if messages else []
+            catalogs += [name] if catalog else []
+        return replace(shown(prepared), states_adopted=tuple(states), catalogs_adopted=tuple(catalogs))
+
+    def detail(self, request: ImportConfigurationRequest, result: ImportedConfiguration) -> Mapping[str, Any]:
+        """Return the connections whose states and catalogs were adopted."""
+        return {"states_adopted": list(result.states_adopted), "catalogs_adopted": list(result.catalogs_adopted)}
+
+
+def _translated(request: ImportConfigurationRequest) -> ImportedProject:
+    return translated(request.product, documents_of(request.files), request.connectors, request.warehouse)
+
+
+def _takes(project: Project, store: Store, name: str) -> bool:
+    """Return whether a connection is here, of an Airbyte connector, and has neither a state nor an accepted catalog."""
+    if name not in project.connections or project.model.sources[project.source_of(name)].type != "airbyte":
+        return False
+    return not store.connectors.get(name).state and store.accepted.latest(name) is None
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:

@@ -214,5 +214,7 @@ RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "don
 MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
 """The progress of a connection of a rollout."""
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
+ImportedProduct = Literal["airbyte", "fivetran"]
+"""Products whose configuration can be imported."""
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 """The kinds of managed objects: the sections of a project that have names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
     from instep.backends.protocol import Backend
     from instep.bootstrap import App
+    from instep.control.imports import ImportedFiles
     from instep.model import Review
     from instep.store.catalogs.comments import Comment
 from instep.operations.queries.changes import ListComments
 from instep.operations.queries.work import ListStatus
-from instep.operations.values import Answer
+from instep.operations.values import Answer, ImportedProduct
 
 
 def open(folder: str | Path = ".", *, spark: SparkSession | None = None) -> Project:
@@ -99,6 +100,40 @@ def connect(url: str, key: str | None = None) -> Project:
     secret = found_key(os.environ if key is None else {VARIABLE: key})
     watch, client = ProgressWatch(), Client(url, secret, version("instep"), ignore)
     return Project(RemoteBackend(client, Follower(client, watch, ignore), ignore, Path()), watch, f"at {client.base}")
+
+
+def import_configuration(
+    product: ImportedProduct,
+    files: Sequence[str | Path],
+    folder: str | Path = ".",
+    *,
+    into: str | Path | None = None,
+    connectors: Sequence[str] = (),
+    warehouse: str = "",
+    dry_run: bool = False,
+) -> ImportedFiles:
+    """Write the project of an export of "airbyte" or "fivetran" into `folder`; return what it has, and its files.
+
+    Example:
+        done = instep.import_configuration("airbyte", ["sources.json", "connections.json"])
+        for secret in done.configuration.secrets:
+            print(secret.variable, secret.found)
+
+    States and catalogs of the export are adopted: the next sync of their connections reads on. `into`: write this new
+    file alone. `connectors`: versions that the export does not tell, such as "source-faker==7.2.1". `warehouse`: an
+    Iceberg warehouse for connections whose destination instep does not have. With `dry_run` nothing is written.
+
+    Raises ProjectError for files that are no export, or if a file is there already with another text. A server does the
+    same by `project.perform("import_configuration", product=..., files={"export.json": {...}})`.
+    """
+    from instep.backends import local
+    from instep.operations.immediate.imports import ImportConfigurationRequest
+    from instep.project.imports.documents import read_files
+
+    documents = read_files([Path(file) for file in files])
+    request = ImportConfigurationRequest(product, documents, tuple(connectors), warehouse)
+    new = None if into is None else Path(into)
+    return local.import_configuration(request, Path(folder), into=new, dry_run=dry_run)
 
 
 class Project(AbstractContextManager["Project"]):

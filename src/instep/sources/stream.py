@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from instep.schema.planning.projection import TableRead
+from instep.sources.base import Discovery
 from instep.stage.spec import Chunk
 
 Ref = tuple[str, str]
@@ -167,6 +168,19 @@ class Stream(Protocol):
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
         """The operations on these tables are at the destination and all others are held or not wanted: saves the
         state."""
+        ...
+
+
+@runtime_checkable
+class Moved(Protocol):
+    """A source whose tables another product has read before."""
+
+    def accepted_elsewhere(self) -> Discovery | None:
+        """Return the catalog that was accepted there; None if there is none, or if it was adopted."""
+        ...
+
+    def adopted(self) -> None:
+        """Drop that catalog: it is the accepted one now."""
         ...
 
 

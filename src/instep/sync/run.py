@@ -34,7 +34,7 @@ from instep.sync.detection.version_deadline import check_version
 from instep.sync.housekeeping import PASSES, discard, forget_dropped, forget_old_names
 from instep.sync.loading.backfill import Filling
 from instep.sync.loading.cdc import Following
-from instep.sync.loading.connector_stream import Streaming
+from instep.sync.loading.connector_stream import Streaming, scope_of_stream
 from instep.sync.loading.engine import Engine, OnSpark
 from instep.sync.loading.load_table import TableResult
 from instep.sync.loading.load_tables import Loading
@@ -87,7 +87,8 @@ def sync(
         anew = scope.full or scope.kind == "backfill"
         follow: Following | Streaming = Following(context, run, anew, outcome.note)
         if streams:
-            follow = Streaming(context, run, scope, outcome, progress, anew)
+            scope = scope_of_stream(context, scope, outcome, anew=anew)
+            follow = Streaming(context, run, scope, outcome, progress, anew and not scope.again)
         work = _Sync(context, run, scope, progress, engine, outcome, follow)
         try:
             if not scope.columns or streams:
@@ -296,7 +297,7 @@ class _Sync:
                 context, snapshot, rely=attempt == 0 and isinstance(self.follow, Following)
             )
         if attempt == 0:
-            check_named(context, self.scope.tables, discovery)
+            check_named(context, self.scope.tables | self.scope.again, discovery)
             if self.scope.drop_retained:
                 let_go(context, self.run, self.scope.tables)
             if self.scope.drop_columns:

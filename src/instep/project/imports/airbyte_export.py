@@ -413,9 +413,15 @@ def _stream_states(data: Any, *names: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def adopted_state(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the state of a connection as the store keeps it, of the messages of a state file. ProjectError if they
-    are of several types, or none."""
+def adopted_state(
+    messages: Sequence[Mapping[str, Any]] | None, catalog: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the state of a connection as the store keeps it, of the messages of a state file (None: it begins with
+    the first record), with the catalog that was accepted before. ProjectError if they are of several types, or
+    none."""
+    accepted = {"catalog": catalog} if catalog else {}
+    if messages is None:
+        return {"airbyte": 1, "type": "", "streams": [], "generations": [], **accepted}
     kinds = {text_at(one, "type") or "LEGACY" for one in messages}
     if len(kinds) != 1 or not kinds <= {"STREAM", "GLOBAL", "LEGACY"}:
         raise ProjectError(
@@ -426,7 +432,7 @@ def adopted_state(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     parts = [mapping_at(one, "stream") for one in messages]
     streams = mappings_of(list_at(inner, "stream_states")) if kind == "GLOBAL" else parts if kind == "STREAM" else []
     descriptors = [mapping_at(one, "stream_descriptor") for one in streams]
-    found: dict[str, Any] = {"airbyte": 1, "type": kind, "generations": []}
+    found: dict[str, Any] = {"airbyte": 1, "type": kind, "generations": [], **accepted}
     found["streams"] = [
         {"namespace": text_at(given, "namespace"), "name": text_at(given, "name"), "state": one.get("stream_state")}
         for given, one in zip(descriptors, streams, strict=True)

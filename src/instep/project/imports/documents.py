@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
-from instep.errors import ProjectError
+from instep.errors import ProjectError, quoted
 
 MAX_BYTES = 64 << 20
 """Size of the largest file that is read."""
@@ -35,11 +35,17 @@ class TerraformResource:
     sensitive: frozenset[tuple[str, ...]] = frozenset()
 
 
-def read_documents(files: Sequence[Path]) -> list[ExportDocument]:
-    """Read the files of an export. ProjectError for a file that is missing, too large or not JSON."""
+def documents_of(files: Mapping[str, Any]) -> list[ExportDocument]:
+    """Return the documents of an export, which are given by the names of their files."""
+    return [ExportDocument(quoted(file, 200), PurePath(file).stem, data) for file, data in files.items()]
+
+
+def read_files(files: Sequence[Path]) -> dict[str, Any]:
+    """Return what the files of an export have, by their paths. ProjectError for a file that is missing, too large or
+    not JSON."""
     if not files:
         raise ProjectError("no file is named", hint="name the files of the export")
-    return [ExportDocument(str(file), file.stem, _parsed(file)) for file in files]
+    return {str(file): _parsed(file) for file in files}
 
 
 def _parsed(file: Path) -> Any:

@@ -9,9 +9,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from instep.errors import ProjectError, quoted
+from instep.operations.values import ImportedProduct
 from instep.project.files.imported import SALT
 from instep.project.files.starter import SCHEMA_FILE, write_project
 from instep.project.load import FILE_NAME, MAX_BYTES, problems_in
@@ -20,7 +21,6 @@ from instep.project.text import tree as yaml_tree
 from instep.project.text.references import is_reference
 from instep.redaction import hide, is_plain
 
-Product = Literal["airbyte", "fivetran"]
 MASKED = re.compile(r"\*{3,}|\[?redacted\]?|\(sensitive value\)", re.IGNORECASE)
 """Text in the place of a secret."""
 _SECRET_KEY = re.compile(
@@ -36,12 +36,16 @@ _PLURALS = ("sources", "destinations", "connections")
 
 @dataclass(frozen=True)
 class SecretToSet:
-    """A variable that somebody has to set. `found`: where the export has its value, or that it masks it."""
+    """A variable that somebody has to set."""
 
     variable: str
+    """Its name."""
     object: str
+    """The object that needs it, such as `source shop`."""
     key: str
+    """The key of that object."""
     found: str
+    """Where the export has its value in clear, or that it masks it."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,18 @@ class LeftOut:
     """Something of the export that is not in the project."""
 
     object: str
+    """What it is, such as `connection shop`."""
     reason: str
+    """Why it is left out."""
     next: str
+    """What a person can do."""
 
 
 @dataclass
 class ImportedProject:
     """`states` and `catalogs` are by connection, in Airbyte's own formats."""
 
-    product: Product
+    product: ImportedProduct
     sections: dict[str, dict[str, Any]] = field(default_factory=lambda: {name: {} for name in _PLURALS})
     secrets: list[SecretToSet] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)

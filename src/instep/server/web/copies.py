@@ -56,6 +56,8 @@ def _without_secrets(action: Action, values: Values) -> dict[str, Any]:
     """Return the values with places to fill in instead of secrets."""
     hidden = {one.name: HiddenValue(f"<{one.label.lower()}>") for one in action.fields if one.control == "secret"}
     found: dict[str, Any] = {one.name: hidden.get(one.name, values.get(one.name)) for one in action.fields}
+    for name in (one.name for one in action.fields if one.hidden and isinstance(found[one.name], dict)):
+        found[name] = {key: {} for key in found[name]}
     if (kind := kind_of(action)) and isinstance(found.get("spec"), dict):
         found["spec"] = hide(kind, _name(values), found["spec"], lambda path: HiddenValue(f"<{path[-1]}>"))
     return found
@@ -447,6 +449,9 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "test_destination": _command("destination", "test", "{name}"),
     "discover_source": _command("source", "discover", "{name}", matching="--match"),
     "create_demo": _command("init", "--demo"),
+    "import_configuration": lambda values: _command(
+        "import", "{product}", "{files}", connectors="--connector", warehouse="--warehouse"
+    )({**values, "files": [*(values.get("files") or ("export.json",))]}),
     "create_rollout": _rollout,
     "advance_rollout": _command("rollout", "advance", "{rollout}", every="--all"),
     "resume_rollout": _command("rollout", "resume", "{rollout}", every="--all", accept="--accept"),

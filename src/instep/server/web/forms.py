@@ -32,7 +32,8 @@ HIDDEN_OPERATIONS = frozenset(
 
 @dataclass(frozen=True)
 class ActionField:
-    """One field of a form. `consent`: it says what may be lost."""
+    """One field of a form. `consent`: it says what may be lost. `hidden`: a document with secrets, which no page shows
+    again."""
 
     name: str
     control: Control
@@ -40,6 +41,7 @@ class ActionField:
     required: bool
     choices: tuple[str, ...] = ()
     consent: bool = False
+    hidden: bool = False
     default: Any = None
 
     @property
@@ -165,6 +167,7 @@ def _fields(record: type[Options], hints: Mapping[str, Any]) -> tuple[ActionFiel
             choices=_kind(hints[one.name])[1],
             required=one.default is MISSING and one.default_factory is MISSING,
             consent=_consents(hints[one.name]),
+            hidden=not one.repr and _kind(hints[one.name])[0] == "document",
             default=None if one.default is MISSING else one.default,
         )
         for one in sorted(fields(record), key=lambda one: bool(one.kw_only))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import instep
-from instep.errors import InstepError, ReadError
+from instep.errors import InstepError, ProjectError, ReadError
 from instep.model import Check
 from instep.project.sections.connector import ConnectorLimits
 from instep.project.sections.tables import TableSettings
@@ -31,9 +31,12 @@ from instep.sources.airbyte.config import AirbyteConfig
 from instep.sources.airbyte.program import Pin, Program, program
 from instep.sources.airbyte.specification import Specification
 from instep.sources.airbyte.state import ConnectorProgress, numbers_of
+from instep.sources.base import Discovery
 from instep.sources.connector.config import Hidden
 from instep.sources.connector.dialect import Host, Launch, passed_environment
+from instep.sources.connector.seen import SeenTables
 from instep.sources.connector.segment import LogLine, declared_table
+from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.sources.connector.source import ConnectorSource, Memory
 from instep.sources.stream import Granularity, StreamScope
 from instep.sources.versions import BreakingChange, read_breaking_changes
@@ -73,6 +76,12 @@ class ConfiguredMemory:
             state["reserved"] = numbers_of({**known.reserved, **numbers})
             if begins:
                 state["ends"] = numbers_of({ref: at for ref, at in known.ends.items() if ref not in numbers})
+            self._memory.done(state, (), (), "", 0)
+
+    def drop_catalog(self) -> None:
+        """Drop the catalog that was accepted at another product."""
+        with self._lock:
+            state = {name: value for name, value in self._memory.state().state.items() if name != "catalog"}
             self._memory.done(state, (), (), "", 0)
 
     def state(self) -> ConnectorState:
@@ -164,6 +173,18 @@ class AirbyteDialect:
     def _tables(self) -> tuple[StreamTable, ...]:
         flattened = _TablePatterns(self._written.flatten)
         return stream_tables(self.name, self._streams.streams, self._settings, flattened, self._accepted())
+
+    def configured_elsewhere(self, catalog: Mapping[str, Any]) -> tuple[StreamTable, ...]:
+        """Return the tables of a configured catalog of another product. A table that cannot be read as the project
+        file says is as the stream itself says."""
+        flattened = _TablePatterns(self._written.flatten)
+        found: list[StreamTable] = []
+        for stream in (entry["stream"] for entry in catalog["streams"]):
+            try:
+                found += stream_tables(self.name, [stream], self._settings, flattened)
+            except ProjectError:
+                found += stream_tables(self.name, [stream], lambda ref: TableSettings(), flattened)
+        return tuple(found)
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
         before = self._streams.fingerprint
@@ -360,6 +381,18 @@ class AirbyteSource(ConnectorSource):
         """Take these streams for what the connector offers, instead of asking it."""
         tables = self._airbyte.take(streams)
         self.__dict__["declared"] = tuple(declared_table(table.document()) for table in tables)
+
+    def accepted_elsewhere(self) -> Discovery | None:
+        """Return what an import has brought, until the first detection adopts it."""
+        if (catalog := self.memory.state().state.get("catalog")) is None:
+            return None
+        tables = self._airbyte.configured_elsewhere(catalog)
+        seen = SeenTables().after([declared_table(table.document()) for table in tables], every=True)
+        return ConnectorSnapshot(seen, {}).discover()
+
+    def adopted(self) -> None:
+        """Drop it: a run's state comes without it from now on."""
+        self._configured.drop_catalog()
 
     def connector_version(self) -> str:
         """Return the version of its package, "" for a command or a manifest."""

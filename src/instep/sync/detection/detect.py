@@ -42,8 +42,9 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.changes.diff import WEAK
 from instep.schema.changes.version import Counts, counts
-from instep.schema.planning.accept import settle
+from instep.schema.planning.accept import accept, settle
 from instep.schema.planning.collisions import collide
+from instep.schema.planning.naming import assign, with_custom_names
 from instep.schema.planning.overflow import explained, left_behind
 from instep.schema.planning.projection import pair_tables
 from instep.schema.policy.new_objects import stay_off
@@ -64,7 +65,7 @@ from instep.schema.policy.similarity import RenameInference
 from instep.schema.selection.overrides import Switch, moves
 from instep.schema.selection.selection import Pattern, is_on, unmatched
 from instep.sources.base import Discovery, Snapshot, TableStats
-from instep.sources.stream import Streams
+from instep.sources.stream import Moved, Streams
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.catalogs.reviews import DetectedChange
 from instep.sync.context import Ref, SyncContext
@@ -193,7 +194,8 @@ def detect(
     snapshot: Snapshot | None = None,
     recalled: bool = False,
 ) -> DetectionResult:
-    """Compare the source with what was accepted and decide about each change; nothing is written.
+    """Compare the source with what was accepted and decide about each change; nothing is written, but for what was
+    accepted at another product: it is adopted before the first look.
 
     `count`: this is a detection of its own, which may confirm a removal. `stored`: the discovery is the one that the
     store has. `assumed`: reviews by content key as if they were answered so, for looking at what an answer leads to.
@@ -201,9 +203,30 @@ def detect(
     destination is not looked at, if the detection is `recalled` from the store.
     """
     inputs = gather(context, discovery, stored=stored, recalled=recalled)
+    if inputs.version == 0 and not recalled and _adopt_catalog(context):
+        inputs = gather(context, discovery, stored=stored, recalled=recalled)
     comparison = compare(inputs)
     evidence = sample(inputs, comparison, assumed, _opened(context, snapshot, recalled=recalled))
     return decide_changes(inputs, comparison, evidence, count=count, stored=stored)
+
+
+def _adopt_catalog(context: SyncContext) -> bool:
+    """Accept what was accepted at the product that read the source before, so that what has come since is a change.
+    Return whether there was anything. Its tables are made by the next plan, as any that the destination has not."""
+    source = context.source
+    known = source.accepted_elsewhere() if isinstance(source, Moved) else None
+    if known is None or not isinstance(source, Moved):
+        return False
+    found = detect(context, known, count=False, recalled=True)
+    catalog = accept(found.decisions, Catalog(), found.source)
+    named = assign(with_custom_names(catalog, Catalog(), {}, context.naming).catalog, context.naming)
+    with context.transaction():
+        why = "accepted at the product that it was imported from"
+        run = context.run.id if context.run else ""
+        context.store.accepted.add(context.name, named, who=context.who, why=why, base="", run=run)
+        remember(context, found)
+        source.adopted()
+    return True
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,17 @@ def tables_again(context: SyncContext) -> frozenset[Ref]:
     return frozenset((whole_tables(context).keys() & read) - paused)
 
 
+def scope_of_stream(context: SyncContext, scope: RunScope, outcome: RunOutcome, *, anew: bool) -> RunScope:
+    """Return what a run is about that sends some tables anew. Where tables share a state but any of them can begin
+    again, the others are read on beside these, so that the state that they share can be saved."""
+    source = context.source
+    if not (scope.tables and anew and isinstance(source, Streams) and source.granularity() == "restart"):
+        return scope
+    names = ", ".join(sorted(scope.tables))
+    outcome.note(f"{names}: its state is shared, so the connection's other tables are read on beside it")
+    return replace(scope, tables=frozenset(), full=False, again=scope.tables)
+
+
 def _path(ref: Ref) -> str:
     return ".".join(filter(None, ref))
 
@@ -153,12 +164,12 @@ class Streaming:
     def _scope_of_run(self) -> StreamScope:
         """Return the tables that the run is about; where they cannot be told apart, one that waits for all of its rows
         lets everything be sent again."""
-        again = frozenset(map(_path, tables_again(self.context)))
+        again = frozenset(map(_path, tables_again(self.context))) | self.scope.again
         if self.granularity == "table" and self.scope.tables:
             again, self.anew = self.scope.tables if self.anew else again & self.scope.tables, False
-        if again and not self.scope.tables and not self.anew:
+        if again > self.scope.again and not self.scope.tables and not self.anew:
             what = "the connector sends everything again" if self.granularity == "run" else "it is sent from the start"
-            self.outcome.note(f"{', '.join(sorted(again))} waits for all of its rows, so {what}")
+            self.outcome.note(f"{', '.join(sorted(again - self.scope.again))} waits for all of its rows, so {what}")
         if self.granularity == "run":
             self.anew = self.anew or bool(again and not self.alone)
             return EVERYTHING

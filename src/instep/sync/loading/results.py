@@ -14,7 +14,7 @@ from instep.sync.loading.load_table import TableResult
 class RunScope:
     """Scope of a run: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
     source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
-    the tables."""
+    the tables. `again` (paths): these are sent from their first row on, beside all others."""
 
     tables: frozenset[str] = frozenset()
     full: bool = False
@@ -22,6 +22,7 @@ class RunScope:
     kind: RunKind = "sync"
     columns: tuple[str, ...] = ()
     drop_columns: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
 
 
 @dataclass

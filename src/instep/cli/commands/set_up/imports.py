@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.arguments import DryRun, examples
+from instep.cli.backend import open_backend
 from instep.cli.context import emit, options, say
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.control.imports import ImportedFiles
-    from instep.project.imports.imported_project import Product
+    from instep.operations.immediate.imports import ImportConfigurationRequest
+    from instep.operations.values import ImportedProduct
 
+FILE_NAME = "instep.yml"
+_LISTS = ("sources", "destinations", "connections", "notes", "states_adopted", "catalogs_adopted")
 family = typer.Typer(
     help="Load a project file into the server, or import from Airbyte or Fivetran.",
     epilog=examples("instep import project kept.yml --dry-run", "instep import airbyte sources.json connections.json"),
@@ -111,32 +114,36 @@ def fivetran(files: Files, into: Into = None, warehouse: Warehouse = "", dry_run
 
 
 def _import(
-    product: Product, files: list[Path], into: Path | None, packages: list[str], warehouse: str, *, dry_run: bool
+    product: ImportedProduct,
+    files: list[Path],
+    into: Path | None,
+    packages: list[str],
+    warehouse: str,
+    *,
+    dry_run: bool,
 ) -> None:
-    from instep.control.imports import adopt_states, import_files
+    from instep.operations.immediate.imports import ImportConfigurationRequest
+    from instep.project.imports.documents import read_files
 
-    done = import_files(
-        product, files, options.project, into=into, packages=packages, warehouse=warehouse, dry_run=dry_run
-    )
+    request = ImportConfigurationRequest(product, read_files(files), tuple(packages), warehouse)
+    if options.server:
+        done = _import_at_server(request, into or options.project / FILE_NAME, dry_run=dry_run)
+    else:
+        from instep.backends.local import import_configuration
+
+        done = import_configuration(request, options.project, into=into, dry_run=dry_run)
     found = done.configuration
-    adopted: tuple[str, ...] = ()
-    if found.states and into is None and not dry_run:
-        from instep.bootstrap import open_project
-
-        with open_project(options.project) as app:
-            adopted = adopt_states(app.store, found.states)
     data: dict[str, Any] = {
         "product": product,
-        **{name: list(getattr(found, name)) for name in ("sources", "destinations", "connections", "notes")},
+        **{name: list(getattr(found, name)) for name in _LISTS},
         "secrets": [vars(one) for one in found.secrets],
         "left_out": [vars(one) for one in found.left_out],
         "files": [str(file) for file in done.files],
         "written": [] if dry_run else [str(file) for file in done.new],
-        "states_adopted": list(adopted),
         "project": found.text,
         "dry_run": dry_run,
     }
-    emit(data, lambda out: _show(out, done, adopted, dry_run=dry_run))
+    emit(data, lambda out: _show(out, done, dry_run=dry_run))
     if dry_run:
         say("nothing was written")
     elif into is None:
@@ -145,7 +152,21 @@ def _import(
         say(f"next: copy what you need from {into} into instep.yml, then run `instep validate`")
 
 
-def _show(out: Screen, done: ImportedFiles, adopted: Sequence[str], *, dry_run: bool) -> None:
+def _import_at_server(request: ImportConfigurationRequest, file: Path, *, dry_run: bool) -> ImportedFiles:
+    """Let a server translate the export, and its connections adopt states and catalogs; write the project file here."""
+    from instep.control.imports import ImportedFiles
+    from instep.project.imports.imported_project import write_files
+
+    with open_backend() as backend:
+        found = backend.operations.rehearse(request)
+        new = write_files({file: found.text}, dry_run=True)
+        if not dry_run:
+            found = backend.operations.perform(request)
+            write_files({file: found.text})
+    return ImportedFiles(found, (file,), tuple(new))
+
+
+def _show(out: Screen, done: ImportedFiles, *, dry_run: bool) -> None:
     found = done.configuration
     if dry_run:
         out.write(found.text.rstrip("\n"))
@@ -155,8 +176,12 @@ def _show(out: Screen, done: ImportedFiles, adopted: Sequence[str], *, dry_run: 
     counts = [(len(getattr(found, f"{kind}s")), kind) for kind in ("source", "destination", "connection")]
     text = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for count, kind in counts)
     out.write(f"imported from {found.product.title()}: {text}")
-    for name in adopted:
-        out.write(f"connection {name}: its next sync reads on from the state of {found.product.title()}")
+    will = "would read" if dry_run else "reads"
+    for name in found.states_adopted:
+        out.write(f"connection {name}: its next sync {will} on from the state of {found.product.title()}")
+    for name in found.catalogs_adopted:
+        text = "would be compared" if dry_run else "is compared"
+        out.write(f"connection {name}: its source {text} with the schema that was accepted at {found.product.title()}")
     for secret in found.secrets:
         out.write(f"set {secret.variable}: {secret.key} of {secret.object} ({secret.found})")
     for note in found.notes:

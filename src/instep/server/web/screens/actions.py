@@ -44,7 +44,7 @@ async def do(visit: Visit) -> Response:
         )
     except ApiProblem as problem:
         return await _show(visit, action, values, back, problem=problem, status=problem.status)
-    if rehearsed or action.secret_field or action.name == "test_channel":
+    if rehearsed or action.secret_field or action.name in _ANSWERING:
         return await _show(visit, action, values, back, result=answer.document, rehearsed=rehearsed)
     document = answer.document or {}
     if not action.immediate and document.get("id"):
@@ -64,6 +64,8 @@ def _check_typed(name: str, typed: str) -> None:
 
 _QUEUEING = frozenset({"test_source", "test_destination", "discover_source"})
 """Operations whose answer is a job that people wait for."""
+_ANSWERING = frozenset({"test_channel", "import_configuration"})
+"""Operations whose answer is what people have asked for."""
 _OPPOSITES = {
     "approve_change": ("reject_change", "change"),
     "reject_change": ("approve_change", "change"),
