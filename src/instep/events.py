@@ -300,6 +300,27 @@ class TableFailed(Event):
 
 
 @dataclass(frozen=True)
+class FreshnessLate(Event):
+    """Tables are older than their target allows: the first of them by name, and how many there are. `since` and `as_of`
+    (ISO times in UTC) are those of the table that is late for the longest."""
+
+    type: ClassVar[str] = "freshness.late"
+    tables: tuple[str, ...]
+    count: int
+    since: str
+    as_of: str
+
+
+@dataclass(frozen=True)
+class FreshnessRecovered(Event):
+    """Tables that were late are within their target again: the first of them by name, and how many there are."""
+
+    type: ClassVar[str] = "freshness.recovered"
+    tables: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True)
 class BackfillCancelled(Event):
     """Nobody wants it any more; `column` is empty for a whole table."""
 
