@@ -92,7 +92,7 @@ class ChangeSnoozed(Event):
 
 @dataclass(frozen=True)
 class ChangeReopened(Event):
-    """An approval that does not count any more: the table is not what it was."""
+    """An answer that does not count any more: the table is not what it was, or a person has taken it back."""
 
     type: ClassVar[str] = "change.reopened"
     change: str

@@ -13,7 +13,12 @@ from instep.errors import Blocked, Conflict, InstepError
 from instep.operations.decide.impact import ImpactRequest
 from instep.operations.everyday.detect import Detected, DetectRequest
 from instep.operations.immediate.changes import AssignChangeRequest, CommentChangeRequest
-from instep.operations.immediate.decisions import AnswerChangesRequest, AssignChangesRequest, SnoozeChangeRequest
+from instep.operations.immediate.decisions import (
+    AnswerChangesRequest,
+    AssignChangesRequest,
+    ReopenChangesRequest,
+    SnoozeChangeRequest,
+)
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
 from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
@@ -171,6 +176,14 @@ def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> 
     """Leave these open changes alone until then; return them. Raises Conflict if one of them is not open."""
     requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in found]
     return [done.change for done in backend.operations.perform_all(requests)]
+
+
+def reopen_changes(backend: Backend, found: Sequence[Review]) -> list[Review]:
+    """Take back the answers to these changes, and their snoozes; return them. Raises Conflict for one that is over."""
+    ids = tuple(review.id for review in found)
+    parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
+    requests = [ReopenChangesRequest(ids=part) for part in parts]
+    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
 
 
 def run_cases(backend: Backend, connection: str, cases: Sequence[dict[str, Any]]) -> list[Any]:

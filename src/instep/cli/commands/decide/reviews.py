@@ -1,4 +1,4 @@
-"""`instep changes approve`, `reject`, `ignore`, `snooze`: a person's answers, with what they lead to."""
+"""`instep changes approve`, `reject`, `ignore`, `snooze`, `reopen`: a person's answers, with what they lead to."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def add_answers(changes: typer.Typer) -> None:
             "instep changes snooze c-7f3a2b --for 3d", "instep changes snooze --kind key --until 2026-12-01"
         )
     )(snooze)
+    changes.command(epilog=examples("instep changes reopen c-7f3a2b"))(reopen)
     changes.command(epilog=examples("instep changes comment c-7f3a2b 'the shop team renames it on Monday'"))(comment)
     changes.command(
         epilog=examples("instep changes assign c-7f3a2b --to ann", "instep changes assign --kind key --to ann")
@@ -120,6 +121,17 @@ def snooze(
         found = _chosen(backend, ids, match, kind, table, connection)
         previews = _ask(backend, found, None, "Snooze")
         _show(snooze_changes(backend, found, end), previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+
+
+def reopen(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of answered or snoozed changes (c-...).")],
+) -> None:
+    """Take back answers that are not applied yet, and snoozes: the changes wait for a review again."""
+    from instep.backends.calls import reopen_changes
+
+    with open_backend() as backend:
+        found = _chosen(backend, ids, None, None, None, None)
+        _show(reopen_changes(backend, found), {}, "open again; `instep undo ID` takes back what is applied")
 
 
 def map_columns(
@@ -275,4 +287,4 @@ def _show(done: list[Review], previews: dict[str, AnswerPreview], note: str) -> 
     emit({"changes": [asdict(r) for r in done], "consequences": consequences, "note": note}, render)
 
 
-__all__ = ["add_answers", "approve", "ignore", "reject", "snooze"]
+__all__ = ["add_answers", "approve", "ignore", "reject", "reopen", "snooze"]
