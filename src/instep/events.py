@@ -98,6 +98,7 @@ class ChangeReopened(Event):
     change: str
     summary: str
     why: str
+    who: str = ""
 
 
 @dataclass(frozen=True)

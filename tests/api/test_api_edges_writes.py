@@ -33,7 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/policy/test": {"cases": [{"change": "table.added", "table": "a.b", "expect": "apply"}]},
     "/policy/simulation": {"name": "p", "policy": {}},
 }  # fmt: skip
-BARE = ("/approve", "/reject", "/link", "/ignore", "/cancel", "/retry", "/open", "{name}/test")
+BARE = ("/approve", "/reject", "/link", "/ignore", "/reopen", "/cancel", "/retry", "/open", "{name}/test")
 """Ends of routes that take no body."""
 
 

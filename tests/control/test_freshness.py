@@ -26,6 +26,10 @@ connections: {{shop: {{{shop}}}}}
 """
 
 
+def catalog(*refs: tuple[str, str]) -> Catalog:
+    return Catalog.of([Table(*ref, (Column("id", parse("int64")),)) for ref in refs])
+
+
 @dataclass
 class Clock:
     at: datetime = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -51,7 +55,7 @@ class World:
         self.store.fresh_tables.loaded("shop", tables or (ORDER, ITEM), self.clock())
 
     def states(self, shop: str = "freshness: 30m") -> dict[str, str]:
-        found = freshness_of(self.store, self.project(shop), ["shop"], self.clock(), {"shop": [ORDER, ITEM]})["shop"]
+        found = freshness_of(self.store, self.project(shop), ["shop"], self.clock(), whole=True)["shop"]
         return {one.table: one.state for one in found.values()}
 
     def told(self, shop: str = "freshness: 30m") -> list[tuple[str, tuple[str, ...]]]:
@@ -67,6 +71,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     clock = Clock()
     with Store(f"sqlite:///{tmp_path / 'state.db'}", now=clock) as store:
         store.connections.put("shop", destination="lake")
+        store.accepted.add("shop", catalog(ORDER, ITEM), who="ann", why="test")
         yield World(tmp_path, store, clock)
 
 
@@ -146,10 +151,19 @@ def test_a_target_that_is_taken_away_ends_a_breach_without_a_word(world: World) 
 
 def test_tables_that_have_left_are_forgotten(world: World) -> None:
     world.load()
-    left = Catalog((Table("public", "order", (Column("id", parse("int64")),)),))
-    world.store.accepted.add("shop", left, who="ann", why="test")
+    world.store.accepted.add("shop", catalog(ORDER), who="ann", why="test")
     world.clock.pass_by(31)
     assert world.told() == [("freshness.late", ("public.order",))]
+
+
+def test_a_table_that_is_not_read_is_not_late(world: World) -> None:
+    shop = "freshness: 30m, exclude: {tables: [public.item]}"
+    world.load()
+    world.clock.pass_by(31)
+    assert len(world.told()) == 1
+    assert world.told(shop) == []
+    assert world.states(shop) == {"public.order": "late"}
+    assert world.store.gauges.now().late == {"shop": 1}
 
 
 def test_two_workers_tell_it_once(world: World) -> None:

@@ -94,7 +94,7 @@ def undone(page: Site, answer: Any) -> Any:
     for name, value in fields:
         if name not in ("form_token", "back", "button"):
             sent.setdefault(name, []).append(html.unescape(value))
-    return page.post(found[1], **sent, back="/", button="do")
+    return page.post(found[1], **sent, back="/changes", button="do")
 
 
 @pytest.mark.parametrize("operation", ["approve_change", "reject_change", "ignore_change", "snooze_change"])
@@ -116,7 +116,7 @@ def test_answers_to_many_are_taken_back_by_one_press(page: Site) -> None:
 
 
 def test_a_pause_and_a_resume_take_each_other_back(page: Site) -> None:
-    answer = page.post("/do/pause", connection="eu", reason="works at the source", button="do", back="/")
+    answer = page.post("/do/pause", connection="eu", reason="works at the source", button="do", back="/changes")
     resumed = undone(page, answer)
     assert page.store.pauses.active("eu") == []
     undone(page, resumed)

@@ -60,11 +60,7 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
     versions = context.store.accepted.latest_of(names)
     chosen = decided(project, context.store, {name: catalog for name, (_, catalog) in versions.items()}, names)
     loads = statuses(project, context.store, versions, names, context.open_connection, context.tell)
-    live = {
-        name: [(t["schema"], t["name"]) for t in catalog.get("tables", ()) if not t.get("retained")]
-        for name, (_, catalog) in versions.items()
-    }
-    fresh = freshness_of(context.store, project, names, datetime.now(UTC), live)
+    fresh = freshness_of(context.store, project, names, datetime.now(UTC), whole=True)
     return [
         ConnectionStatus(
             **vars(one),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from instep.control.selection.selections import place_of
 from instep.errors import ProjectError
 from instep.events import FreshnessLate, FreshnessRecovered
 from instep.project.project import Project
 from instep.project.sections.models import ConnectionSection
+from instep.schema.selection.selection import is_on
 from instep.store.catalogs.connection_status import FreshnessSummary, TableFreshness
 from instep.store.catalogs.freshness import FreshTable
 from instep.store.store import Store
@@ -30,20 +32,16 @@ def has_target(section: ConnectionSection) -> bool:
 
 
 def freshness_of(
-    store: Store,
-    project: Project,
-    names: Sequence[str],
-    now: datetime,
-    accepted: Mapping[str, Collection[Ref]] | None = None,
+    store: Store, project: Project, names: Sequence[str], now: datetime, *, whole: bool = False
 ) -> dict[str, dict[Ref, TableFreshness]]:
-    """Return the freshness of the tables that have a target, by connection.
-
-    `accepted`: the tables of each connection, so that those are among them that no sync has loaded.
-    """
+    """Return the freshness of the tables that have a target and are read, by connection. `whole`: also those that no
+    sync has loaded yet, for which the accepted catalogs are read; else these are read where a table is late."""
     loaded, resumed, paused = store.fresh_tables.of(names), store.fresh_tables.resumed(names), _paused(store, names)
     found: dict[str, dict[Ref, TableFreshness]] = {}
     for name in names:
-        refs = loaded[name].keys() | set((accepted or {}).get(name, ()))
+        targeted = has_target(project.connection(name))
+        read = _read_tables(store, project, name) if whole and targeted else None
+        refs = sorted(loaded[name] if read is None else read) if targeted else ()
         found[name] = {
             ref: _fresh(
                 ref,
@@ -53,9 +51,18 @@ def freshness_of(
                 bool(paused[name] & {ref, _WHOLE}),
                 now,
             )
-            for ref, target in project.freshness_targets(name, sorted(refs)).items()
+            for ref, target in project.freshness_targets(name, refs).items()
         }
+        if read is None and any(one.state == "late" for one in found[name].values()):
+            read = _read_tables(store, project, name)
+            found[name] = {ref: one for ref, one in found[name].items() if ref in read}
     return found
+
+
+def _read_tables(store: Store, project: Project, name: str) -> frozenset[Ref]:
+    """Return the accepted tables that are switched on: of the others no sync is expected to load any."""
+    place = place_of(project, store, name)
+    return frozenset(t.ref for t in place.accepted.tables if not t.retained and is_on(place.now, t)[0])
 
 
 def _paused(store: Store, names: Sequence[str]) -> dict[str, set[Ref]]:

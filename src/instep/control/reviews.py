@@ -108,11 +108,11 @@ def reopen(store: Store, reviews: Sequence[Review], who: str) -> list[Review]:
     """Take back the answers to these changes, and their snoozes, in one transaction; Conflict for one that was applied
     or is obsolete. Who has answered stays recorded. One that waits already is left as it is."""
     with store.transaction():
-        now = store.reviews.now()
-        waiting = {r.id for r in reviews if r.status == "open" and not (r.snoozed_until and r.snoozed_until > now)}
-        done = store.reviews.reopen_many([r.id for r in reviews])
+        ids = [r.id for r in reviews]
+        waiting = {r.id for r in store.reviews.of_ids(ids) if r.status == "open" and not store.reviews.is_asleep(r)}
+        done = store.reviews.reopen_many(ids)
         again = [r for r in done if r.id not in waiting]
-        store.events.add(*(ChangeReopened(r.connection, r.id, r.summary, f"reopened by {who}") for r in again))
+        store.events.add(*(ChangeReopened(r.connection, r.id, r.summary, f"reopened by {who}", who) for r in again))
     return done
 
 

@@ -160,10 +160,6 @@ class Reviews:
                     raise Conflict(over(review), hint="see `instep changes list`")
             return self._set(transaction, found, {"status": "open", "snoozed_until": None})
 
-    def now(self) -> datetime:
-        """Return the store's clock, by which snoozes end."""
-        return self._db.now()
-
     def assign(self, review_id: str, assignee: str) -> Review:
         """Name who is to look after a change; "" for nobody."""
         with self._db.write() as transaction:

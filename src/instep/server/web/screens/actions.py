@@ -100,7 +100,8 @@ def undo_of_answers(answer: str, done: Mapping[str, Any]) -> str:
 
 def done_text(action: Action, values: dict[str, Any], document: dict[str, Any]) -> str:
     """Return what has happened, in one sentence."""
-    target = values.get("change") or values.get("connection") or values.get("name") or values.get("key") or ""
+    names = ("change", "connection", "rollout", "name", "key")
+    target = next((values[name] for name in names if values.get(name)), "")
     return f"Done: {action.title.lower()} {target}".strip() + "."
 
 
