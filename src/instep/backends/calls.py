@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.model import Review, Run
     from instep.operations.spec import ImmediateRequest
-    from instep.operations.values import Answer, ChangeView
+    from instep.operations.values import Answer, ChangeView, ReviewStatus
     from instep.store.catalogs.comments import Comment
 
 Ref = tuple[str, str]
@@ -123,13 +123,15 @@ def find_change(backend: Backend, id: str) -> Review:
     raise InstepError(f"no change {id!r} is known", hint="see `instep changes list --all`")
 
 
-def choose_changes(backend: Backend, change_filter: ChangeFilter) -> list[Review]:
-    """Return the changes that are meant; InstepError if there are none."""
+def choose_changes(
+    backend: Backend, change_filter: ChangeFilter, statuses: tuple[ReviewStatus, ...] = ("open",)
+) -> list[Review]:
+    """Return the changes that are meant; InstepError if there are none. Filters find those with these `statuses`."""
     name = change_filter.connection and backend.connection(change_filter.connection)
     return selected(
         change_filter,
         lambda id: find_change(backend, id),
-        lambda _: backend.items(ListChanges(name, ("open",))),
+        lambda _: backend.items(ListChanges(name, statuses)),
     )
 
 

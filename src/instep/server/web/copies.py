@@ -209,7 +209,6 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
     "reject_change": _call("project.reject({change})"),
     "ignore_change": _call("project.ignore({change})"),
     "reopen_change": _call("project.reopen({change})"),
-    "reopen_changes": _call("project.reopen(*{ids})"),
 }
 """Calls that are not `perform`: what a job does, and what has a shorter one."""
 
@@ -394,7 +393,9 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
         duration="--for",
         until="--until",
     ),
-    "reopen_changes": _command("changes", "reopen", "{ids}"),
+    "reopen_changes": _command(
+        "changes", "reopen", "{ids}", "{patterns}", connection="--connection", kinds="--kind", tables="--table"
+    ),
     "comment_change": _command("changes", "comment", "{change}", "{text}"),
     "assign_change": lambda values: _assigned({"ids": [values["change"]], "assignee": values.get("assignee")}),
     "assign_changes": lambda values: _assigned(values),

@@ -43,7 +43,7 @@ def status(
         bool, typer.Option("--check", help="Exit with 2 if a table is late against its freshness target.")
     ] = False,
 ) -> None:
-    """Show each connection's last run, freshness, pauses, open changes and failed tables."""
+    """Show last runs, pauses, open changes, failed and late tables by connection."""
     with open_backend() as backend:
         found = [asdict(one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
