@@ -92,12 +92,13 @@ class ChangeSnoozed(Event):
 
 @dataclass(frozen=True)
 class ChangeReopened(Event):
-    """An approval that does not count any more: the table is not what it was."""
+    """An answer that does not count any more: the table is not what it was, or a person has taken it back."""
 
     type: ClassVar[str] = "change.reopened"
     change: str
     summary: str
     why: str
+    who: str = ""
 
 
 @dataclass(frozen=True)
@@ -297,6 +298,27 @@ class TableFailed(Event):
     run: str
     table: str
     error: str
+
+
+@dataclass(frozen=True)
+class FreshnessLate(Event):
+    """Tables are older than their target allows: the first of them by name, and how many there are. `since` and `as_of`
+    (ISO times in UTC) are those of the table that is late for the longest."""
+
+    type: ClassVar[str] = "freshness.late"
+    tables: tuple[str, ...]
+    count: int
+    since: str
+    as_of: str
+
+
+@dataclass(frozen=True)
+class FreshnessRecovered(Event):
+    """Tables that were late are within their target again: the first of them by name, and how many there are."""
+
+    type: ClassVar[str] = "freshness.recovered"
+    tables: tuple[str, ...]
+    count: int
 
 
 @dataclass(frozen=True)

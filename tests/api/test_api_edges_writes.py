@@ -24,6 +24,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/savepoints": {"table": "a.b"}, "/restore": {"table": "a.b", "snapshot": "7"},
     "/repair": {"table": "a.b"}, "/changes/preview": {"change": "c-1"},
     "/changes/sample-rename": {"change": "c-1"},
+    "/changes/publish": {"change": "c-1", "fingerprint": "f"},
     "/selection": {"verb": "off", "objects": ["main"]},
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
     "/snooze": {"duration": "3d"}, "/skip": {"connections": ["eu"], "reason": "x"}, "/{name}": {"spec": {}},
@@ -32,7 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/policy/test": {"cases": [{"change": "table.added", "table": "a.b", "expect": "apply"}]},
     "/policy/simulation": {"name": "p", "policy": {}},
 }  # fmt: skip
-BARE = ("/approve", "/reject", "/link", "/ignore", "/cancel", "/retry", "/open", "{name}/test")
+BARE = ("/approve", "/reject", "/link", "/ignore", "/reopen", "/cancel", "/retry", "/open", "{name}/test")
 """Ends of routes that take no body."""
 
 

@@ -102,6 +102,7 @@ BODIES: dict[str, Any] = {
     "declare-rename": {"old": "a.b", "new": "a.c"},
     "set-key": {"table": "a.b", "key": ["id"]}, "set-cursor": {"table": "a.b"}, "savepoints": {"table": "a.b"},
     "repair": {"table": "a.b"}, "changes/preview": {"change": "c-1"},
+    "changes/publish": {"change": "c-1", "fingerprint": "f"},
     "changes/sample-rename": {"change": "c-1"}, "restore": {"table": "a.b", "snapshot": "7"},
     "selection": {"verb": "off", "objects": ["main"]},
     "backfills": {"table": "main.orders"}, "backfills/cancel": {"table": "main.orders"}, "settings": {"spec": {}},

@@ -6,13 +6,15 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import instep
-from instep.errors import Blocked, InstepError
+from instep.errors import Blocked, Conflict, InstepError, StalePlan
+from instep.store.store import Store
 from lake import SPARK
 
 PROJECT = """\
@@ -177,3 +179,92 @@ def test_what_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
             project.connection("shop").preview_change(change)
         assert files(tmp_path) == before
         assert not [one for one in (tmp_path / "lake").iterdir() if one.name.startswith("_instep_preview")]
+
+
+def shown_and_published(project: Any, change: Any) -> tuple[Any, Any]:
+    shown = project.connection("shop").preview_change(change)
+    return shown, project.connection("shop").publish_change(shown)
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_publishing_does_to_the_tables_what_was_previewed(tmp_path: Path, kind: str) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES[kind])
+        shown, done = shown_and_published(project, waiting(project))
+        assert (done.change, done.steps, done.notes) == (shown.change, shown.steps, ())
+        assert project.connection("shop").changes() == []
+        for table in shown.tables:
+            answer = project.query(f"select * from {table.table}")
+            assert table.rows_after == len(answer), table
+            for column in table.columns:
+                assert (column.name in answer.columns) is bool(column.after), column
+                if column.filled is not None:
+                    counted = project.query(f"select count({column.name}) from {table.table}").rows[0][0]
+                    assert column.filled == counted, column
+
+
+def live_columns(folder: Path) -> list[str]:
+    with Store(f"sqlite:///{folder / '.instep' / 'state.db'}") as store:
+        return [column.name for table in store.accepted.catalog("shop").tables for column in table.live]
+
+
+def test_what_was_published_is_undone(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES["column.added"])
+        _, done = shown_and_published(project, waiting(project))
+        assert "colour" in live_columns(tmp_path)
+        assert done.plan.startswith("p-")
+        assert project.connection("shop").undo(done.change) == done.version + 1
+        assert "colour" not in live_columns(tmp_path)
+
+
+def test_a_suspected_rename_and_a_new_table_are_published(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, "alter table item rename column old to was", "create table later (id integer primary key)")
+        run(tmp_path, "insert into later values (1), (2)")
+        waiting(project)
+        changes = {one.kind: one for one in project.connection("shop").changes()}
+        shown_and_published(project, changes["table.added"])
+        assert len(project.query("select * from shop.later")) == 2
+        shown_and_published(project, changes["column.renamed"])
+        assert "was" in project.query("select * from shop.item").columns
+        assert not [one for one in project.connection("shop").changes() if one.column in ("old", "was")]
+
+
+def test_only_the_published_change_is_done(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES["column.added"], "alter table item add column size text")
+        waiting(project)
+        changes = {one.column: one for one in project.connection("shop").changes()}
+        project.approve(changes["size"])
+        shown_and_published(project, changes["colour"])
+        columns = project.query("select * from shop.item").columns
+        assert ("colour" in columns, "size" in columns) == (True, False)
+        standing = {one.column: one.status for one in project.connection("shop").changes(all=True) if one.column}
+        assert standing == {"colour": "applied", "size": "approved"}
+
+
+def test_a_table_that_has_moved_since_the_preview_is_refused_and_nothing_is_approved(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES["column.added"])
+        change = waiting(project)
+        shown = project.connection("shop").preview_change(change)
+        run(tmp_path, "insert into item (id, name) values (9, 'late')")
+        project.connection("shop").sync()
+        with pytest.raises(StalePlan, match=r"shop\.item or the steps have changed since the preview"):
+            project.connection("shop").publish_change(shown)
+        assert [one.status for one in project.connection("shop").changes()] == ["open"]
+        shown_and_published(project, change)
+        assert project.connection("shop").changes() == []
+
+
+def test_another_fingerprint_or_a_change_that_is_taken_back_is_refused(tmp_path: Path) -> None:
+    with world(tmp_path) as project:
+        run(tmp_path, *CHANGES["column.added"])
+        change = waiting(project)
+        shown = project.connection("shop").preview_change(change)
+        with pytest.raises(StalePlan):
+            project.connection("shop").publish_change(replace(shown, fingerprint="f" * 64))
+        run(tmp_path, "alter table item drop column colour")
+        with pytest.raises(Conflict, match="not at the source any more"):
+            project.connection("shop").publish_change(shown)

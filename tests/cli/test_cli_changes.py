@@ -98,6 +98,21 @@ def test_rejected_changes_stay_out_and_are_not_asked_again(changed: Shop) -> Non
     assert changed.json("changes", "show", id)["status"] == "approved"
 
 
+def test_an_answer_is_taken_back_by_id_or_by_filter(changed: Shop) -> None:
+    id = changed.changes()[REMOVED]
+    changed.ok("changes", "reject", id)
+    said = changed.ok("changes", "reopen", id)
+    assert "open again" in said.out
+    assert changed.changes()[REMOVED] == id
+    changed.ok("changes", "ignore", id)
+    changed.ok("changes", "reopen", "--kind", "column.removed")
+    assert changed.json("changes", "show", id)["status"] == "open"
+    changed.ok("changes", "approve", id)
+    changed.ok("apply", "--yes")
+    said = changed.run("changes", "reopen", id)
+    assert (said.code, "already applied" in said.err) == (5, True)
+
+
 def test_several_ids_in_one_answer(changed: Shop) -> None:
     ids = [changed.changes("--all")[summary] for summary in (REMOVED, ADDED)]
     done = changed.json("changes", "reject", *ids)["changes"]

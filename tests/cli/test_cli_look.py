@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cli_world import CHANGED, REMOVED, Shop
+from cli_world import CHANGED, PROJECT, REMOVED, Shop
 
 
 def test_status_before_the_first_run(shop: Shop) -> None:
@@ -14,7 +15,8 @@ def test_status_before_the_first_run(shop: Shop) -> None:
         {
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
             "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
-            "quarantine": {}, "reselected": [], "partial": [], "log": None,
+            "quarantine": {}, "reselected": [], "partial": [], "freshness": [],
+            "log": None,
         }
     ]  # fmt: skip
 
@@ -29,6 +31,26 @@ def test_status_names_what_wants_attention(shop: Shop) -> None:
     assert "last apply done at 20" in out
     assert "1 change(s) wait for a review: run `instep changes list`" in out
     assert "paused: main.order: later" in out
+
+
+def test_status_names_late_tables_and_checks_them(shop: Shop) -> None:
+    shop.write(text=PROJECT.replace("policy: careful}", "policy: careful, freshness: 1h}"))
+    assert shop.run("status", "--check").code == 0
+    shop.applied()
+    out = shop.ok("status", "--check").out
+    assert "not loaded yet" in out
+    with shop.store() as store:
+        tables = [table.ref for table in store.accepted.catalog("shop").tables]
+        store.fresh_tables.loaded("shop", tables, datetime.now(UTC) - timedelta(minutes=50))
+        assert f"freshness: {len(tables)} on time" in shop.ok("status", "--check").out
+        store.fresh_tables.loaded("shop", [("main", "order")], datetime.now(UTC) - timedelta(hours=2))
+    late = shop.run("status", "--check")
+    assert late.code == 2
+    assert "main.order is late since " in late.out
+    assert ", target 1h" in late.out
+    assert shop.run("status").code == 0
+    first = shop.json("status")["connections"][0]["freshness"][0]
+    assert (first["table"], first["state"], first["target"]) == ("main.order", "late", 3600)
 
 
 def test_status_of_several_connections(shop: Shop) -> None:

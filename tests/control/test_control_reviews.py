@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from control_world import ITEM, ORDER, events, found, recorded
 
-from instep.control.reviews import ChangeFilter, answer, choose, snooze, until
+from instep.control.reviews import ChangeFilter, answer, choose, reopen, snooze, until
 from instep.errors import Conflict, InstepError
 from instep.model import Review
 from instep.store.store import Store
@@ -158,3 +158,25 @@ def test_ignoring_rejects_with_an_event_of_its_own(store: Store) -> None:
     [done] = answer(store, recorded(store, found()), "ignored", "ana")
     assert (done.status, done.decided_by) == ("rejected", "ana")
     assert events(store) == [f"change.ignored {done.id}"]
+
+
+def test_an_answer_or_a_snooze_is_taken_back(store: Store) -> None:
+    reviews = recorded(store, *(found(column=c) for c in "abcd"))
+    answer(store, reviews[:1], "approved", "ana")
+    answer(store, reviews[1:2], "ignored", "ana")
+    snooze(store, reviews[2:3], datetime.now(UTC) + timedelta(days=1), "ana")
+    done = reopen(store, reviews, "bo")
+    assert [(one.status, one.snoozed_until) for one in done] == [("open", None)] * 4
+    assert done[0].decided_by == "ana", "who had answered stays recorded"
+    told = [one.data for one in store.events.latest(types=("change.reopened",))]
+    assert {one["change"] for one in told} == {one.id for one in reviews[:3]}, "the last one had no answer"
+    assert {one["why"] for one in told} == {"reopened by bo"}
+
+
+def test_what_is_applied_is_not_reopened(store: Store) -> None:
+    [first, second] = recorded(store, found(column="a"), found(column="b"))
+    answer(store, [first], "rejected", "ana")
+    store.reviews.applied([second.id])
+    with pytest.raises(Conflict, match="already applied"):
+        reopen(store, [first, second], "bo")
+    assert store.reviews.get(first.id).status == "rejected", "all or none"

@@ -185,3 +185,13 @@ ROLLOUT = ("rollout.begun", "rollout.ran", "rollout.ended", "rollout.released")
 
 ROLLOUT_BACK = ("rollout.back", "rollout.released")
 """A wave of it is taken back."""
+
+PUBLISH = (
+    "publish.approved",
+    "apply.table.before",
+    "apply.table.after",
+    "apply.accepted",
+    "publish.applied",
+    "fill.read",
+)
+"""A previewed change is published."""

@@ -25,6 +25,7 @@ from crash_cases import (
     POSTGRES,
     POSTGRES_COPY,
     PROMOTE,
+    PUBLISH,
     REPAIR,
     REPLAY,
     RESTORE,
@@ -58,13 +59,15 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 def test_every_point_has_a_case() -> None:
     cases = (SYNC, FILL, UNDO, REPLAY, REWRITE, REPAIR, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, POSTGRES_COPY,
-             MAINTAIN, OLD_NAMES, LOG, HISTORY, CONNECTOR, SECRETS, LEAVE, ROLLOUT, ROLLOUT_BACK)  # fmt: skip
+             MAINTAIN, OLD_NAMES, LOG, HISTORY, CONNECTOR, SECRETS, LEAVE, ROLLOUT, ROLLOUT_BACK,
+             PUBLISH)  # fmt: skip
     assert set().union(*map(bare, cases)) == known()
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, POSTGRES_COPY, FILL, ZOMBIE, TWICE, UNDO, REPLAY,
     REWRITE, REPAIR, RESTORE, PROMOTE, MAINTAIN, LOG, CONNECTOR, HISTORY, SECRETS, LEAVE, ROLLOUT, ROLLOUT_BACK,
+    PUBLISH,
 )  # fmt: skip
 
 

@@ -42,6 +42,8 @@ PAUSED = Paused("shop", "why")
 FAILED = RunEnded("shop", "r-1", "sync", "failed", "why")
 DONE = RunEnded("shop", "r-1", "sync", "done")
 HALTED = RolloutMoved("", "w-1", "halted", 2, "shop: rows of a table differ by 40%", "ann")
+LATE = events.FreshnessLate("shop", ("public.order",), 1, "2026-11-22T12:00:00+00:00", "2026-11-22T11:30:00+00:00")
+RECOVERED = events.FreshnessRecovered("shop", ("public.order",), 1)
 READY = RolloutMoved("", "w-1", "ready", 1, "", "ann")
 ROLLOUTS = "notify: [{on: [rollout], to: chat%s}]"
 
@@ -71,6 +73,9 @@ CASES = [
     ("by default all are told of reviews", WAITS, "", "", {"chat": "review_needed", "hook": "review_needed"}),
     ("by default nobody is told of changes", CHANGED, "", "", {}),
     ("by default nobody is told of failures", FAILED, "", "", {}),
+    ("by default all are told of late tables", LATE, "", "", {"chat": "late", "hook": "late"}),
+    ("late tables and those on time again are one occasion", RECOVERED, notify("late"), "", {"chat": "late"}),
+    ("a warning's end is no warning", RECOVERED, notify("late", "severity: warning"), "", {}),
     ("who says something is told that only", PAUSED, notify("applied"), "", {}),
     ("one occasion", CHANGED, notify("detected, failed"), "", {"chat": "detected"}),
     ("a rollout that halted", HALTED, "", ROLLOUTS % "", {"chat": "rollout"}),
@@ -146,7 +151,7 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
         "change.detected", "change.review_needed", "change.rename_suspected", "change.ignored", "change.waiting",
         "change.reopened", "change.mapped", "change.applied", "change.undone", "connection.paused",
         "connection.resumed", "run.ended", "detection.finished", "detector.disabled", "detector.enabled", "job.dead",
-        "rollout.moved", "act.asked_for",
+        "rollout.moved", "act.asked_for", "freshness.late", "freshness.recovered",
     }  # fmt: skip
     kinds = {kind.type for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
     assert kinds == silent | told

@@ -35,7 +35,7 @@ BAD: list[tuple[str, str, list[str]]] = [
             "2: connections.a.destination: is required (no destinations are defined)",
             "2: connections.a.source: is required (no sources are defined)",
             "3: connections.a.qqq: unknown key (known: app_options, backfill, backfill_limits, destination, detect,"
-            " detect_and_propagate_schema_changes, downstream, exclude, hash, include, keep_old_names,"
+            " detect_and_propagate_schema_changes, downstream, exclude, freshness, hash, include, keep_old_names,"
             " log, maintain, max_new_columns, mode, namespace,"
             " notify, notify_schema_changes, policy, protect, salt, schedule, schema_change_handling, shard, source,"
             " table_options, tables, tags, types)",
@@ -124,7 +124,7 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("unknown notice",
      SOURCES + CHANNEL + "connections:\n  c: {notify: [{on: [faild], to: s}]}",
      ["7: connections.c.notify.0.on.0: must be one of 'detected', 'review_needed', 'breaking', 'ignored', 'applied', "
-      "'paused', 'resumed', 'failed', 'done' or 'rollout', did you mean 'failed'?"]),
+      "'paused', 'resumed', 'failed', 'done', 'late' or 'rollout', did you mean 'failed'?"]),
     ("hash without salt", SOURCES + "connections:\n  c: {hash: ['*.email']}",
      ["6: connections.c.salt: is required for hashed columns: write ${env:INSTEP_SALT} and set it in .env"]),
     ("look-back without cursor", SOURCES + "connections:\n  c: {tables: {a.b: {lookback: 5m}}}",

@@ -25,7 +25,8 @@ from instep.store.tables.all import metadata
 
 GOES = {
     "accepted", "backfills", "comments", "connector_held", "connector_states", "connector_versions", "copies",
-    "cursors", "destination_names", "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names",
+    "cursors", "destination_names", "detectors", "discoveries", "fresh_tables", "loaded_columns", "looks", "mappings",
+    "old_names",
     "pauses", "plans", "quarantine_counts",
     "reviews", "runs", "schedules", "schemas", "setups", "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip

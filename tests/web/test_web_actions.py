@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from web_world import Site, needs_browser, served, tab
@@ -77,8 +79,59 @@ def test_what_was_done_is_told_once_with_the_way_back(page: Site) -> None:
     client.cookies.update(answer.cookies)
     text = client.get("/changes").text
     assert f"Done: approve change {change.id}" in text
-    assert f"/do/reject_change?change={change.id}" in text
+    assert 'action="/do/reopen_change"' in text
     assert "Done:" not in client.get("/changes").text
+
+
+def undone(page: Site, answer: Any) -> Any:
+    """Press Undo in the notice that a form has led to."""
+    client = page.client()
+    client.cookies.update(answer.cookies)
+    text = client.get(answer.headers["location"]).text
+    found = re.search(r'<form class="inline" method="post" action="(/do/\w+)">(.*?)Undo</button>', text, re.DOTALL)
+    assert found, text
+    fields = re.findall(r'name="(\w+)" value="([^"]*)"', found[2])
+    sent: dict[str, list[str]] = {}
+    for name, value in fields:
+        if name not in ("form_token", "back", "button"):
+            sent.setdefault(name, []).append(html.unescape(value))
+    return page.post(found[1], **sent, back="/changes", button="do")
+
+
+@pytest.mark.parametrize("operation", ["approve_change", "reject_change", "ignore_change", "snooze_change"])
+def test_an_answer_is_taken_back_by_one_press(page: Site, operation: str) -> None:
+    change = page.store.reviews.find("eu")[0]
+    more = {"duration": "1d"} if operation == "snooze_change" else {}
+    answer = page.post(f"/do/{operation}", change=change.id, **more, button="do", back="/changes")
+    assert undone(page, answer).status_code == 303
+    again = page.store.reviews.get(change.id)
+    assert (again.status, again.snoozed_until) == ("open", None)
+
+
+def test_answers_to_many_are_taken_back_by_one_press(page: Site) -> None:
+    ids = [one.id for one in page.store.reviews.find("eu")]
+    answer = page.post("/changes/answers", answer="rejected", ids="\n".join(ids), button="do", back="/changes")
+    assert {one.status for one in page.store.reviews.find("eu")} == {"rejected"}
+    assert undone(page, answer).status_code == 303
+    assert {one.status for one in page.store.reviews.find("eu")} == {"open"}
+
+
+def test_a_pause_and_a_resume_take_each_other_back(page: Site) -> None:
+    answer = page.post("/do/pause", connection="eu", reason="works at the source", button="do", back="/changes")
+    resumed = undone(page, answer)
+    assert page.store.pauses.active("eu") == []
+    undone(page, resumed)
+    assert [one.reason for one in page.store.pauses.active("eu")] == ["its resuming was undone"]
+
+
+@pytest.mark.parametrize("address", ["/do/delete_policy?name=x", "//elsewhere/do/pause?connection=eu", "https://x/do/pause",
+                                     "/sign-out"])  # fmt: skip
+def test_a_notice_offers_nothing_but_what_takes_back(page: Site, address: str) -> None:
+    client = page.client()
+    client.cookies.set("instep_notice", quote(f"Done.\n{address}"))
+    text = client.get("/changes").text
+    assert "Done." in text
+    assert "Undo</button>" not in text
 
 
 def test_a_form_with_mistakes_comes_back_with_what_was_typed(page: Site) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import govern_world
 import pytest
 from web_world import Site, needs_browser, served, tab
 
@@ -214,3 +216,16 @@ def times(text: str) -> list[str]:
     """Return the next runs that a connection's page shows."""
     [part] = re.findall(r"<dt>Next runs</dt><dd>(.*?)</dd>", text)
     return re.findall(r'datetime="([^"]+)"', part)
+
+
+def test_late_tables_are_named_with_their_targets(tmp_path: Path) -> None:
+    text = govern_world.PROJECT.replace("tags: [america]}", "tags: [america], freshness: 90m}")
+    with govern_world.server_site(tmp_path, text) as page:
+        govern_world.job_of(page, "us", "sync")
+        assert "on time" in page.get("/connections/us")
+        page.store.fresh_tables.loaded("us", [("main", "item")], datetime.now(UTC) - timedelta(hours=2))
+        shown = page.get("/connections/us")
+        assert "1 table is late" in shown
+        assert "target 90m, late since" in shown
+        assert "on time" in shown, "the other table"
+        assert '<span class="state bad">late</span>' in page.get("/connections")

@@ -200,7 +200,8 @@ def test_a_document_that_is_none_is_refused() -> None:
 @needs_browser
 @pytest.mark.server
 @pytest.mark.parametrize("scripts", [True, False])
-def test_a_rule_is_added_and_saved_in_a_browser(shop: Site, browser: Any, scripts: bool) -> None:
+def test_a_rule_is_added_saved_and_taken_back_in_a_browser(shop: Site, browser: Any, scripts: bool) -> None:
+    before = shop.app.objects.get("policy", "kept").spec
     with served(shop.app) as base, tab(browser, base, shop.token("approver"), scripts=scripts) as opened:
         shown = opened.open("/policies/kept")
         shown.click("text=Edit…")
@@ -213,9 +214,12 @@ def test_a_rule_is_added_and_saved_in_a_browser(shop: Site, browser: Any, script
         shown.wait_for_selector("text=2 would have been decided otherwise")
         shown.click("button:has-text('Save')")
         shown.wait_for_selector("text=The policy kept is saved")
-    found = shop.app.objects.get("policy", "kept").spec
-    assert [one["on"] for one in found["rules"]] == [["column.added"], ["column.removed"]]
-    assert [one["decide"] for one in found["rules"]] == ["apply", "review"]
+        found = shop.app.objects.get("policy", "kept").spec
+        assert [one["on"] for one in found["rules"]] == [["column.added"], ["column.removed"]]
+        assert [one["decide"] for one in found["rules"]] == ["apply", "review"]
+        shown.click("button:has-text('Undo')")
+        shown.wait_for_selector("text=Done: put policy kept")
+    assert shop.app.objects.get("policy", "kept").spec == before
 
 
 @needs_browser

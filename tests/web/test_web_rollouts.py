@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from govern_world import check_pages, job_of, server_site
 from web_world import Site, needs_browser, served, tab
+
+from instep.bootstrap import open_server
+from instep.worker.worker import JobWorker, WorkerLimits
 
 QUERY = "what=selection&verb=off&object=main.item&tags=europe,+america&sizes=1,+rest"
 
@@ -117,6 +123,39 @@ def test_a_rollout_is_made_and_begun_in_a_browser(shop: Site, browser: object) -
         shown.click("button:has-text('Advance: begin the next wave')")
         shown.wait_for_selector("text=A worker carries it on")
     assert [one.kind for one in shop.store.jobs.find(status=("queued",))] == ["rollout"]
+
+
+@contextmanager
+def working(folder: Path) -> Iterator[None]:
+    """A worker that does the jobs of the server meanwhile, in lanes of its own."""
+    worker = JobWorker(partial(open_server, folder, insecure_dev=True), WorkerLimits(lanes=2), lambda _: None)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(300)
+        assert not thread.is_alive()
+
+
+@needs_browser
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_follows_a_running_rollout_to_its_end(shop: Site, tmp_path: Path, browser: object, theme: str) -> None:
+    address = create(shop)
+    with served(shop.app) as base, tab(browser, base, shop.token("approver"), theme=theme) as opened:
+        shown = opened.open(address)
+        shown.click("button:has-text('Advance all waves')")
+        shown.wait_for_selector("text=A worker carries it on")
+        assert not opened.violations()
+        with working(tmp_path):
+            shown.wait_for_selector("#rollout .state:has-text('done')", timeout=300_000)
+        assert not opened.violations()
+        assert shown.locator("text=A worker carries it on").count() == 0
+        assert shown.locator("text=Skip selected").count() == 0
+    assert {one.status for one in shop.store.rollouts.members(address.rpartition("/")[2])} == {"done"}
 
 
 @needs_browser

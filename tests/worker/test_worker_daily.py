@@ -10,7 +10,9 @@ import pytest
 from worker_world import Shop, until
 
 from instep.bootstrap import App, open_project
+from instep.control import freshness
 from instep.monitoring.retention import forget_some
+from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
 from instep.worker import lane
 from instep.worker import worker as module
@@ -186,3 +188,24 @@ def test_a_day_is_forgotten_in_slices_and_once(shop: Shop, monkeypatch: pytest.M
             finished(shop, Clock.at - timedelta(days=40), more)
             worker._schedule(False)
             assert len(store.jobs.find(kind="test_connection", limit=100)) == left, name
+
+
+def test_a_worker_notes_late_tables_and_that_they_are_on_time_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "ROUND", 0.2)
+    monkeypatch.setattr(module, "SCHEDULE", 0.1)
+
+    def events(type: str) -> list[LoggedEvent]:
+        with shop.store() as store:
+            return [event for event in store.events.latest() if event.type == type]
+
+    shop.write("freshness: 1s")
+    assert shop.perform("sync").error == ""
+    with shop.working():
+        until(lambda: events("freshness.late"))
+        shop.write("freshness: 1d")
+        until(lambda: events("freshness.recovered"))
+    [late], [back] = events("freshness.late"), events("freshness.recovered")
+    assert (late.connection, late.data["count"]) == ("shop", len(late.data["tables"]))
+    assert back.data["tables"] == late.data["tables"]

@@ -13,7 +13,12 @@ from instep.errors import Blocked, Conflict, InstepError
 from instep.operations.decide.impact import ImpactRequest
 from instep.operations.everyday.detect import Detected, DetectRequest
 from instep.operations.immediate.changes import AssignChangeRequest, CommentChangeRequest
-from instep.operations.immediate.decisions import AnswerChangesRequest, AssignChangesRequest, SnoozeChangeRequest
+from instep.operations.immediate.decisions import (
+    AnswerChangesRequest,
+    AssignChangesRequest,
+    ReopenChangesRequest,
+    SnoozeChangeRequest,
+)
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
 from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.model import Review, Run
     from instep.operations.spec import ImmediateRequest
-    from instep.operations.values import Answer, ChangeView
+    from instep.operations.values import Answer, ChangeView, ReviewStatus
     from instep.store.catalogs.comments import Comment
 
 Ref = tuple[str, str]
@@ -118,13 +123,15 @@ def find_change(backend: Backend, id: str) -> Review:
     raise InstepError(f"no change {id!r} is known", hint="see `instep changes list --all`")
 
 
-def choose_changes(backend: Backend, change_filter: ChangeFilter) -> list[Review]:
-    """Return the changes that are meant; InstepError if there are none."""
+def choose_changes(
+    backend: Backend, change_filter: ChangeFilter, statuses: tuple[ReviewStatus, ...] = ("open",)
+) -> list[Review]:
+    """Return the changes that are meant; InstepError if there are none. Filters find those with these `statuses`."""
     name = change_filter.connection and backend.connection(change_filter.connection)
     return selected(
         change_filter,
         lambda id: find_change(backend, id),
-        lambda _: backend.items(ListChanges(name, ("open",))),
+        lambda _: backend.items(ListChanges(name, statuses)),
     )
 
 
@@ -171,6 +178,14 @@ def snooze_changes(backend: Backend, found: Sequence[Review], end: datetime) -> 
     """Leave these open changes alone until then; return them. Raises Conflict if one of them is not open."""
     requests = [SnoozeChangeRequest(change=review.id, until=end.isoformat()) for review in found]
     return [done.change for done in backend.operations.perform_all(requests)]
+
+
+def reopen_changes(backend: Backend, found: Sequence[Review]) -> list[Review]:
+    """Take back the answers to these changes, and their snoozes; return them. Raises Conflict for one that is over."""
+    ids = tuple(review.id for review in found)
+    parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
+    requests = [ReopenChangesRequest(ids=part) for part in parts]
+    return [one.change for done in backend.operations.perform_all(requests) for one in done.items]
 
 
 def run_cases(backend: Backend, connection: str, cases: Sequence[dict[str, Any]]) -> list[Any]:

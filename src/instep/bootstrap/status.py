@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from instep.control.freshness import freshness_of, worst_first
 from instep.control.queries.context import QueryContext
 from instep.control.queries.work import managed_page
 from instep.control.selection.reselected import decided
@@ -58,6 +60,13 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
     versions = context.store.accepted.latest_of(names)
     chosen = decided(project, context.store, {name: catalog for name, (_, catalog) in versions.items()}, names)
     loads = statuses(project, context.store, versions, names, context.open_connection, context.tell)
+    fresh = freshness_of(context.store, project, names, datetime.now(UTC), whole=True)
     return [
-        ConnectionStatus(**vars(one), **chosen[one.connection], log=context.log_status(one.connection)) for one in loads
+        ConnectionStatus(
+            **vars(one),
+            **chosen[one.connection],
+            freshness=worst_first(fresh[one.connection].values()),
+            log=context.log_status(one.connection),
+        )
+        for one in loads
     ]

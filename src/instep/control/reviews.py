@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from instep.control.times import utc
 from instep.errors import InstepError
-from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
+from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeReopened, ChangeSnoozed, Event
 from instep.model import Review
 from instep.operations.values import Answer, ReviewStatus
 
@@ -101,6 +101,18 @@ def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -
     with store.transaction():
         done = store.reviews.snooze_many([r.id for r in reviews], until)
         store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))
+    return done
+
+
+def reopen(store: Store, reviews: Sequence[Review], who: str) -> list[Review]:
+    """Take back the answers to these changes, and their snoozes, in one transaction; Conflict for one that was applied
+    or is obsolete. Who has answered stays recorded. One that waits already is left as it is."""
+    with store.transaction():
+        ids = [r.id for r in reviews]
+        waiting = {r.id for r in store.reviews.of_ids(ids) if r.status == "open" and not store.reviews.is_asleep(r)}
+        done = store.reviews.reopen_many(ids)
+        again = [r for r in done if r.id not in waiting]
+        store.events.add(*(ChangeReopened(r.connection, r.id, r.summary, f"reopened by {who}", who) for r in again))
     return done
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from instep.control.detector import DEFAULT_FREQUENCY, constraint, enabled, options_of
+from instep.control.freshness import FreshnessWatch
 from instep.errors import InstepError, ProjectError
 from instep.model import JobKind, Scheduled
 from instep.operations.values import ObjectKind
 from instep.project.project import Project
+from instep.project.sections.models import ConnectionSection
 from instep.project.sections.schedule import interval
 from instep.store.store import Store
 
@@ -80,6 +82,7 @@ class Timetable:
         self._project: Project | None = None
         self._mark: tuple[object, ...] = ()
         self._seen: Mapping[tuple[ObjectKind, str], tuple[str, int]] = {}
+        self.freshness = FreshnessWatch()
 
     def follow(self, store: Store, project: Project, now: datetime) -> list[str]:
         """Bring schedules in step; answers what is wrong with any connection that was looked at."""
@@ -88,7 +91,7 @@ class Timetable:
             return []
         seen = store.objects.versions("connection", "source")
         names = _touched(store, self._seen, seen) if project is self._project else None
-        wrong = reconcile(store, project, now, names)
+        wrong = reconcile(store, project, now, names, self.freshness.follow)
         self._project, self._mark, self._seen = project, mark, seen
         return wrong
 
@@ -121,20 +124,33 @@ def _spec(text: str) -> str:
     return every(seconds) if seconds else text
 
 
-def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str] | None = None) -> list[str]:
+def reconcile(
+    store: Store,
+    project: Project,
+    now: datetime,
+    names: Iterable[str] | None = None,
+    follow: Callable[[str, ConnectionSection | None], None] = lambda name, section: None,
+) -> list[str]:
     """Bring the schedules of some connections (None: of all, and of those that are gone) in step with their
-    settings; answers what is wrong with any. One that asks for the same as before keeps its next time."""
+    settings; answers what is wrong with any. One that asks for the same as before keeps its next time.
+
+    `follow` is given the settings of each; None for one that is gone or cannot be read.
+    """
     known = {(s.connection, s.kind): s for s in store.schedules.all()}
     requested = list(project.connections if names is None else names)
     here, wrong = set(project.connections), []
     found: dict[tuple[str, JobKind], Scheduled] = {}
     for name in requested:
+        section = None
         try:
             if name in here:
-                found |= {(s.connection, s.kind): _timed(s, now) for s in schedules_of(project.of(name), name)}
+                own_project = project.of(name)
+                section = own_project.connection(name)
+                found |= {(s.connection, s.kind): _timed(s, now) for s in schedules_of(own_project, name)}
         except InstepError as error:
             own = f"connection {name}: "
             wrong.append(own + error.message.removeprefix(own))
+        follow(name, section)
     mine = known.keys() if names is None else {key for key in known if key[0] in requested}
     with store.transaction():
         store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))

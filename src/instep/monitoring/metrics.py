@@ -120,6 +120,9 @@ def _gauges(now: Gauges) -> Iterator[Family]:
         one(since(now.oldest_waiting)),
     )
     yield Family("instep_paused_connections", "gauge", "Connections that are paused.", one(now.paused))
+    yield Family(
+        "instep_late_tables", "gauge", "Tables that are older than their freshness target.", by("connection", now.late)
+    )
     yield Family("instep_queue_depth", "gauge", "Queued jobs that are due.", by("kind", now.queued))
     yield Family(
         "instep_queue_oldest_seconds",

@@ -96,6 +96,8 @@ def _line(store: Store, notified: NotifiedEvent) -> MessageLine:
             tone: Tone = "plain" if event.status == "done" else "stopped"
             line = replace(line, tone=tone, what=f"rollout {event.rollout} {event.status}", status=f"by {event.who}")
             return replace(line, why=event.why, command=f"instep rollout status {event.rollout}")
+        case events.FreshnessLate() | events.FreshnessRecovered():
+            return _freshness(line, event)
         case events.Resumed():
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
         case events.DetectorEnabled():
@@ -123,6 +125,19 @@ def _failed_job(
 ) -> MessageLine:
     command = f"instep queue show {event.job}"
     return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
+
+
+def _freshness(line: MessageLine, event: events.FreshnessLate | events.FreshnessRecovered) -> MessageLine:
+    more = event.count - len(event.tables)
+    names = ", ".join(event.tables) + (f" and {more} more" if more else "")
+    line = replace(line, table=event.tables[0] if event.count == 1 else "", command="instep status")
+    many = f"{event.count} tables" if event.count != 1 else "table"
+    if isinstance(event, events.FreshnessRecovered):
+        return replace(line, what=f"{many} on time again", why=names)
+    since = datetime.fromisoformat(event.since)
+    as_of = datetime.fromisoformat(event.as_of)
+    why = f"{names}: fresh as of {as_of:%Y-%m-%d %H:%M} UTC"
+    return replace(line, tone="stopped", what=f"{many} late", status=f"since {since:%Y-%m-%d %H:%M} UTC", why=why)
 
 
 def _severity(notified: NotifiedEvent) -> Severity:
@@ -248,7 +263,7 @@ def _names(value: str | tuple[str, ...] | None) -> str:
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 SCHEMA: frozenset[Occasion] = frozenset({"detected", "review_needed", "breaking", "ignored", "applied"})
 """The occasions that are about schema changes."""
-ALWAYS: frozenset[Occasion] = frozenset({"paused", "review_needed"})
+ALWAYS: frozenset[Occasion] = frozenset({"paused", "review_needed", "late"})
 """The occasions of every channel for connections without a route."""
 DETECTED: frozenset[Occasion] = ALWAYS | {"applied"}
 """The same where a scheduled detector has options: people are told what it has propagated."""
@@ -292,6 +307,9 @@ def meaning(event: Event) -> Meaning | None:
             return Meaning(frozenset({"failed"}), "error", True)
         case events.RunEnded(status="done", kind="sync"):
             return Meaning(frozenset({"done"}), "info", True)
+        case events.FreshnessLate() | events.FreshnessRecovered():
+            late = isinstance(event, events.FreshnessLate)
+            return Meaning(frozenset({"late"}), "warning" if late else "info", True)
         case events.RolloutMoved() if event.status in _ROLLOUTS:
             return Meaning(frozenset({"rollout"}), _ROLLOUTS[event.status], True)
         case events.ChangeDetected() if event.kind.startswith(_BREAKING):

@@ -218,3 +218,12 @@ ImportedProduct = Literal["airbyte", "fivetran"]
 """Products whose configuration can be imported."""
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 """The kinds of managed objects: the sections of a project that have names."""
+
+
+_DURATIONS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "m"))
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as a project file says it, in its largest whole unit: 90 as `90s`, 1800 as `30m`."""
+    length, unit = next((one for one in _DURATIONS if seconds and seconds % one[0] == 0), (1.0, "s"))
+    return f"{seconds / length:g}{unit}"

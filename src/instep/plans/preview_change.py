@@ -7,6 +7,8 @@ its doing alone. New columns get their values from the source, a new table its r
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,8 +20,9 @@ from instep.errors import Blocked, InstepError
 from instep.model import Review
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.decide.preview_change import PreviewChangeRequest
-from instep.operations.spec import DirectWork
-from instep.operations.values import EXISTING
+from instep.operations.spec import DirectWork, Preview
+from instep.operations.values import EXISTING, ReviewStatus
+from instep.schema.catalog.catalog import Catalog, fingerprint
 from instep.schema.maintenance import Maintenance
 from instep.schema.planning.naming import destination_ref
 from instep.schema.policy.similarity import PROPOSAL
@@ -37,9 +40,11 @@ if TYPE_CHECKING:
     from instep.destinations.base import Ref
     from instep.destinations.facets import Destination
     from instep.lineage.model import Model
+    from instep.schema.planning.plan import Plan
     from instep.schema.planning.step import Step
     from instep.sync.context import SyncContext
     from instep.sync.loading.engine import Engine
+    from instep.sync.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,67 @@ class ChangePreview:
     tables: tuple[PreviewedTable, ...]
     models: tuple[PreviewedModel, ...] = ()
     notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    """Digest of the steps, of the tables as they were and as they are to be: what `publish_change` is bound to."""
 
     @property
     def breaks(self) -> tuple[str, ...]:
         """Return the models that do not run any more."""
         return tuple(one.name for one in self.models if one.breaks)
+
+
+LOADED = ("column.added", "table.added")
+"""Kinds of changes whose new values are read with them."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one change does to the destination, before it is done."""
+
+    steps: tuple[Step, ...]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, context: SyncContext, change: Review, made: Plan) -> Trial:
+        """Return the steps of a plan with a digest of them, of the tables as they are and as they are to be."""
+        refs = _touched(made.steps)
+        states = {ref: context.destination.schema.state(ref, version=True) for ref in refs}
+        after = Catalog.of(t for t in made.target.tables if t.ref in refs)
+        document = {
+            "change": change.id,
+            "steps": [[*step.table, step.text] for step in made.steps],
+            "versions": [[*ref, state.version if state else ""] for ref, state in sorted(states.items())],
+            "after": fingerprint(after),
+        }
+        return cls(tuple(made.steps), hashlib.sha256(json.dumps(document).encode()).hexdigest())
+
+
+def rename_of(context: SyncContext, change: Review) -> tuple[DeclareRename, Preview]:
+    """Return the work that says yes to a suspected rename, as `changes map` does, and what it would do."""
+    path, old = ".".join(filter(None, change.table)), _renamed(change)[change.column]
+    work = DeclareRename()
+    request = DeclareRenameRequest(old=f"{path}.{old}", new=f"{path}.{change.column}")
+    return work, work.prepare(context, request)
+
+
+def load_new(context: SyncContext, change: Review, progress: Progress, engine: Engine) -> tuple[str, ...]:
+    """Read the values of a new column, or the rows of a new table; return what failed."""
+    table = ".".join(change.table)
+    if change.kind not in LOADED:
+        return ()
+    try:
+        if change.kind == "table.added":
+            scope = RunScope(frozenset((table,)))
+        else:
+            of, names = check_columns(context, table, (change.column,))
+            for name in names:
+                context.store.backfills.request(context.name, of.ref, column=name, why=change.summary)
+            scope = RunScope(frozenset((table,)), kind="backfill", columns=names)
+        report = sync(context, scope, progress, engine)
+    except InstepError as error:
+        return (f"no values were read: {error.message}",)
+    failed = [one for one in report.tables if one.status == "failed"]
+    return tuple(f"{'.'.join(filter(None, one.table))}: {one.error}" for one in failed)
 
 
 class PreviewChange(DirectWork):
@@ -110,56 +171,38 @@ class PreviewChange(DirectWork):
     def run(self, context: SyncContext, request: PreviewChangeRequest) -> ChangePreview:
         """Try the change. Raises Blocked where there is no preview of it, InstepError for one that is not there."""
         change = context.store.reviews.get(request.change)
-        _check(context, change)
+        check_previewed(context, change)
         with _beside(context) as tried:
-            steps, notes = self._try(tried, change)
+            trial = self._try(tried, change)
+            steps, notes = trial.steps, self._load(tried, change)
             before, after = context.destination, tried.destination
             with context.destination_open():
                 tables = tuple(_tables(before, after, change, _touched(steps), self.engine or LocalEngine()))
                 models = tuple(self._models(context, before, after))
-        return ChangePreview(change.id, change.summary, tuple(one.text for one in steps), tables, models, notes)
+        texts = tuple(one.text for one in steps)
+        return ChangePreview(change.id, change.summary, texts, tables, models, notes, trial.fingerprint)
 
-    def _try(self, tried: SyncContext, change: Review) -> tuple[Sequence[Step], tuple[str, ...]]:
-        """Approve the change in the copy, apply it, and bring in what is new."""
+    def _try(self, tried: SyncContext, change: Review) -> Trial:
+        """Approve the change in the copy and apply it."""
         if change.rule == PROPOSAL:
-            return self._rename(tried, change), ()
+            work, shown = rename_of(tried, change)
+            trial = Trial.of(tried, change, shown.prepared.mapped.plan)
+            work.execute(tried, shown, ())
+            return trial
         others = [r.id for r in tried.store.reviews.find(tried.name, EXISTING) if r.id != change.id]
         for one in others:
             tried.store.reviews.decide(one, "rejected", tried.who)
         reviews.answer(tried.store, [change], "approved", tried.who)
         made = preview(tried).plan
-        steps = tuple(made.steps)
-        evolve(tried, made, tuple(step.object for step in steps))
-        return steps, self._load(tried, change)
-
-    def _rename(self, tried: SyncContext, change: Review) -> Sequence[Step]:
-        """Say yes to a proposed rename, as `changes map` does; return the steps that this plans."""
-        path, old = ".".join(filter(None, change.table)), _renamed(change)[change.column]
-        work = DeclareRename()
-        request = DeclareRenameRequest(old=f"{path}.{old}", new=f"{path}.{change.column}")
-        shown = work.prepare(tried, request)
-        work.execute(tried, shown, ())
-        return tuple(shown.prepared.mapped.plan.steps)
+        trial = Trial.of(tried, change, made)
+        evolve(tried, made, tuple(step.object for step in made.steps))
+        return trial
 
     def _load(self, tried: SyncContext, change: Review) -> tuple[str, ...]:
-        table = ".".join(change.table)
-        if change.kind not in ("column.added", "table.added"):
-            return ()
-        if _follows_log(tried):
-            return (f"{table} follows the source's log, so no values were read for the preview",)
-        try:
-            if change.kind == "table.added":
-                scope = RunScope(frozenset((table,)))
-            else:
-                of, names = check_columns(tried, table, (change.column,))
-                for name in names:
-                    tried.store.backfills.request(tried.name, of.ref, column=name, why="preview")
-                scope = RunScope(frozenset((table,)), kind="backfill", columns=names)
-            report = sync(tried, scope, self.progress, LocalEngine())  # no session of Spark knows the copy
-        except InstepError as error:
-            return (f"no values were read: {error.message}",)
-        failed = [one for one in report.tables if one.status == "failed"]
-        return tuple(f"{'.'.join(filter(None, one.table))}: {one.error}" for one in failed)
+        """Bring in what is new."""
+        if change.kind in LOADED and tried.log is not None:
+            return (f"{'.'.join(change.table)} follows the source's log, so no values were read for the preview",)
+        return load_new(tried, change, self.progress, LocalEngine())  # no session of Spark knows the copy
 
     def _models(self, context: SyncContext, before: Destination, after: Destination) -> Iterator[PreviewedModel]:
         from instep.plans.downstream import configured, read_models
@@ -169,20 +212,17 @@ class PreviewChange(DirectWork):
             yield _model(model, before, after)
 
 
-def _check(context: SyncContext, change: Review) -> None:
+def check_previewed(context: SyncContext, change: Review, statuses: Collection[ReviewStatus] = EXISTING) -> None:
+    """Raise InstepError for a change of another connection, Blocked where there is no preview of it."""
     if change.connection != context.name:
         raise InstepError(f"change {change.id} is one of connection {change.connection}", hint="name that connection")
-    if change.status not in EXISTING:
+    if change.status not in statuses:
         raise Blocked(
             f"change {change.id} is {change.status}: there is nothing to preview", hint="see `instep changes`"
         )
     if context.destination.lifecycle.preview is None or context.shard:
         what = "a shared table" if context.shard else f"destination {context.destination_name}"
         raise Blocked(f"{what} has no previews", hint="`instep plan` and `instep impact` tell what a change does")
-
-
-def _follows_log(context: SyncContext) -> bool:
-    return context.log is not None
 
 
 @contextmanager

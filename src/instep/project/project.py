@@ -274,6 +274,14 @@ class Project:
             found |= {field: getattr(section, field) for field in section.model_fields_set}
         return TableSettings.model_construct(**found)
 
+    def freshness_targets(self, connection: str, refs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        """Return the seconds that the rows of these tables may be old, of those that have such a target."""
+        section = self.connection(connection)
+        if any(table.freshness is not None for table in section.tables.values()):
+            own = {ref: self.table(connection, ref).freshness for ref in refs}
+            return {ref: found for ref, one in own.items() if (found := section.freshness if one is None else one)}
+        return dict.fromkeys(refs, section.freshness) if section.freshness else {}
+
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
         """Return the tables that the connection names one by one, with the columns that it gives other names."""
         named = self.connection(connection).tables.items()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from instep.backends import calls
 from instep.operations.decide.declare_rename import DeclareRenameRequest
 from instep.operations.decide.preview_change import PreviewChangeRequest
+from instep.operations.decide.publish_change import PublishChangeRequest
 from instep.operations.decide.sample_rename import RenameSample, SampleRenameRequest
 from instep.operations.everyday.plan import PlanRequest
 from instep.operations.everyday.sync import SyncRequest
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from instep.operations.values import Side
     from instep.plans.planned import Planned
     from instep.plans.preview_change import ChangePreview
+    from instep.plans.publish_change import PublishedChange
     from instep.schema.catalog.catalog import Catalog
     from instep.sync.operations.maintain import MaintenanceReport
     from instep.sync.operations.verify import VerifyReport, VerifyResult
@@ -195,10 +197,20 @@ class Connection:
     def preview_change(self, change: Review | str) -> ChangePreview:
         """Try a waiting change on a copy of the destination's tables (Iceberg); return how rows and models differ.
 
-        The copy is thrown away, and nothing is changed. `project.approve(change)` and `sync()` do it.
+        The copy is thrown away, and nothing is changed. `publish_change` does it.
         """
         (whole,) = chosen((change,))
         found: ChangePreview = self._backend.operations.run(self.name, PreviewChangeRequest(change=whole))
+        return found
+
+    def publish_change(self, preview: ChangePreview, allow: Iterable[str] = ()) -> PublishedChange:
+        """Approve a change that was previewed and do to the tables what the preview has shown.
+
+        `allow`: patterns of what may be dropped at the destination. Raises StalePlan if the steps or the tables are not
+        those of the preview, Blocked where a consent or a second person is missing. `undo` takes it back.
+        """
+        request = PublishChangeRequest(change=preview.change, fingerprint=preview.fingerprint, allow=tuple(allow))
+        found: PublishedChange = self._backend.operations.run(self.name, request)
         return found
 
     def sample_rename(self, change: Review | str) -> RenameSample:

@@ -18,6 +18,7 @@ from instep.backends.calls import (
     comment_change,
     find_change,
     list_changes,
+    reopen_changes,
     snooze_changes,
 )
 from instep.errors import ProjectError
@@ -225,6 +226,10 @@ class Project(AbstractContextManager["Project"]):
         """Leave open changes out of `changes` until this time (UTC without an offset). Errors: see `approve`."""
         end = until if until.tzinfo else until.replace(tzinfo=UTC)
         return Changes(snooze_changes(self._backend, self._named(changes), end))
+
+    def reopen(self, *changes: Review | str | Iterable[Review | str]) -> Changes:
+        """Take back the answers to changes, or their snoozes: they wait for a person again. Errors: see `approve`."""
+        return Changes(reopen_changes(self._backend, self._named(changes)))
 
     def _answer(self, changes: Iterable[Review | str | Iterable[Review | str]], status: Answer) -> Changes:
         return Changes(answer_changes(self._backend, self._named(changes), status))

@@ -20,6 +20,7 @@ from instep.store.catalogs.connections import Connections, DestinationNames
 from instep.store.catalogs.connector_states import ConnectorStates
 from instep.store.catalogs.connector_versions import ConnectorVersions
 from instep.store.catalogs.discoveries import Discoveries, SourceFiles
+from instep.store.catalogs.freshness import FreshTables
 from instep.store.catalogs.loaded import CountedQuarantines, Cursors, LoadedColumns
 from instep.store.catalogs.plans import Plans, Steps
 from instep.store.catalogs.renames import Mappings, OldNames, Undos
@@ -128,6 +129,7 @@ class Store:
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
         self.loaded = LoadedColumns(self._db)
+        self.fresh_tables = FreshTables(self._db)
         self.quarantines = CountedQuarantines(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
@@ -153,7 +155,7 @@ class Store:
         self.installation = Installation(self._db)
         self.positions = Positions(self._db)
         self.prune = Prune(self._db)
-        self.gauges = StoreGauges(self._db, self.workers, self.outbox)
+        self.gauges = StoreGauges(self._db, self.workers, self.outbox, self.fresh_tables)
 
     @property
     def file(self) -> Path | None:

@@ -385,6 +385,8 @@ class _Sync:
                     context.store.backfills.done(backfill.number)
                     if isinstance(self.follow, Streaming) and backfill.table not in cursors:
                         context.store.cursors.forget(context.name, backfill.table)
+            fresh = [t.table for t in tables if t.status == "done"]
+            context.store.fresh_tables.loaded(context.name, fresh, run.started)
             context.store.runs.record_tables(*tables)  # last, for rows common to connections are written one by one
             context.store.events.add(*(_event(context, run, result) for result in tables if result.status != "paused"))
         crashpoint("sync.noted")

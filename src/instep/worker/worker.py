@@ -142,6 +142,8 @@ class JobWorker:
         project, now = self._projects.current().project, datetime.now(UTC)
         for wrong in self._timetable.follow(self._store, project, now):
             self._notify(wrong)
+        for wrong in self._timetable.freshness.look(self._store, project, now):
+            self._notify(wrong)
         if self._pruned != now.date() and not forget_some(self._store, project.model.retention, now):
             self._pruned = now.date()  # until then a slice each time, so that no lease waits for it
         if schedules.fire(self._store, now):

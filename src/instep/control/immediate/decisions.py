@@ -19,6 +19,8 @@ from instep.operations.immediate.decisions import (
     AnswerChangesRequest,
     AssignChangesRequest,
     ChangesRequest,
+    ReopenChangeRequest,
+    ReopenChangesRequest,
     SnoozeChangeRequest,
     SnoozeChangesRequest,
     SwitchSelectionRequest,
@@ -90,6 +92,19 @@ class Snoozing(ImmediateWork):
         until = result.change.snoozed_until
         assert until is not None, "it is asleep"
         return {"until": until.isoformat()}
+
+
+class Reopening(ImmediateWork):
+    """Take back the answer to one change, or its snooze."""
+
+    def execute(self, context: WriteContext, request: ReopenChangeRequest, prepared: None) -> AnsweredChange:
+        """Open it; Conflict if it was applied or is obsolete."""
+        [done] = reviews.reopen(context.store, [_known(context, request.change)], context.who)
+        return AnsweredChange(done)
+
+    def detail(self, request: ReopenChangeRequest, result: AnsweredChange) -> Mapping[str, Any]:
+        """Return the connection, and the change in words."""
+        return {"connection": result.change.connection, "summary": result.change.summary}
 
 
 @dataclass(frozen=True)
@@ -190,6 +205,15 @@ class SnoozingMany(_ForMany):
         until = reviews.until(request.duration, request.until, context.store.api_keys.now())
         able = [one for one in found if one.status == "open"]
         return _answers(found, reviews.snooze(context.store, able, until, context.who), not_open)
+
+
+class ReopeningMany(_ForMany):
+    """Take back the answers to many changes, or their snoozes."""
+
+    def answer(self, context: WriteContext, request: ReopenChangesRequest, found: Sequence[Review]) -> ChangeAnswers:
+        """Open those that stand."""
+        able = [one for one in found if one.status in EXISTING]
+        return _answers(found, reviews.reopen(context.store, able, context.who), over)
 
 
 class AssigningMany(_ForMany):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from instep.control import pauses
 from instep.control.detector import State, detector_status
+from instep.control.freshness import freshness_of, summary
 from instep.control.pauses import ActivePause
 from instep.control.queries.context import QueryContext
 from instep.control.resources.api_keys import links_of_groups, may
@@ -29,6 +30,7 @@ from instep.operations.registry import policy_of, spec_of
 from instep.operations.spec import QueryWork
 from instep.operations.values import JobStatus
 from instep.store.catalogs.backfills import Backfill
+from instep.store.catalogs.connection_status import FreshnessSummary
 from instep.store.server.resources import Link
 
 
@@ -50,6 +52,8 @@ class ConnectionSummary:
     managed_by: Literal["file", "server"]
     synced: datetime | None = None
     """End of the last sync that succeeded; null before the first."""
+    freshness: FreshnessSummary | None = None
+    """Freshness of its loaded tables against their targets; null if none has one."""
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,23 @@ def summaries(context: QueryContext, found: Sequence[Managed]) -> list[Connectio
         job.connection for job in store.jobs.unfinished(names) if job.kind == "detect" and job.status == "running"
     }
 
+    targeted = [one.name for one in found if _may_have_target(one.spec)]
+    fresh = freshness_of(store, context.project.among(targeted), targeted, datetime.now(UTC)) if targeted else {}
+
     def one(of: Managed) -> ConnectionSummary:
         run, open_ = runs.get(of.name), waiting.get(of.name, 0)
         status = "processing" if of.name in detecting else _status(run, open_, of.name in paused)
         synced = outcomes[of.name].succeeded if of.name in outcomes else None
-        return replace(_summary(context, of, run, open_, status, namespaces), synced=synced)
+        found = _summary(context, of, run, open_, status, namespaces)
+        return replace(found, synced=synced, freshness=summary(fresh.get(of.name, {}).values()))
 
     return [one(of) for of in found]
+
+
+def _may_have_target(spec: Mapping[str, Any]) -> bool:
+    """Return whether a connection's section, as it is written, says anything of freshness."""
+    tables = spec.get("tables") or {}
+    return "freshness" in spec or any("freshness" in (table or {}) for table in tables.values())
 
 
 def _summary(

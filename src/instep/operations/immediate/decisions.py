@@ -48,6 +48,14 @@ class SnoozeChangeRequest(ImmediateRequest):
     """The end of the snooze: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
 
 
+@dataclass(frozen=True)
+class ReopenChangeRequest(ImmediateRequest):
+    """Take back the answer to a change, or its snooze: it is open and waits for a person again."""
+
+    change: Name
+    """The change's id, c-..."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChangesRequest(ImmediateRequest):
     """Base of requests about many changes: by id, or all that match the filters. Different filters are combined with
@@ -102,6 +110,12 @@ class SnoozeChangesRequest(ChangesRequest):
     """The length of the snooze: `90m`, `4h`, `3d`, `2w`."""
     until: Annotated[str, Length(0, 40), LeadsTo("setting")] | None = None
     """The end of the snooze: `2026-12-01` or `2026-12-01T08:00`, UTC unless it has an offset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReopenChangesRequest(ChangesRequest):
+    """Take back the answers to many changes, or their snoozes: by id, or all that match the filters, such as those of
+    the view `ignored`. With `dry_run` the response is a preview."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +192,17 @@ SPECS = (
         match="change",
     ),
     ImmediateSpec(
+        "reopen_change",
+        role="approver",
+        route="POST /changes/{change}/reopen",
+        request=ReopenChangeRequest,
+        result="instep.control.immediate.decisions:AnsweredChange",
+        work="instep.control.immediate.decisions:Reopening",
+        audit="change.reopened",
+        target="change",
+        match="change",
+    ),
+    ImmediateSpec(
         "answer_changes",
         role="approver",
         route="POST /changes/answers",
@@ -195,6 +220,16 @@ SPECS = (
         result="instep.control.immediate.decisions:ChangeAnswers",
         work="instep.control.immediate.decisions:SnoozingMany",
         audit="changes.snoozed",
+        target="connection",
+    ),
+    ImmediateSpec(
+        "reopen_changes",
+        role="approver",
+        route="POST /changes/reopenings",
+        request=ReopenChangesRequest,
+        result="instep.control.immediate.decisions:ChangeAnswers",
+        work="instep.control.immediate.decisions:ReopeningMany",
+        audit="changes.reopened",
         target="connection",
     ),
     ImmediateSpec(

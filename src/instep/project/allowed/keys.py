@@ -191,13 +191,13 @@ KEYS: Mapping[type[Section], Mapping[str, KeyReach]] = {
     models.ConnectionSection: {
         **_each(NAMES, "source destination policy namespace shard tags hash"),
         **_each(SETTING, "schema_change_handling detect_and_propagate_schema_changes backfill mode "
-                         "notify_schema_changes max_new_columns keep_old_names types"),
+                         "notify_schema_changes max_new_columns keep_old_names freshness types"),
         **_each(PARTS, "app_options table_options include exclude protect tables detect schedule notify downstream "
                        "log backfill_limits maintain"),
         "salt": SECRET,
     },
     tables.TableSettings: {
-        **_each(SETTING, "mode lookback deletes keep_old_names history types enabled"),
+        **_each(SETTING, "mode lookback deletes keep_old_names freshness history types enabled"),
         **_each(NAMES, "cursor key name columns sort partition"), "filter": SQL,
         "properties": KeyReach("labels, and properties of Iceberg tables by an allow-list: no code, no place", labels),
     },

@@ -20,7 +20,17 @@ from instep.project.sections.values import Patterns, Port, Seconds, Secret, Sect
 from instep.schema.changes.kinds import KINDS
 
 Occasion = Literal[
-    "detected", "review_needed", "breaking", "ignored", "applied", "paused", "resumed", "failed", "done", "rollout"
+    "detected",
+    "review_needed",
+    "breaking",
+    "ignored",
+    "applied",
+    "paused",
+    "resumed",
+    "failed",
+    "done",
+    "late",
+    "rollout",
 ]
 Severity = Literal["info", "warning", "error"]
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")

@@ -237,7 +237,7 @@ Protection = Annotated[
 class ConnectionSection(Section):
     """One source into one destination; either may be omitted if the project has only one. `policy` decides what happens
     to schema changes; `schema_change_handling` and `detect_and_propagate_schema_changes` do the same in the words of
-    other products."""
+    other products. `freshness`: the age that the rows of a table may reach before it is late; 0: no target."""
 
     source: str = ""
     destination: str = ""
@@ -266,6 +266,7 @@ class ConnectionSection(Section):
     log: LogSection = LogSection()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
     keep_old_names: Seconds = 0
+    freshness: Seconds = 0
     backfill_limits: BackfillSection = BackfillSection()
     maintain: MaintainSection = MaintainSection()
 

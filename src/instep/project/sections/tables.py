@@ -58,7 +58,8 @@ class TableSettings(OverrideSection):
 
     `mode` auto: chosen by key and cursor. `lookback`: seconds for a time cursor, units for a number. `key`: columns to
     use where the source has no primary key. `keep_old_names`: for how many seconds readers can use what the table and
-    its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if nothing is
+    its columns were called before a rename. `freshness`: the age that its rows may reach before the table is late, 0
+    for no target; None: as for the connection. `filter`: which rows are read, as SQL of the source; None if nothing is
     said, "" for all. `name` and `columns`: what they are called at the destination. `history`: every version of a row
     is kept. `types`: chosen types by column name or source type. `enabled`: whether the table is read.
     """
@@ -69,6 +70,7 @@ class TableSettings(OverrideSection):
     deletes: Deletes = "soft"
     key: Words = ()
     keep_old_names: Seconds | None = None
+    freshness: Seconds | None = None
     filter: str | None = None
     name: str = ""
     columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)

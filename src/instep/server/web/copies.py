@@ -178,6 +178,9 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
     "apply": _call(f"{_CONNECTION}.plan().apply({{}})", allow="allow"),
     "impact": _call(f"{_CONNECTION}.impact({{}})", change="change", dialect="dialect"),
     "preview_change": _call(f"{_CONNECTION}.preview_change({{change}})"),
+    "publish_change": _call(
+        f"{_CONNECTION}.publish_change({_CONNECTION}.preview_change({{change}}), {{}})", allow="allow"
+    ),
     "sample_rename": _call(f"{_CONNECTION}.sample_rename({{change}})"),
     "declare_rename": _call(f"{_CONNECTION}.declare_rename({{old}}, {{new}})"),
     "tables": lambda values: _call(f"{_TABLE}.columns()" if values.get("table") else f"{_CONNECTION}.tables()")(values),
@@ -207,6 +210,7 @@ CALLS: Mapping[str, Callable[[Values], str]] = {
     "approve_change": _call("project.approve({change})"),
     "reject_change": _call("project.reject({change})"),
     "ignore_change": _call("project.ignore({change})"),
+    "reopen_change": _call("project.reopen({change})"),
 }
 """Calls that are not `perform`: what a job does, and what has a shorter one."""
 
@@ -377,7 +381,7 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
     "patch_settings": _changed,
     **{
         f"{verb}_change": _command("changes", verb, "{change}", duration="--for", until="--until")
-        for verb in ("approve", "reject", "ignore", "snooze")
+        for verb in ("approve", "reject", "ignore", "snooze", "reopen")
     },
     "answer_changes": _answers,
     "snooze_changes": _command(
@@ -391,11 +395,15 @@ COMMANDS: Mapping[str, Callable[[Values], list[str]]] = {
         duration="--for",
         until="--until",
     ),
+    "reopen_changes": _command(
+        "changes", "reopen", "{ids}", "{patterns}", connection="--connection", kinds="--kind", tables="--table"
+    ),
     "comment_change": _command("changes", "comment", "{change}", "{text}"),
     "assign_change": lambda values: _assigned({"ids": [values["change"]], "assignee": values.get("assignee")}),
     "assign_changes": lambda values: _assigned(values),
     "switch_selection": _command("selection", "{verb}", "{objects}", matching="--match", connection="--connection"),
     "preview_change": _command("preview", "{change}"),
+    "publish_change": _command("preview", "{change}", "--publish", allow="--allow-destructive"),
     "sample_rename": _command("changes", "sample", "{change}"),
     "declare_rename": _command("changes", "map", "{old}", "{new}", connection="--connection"),
     "sync": _command("sync", "{connection}", tables="--table", full="--full", drop_retained="--drop-retained"),

@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 from instep.control.resources import sign_in
 from instep.operations.spec import Role
+from instep.operations.values import duration_text
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
@@ -107,6 +108,7 @@ def environment() -> Environment:
         duration=duration,
         path=quoted,
         schedule=schedule,
+        seconds=duration_text,
     )
     made.globals.update(
         static_url=static_url,

@@ -86,7 +86,10 @@ class Visit:
         return await show(self.request, template, status, visit=self, **values)
 
     def go(self, address: str, notice: str = "", undo: str = "") -> RedirectResponse:
-        """Return the way to another page, with a notice there; `undo`: the address of the page that takes it back."""
+        """Return the way to another page, with a notice there.
+
+        `undo`: the address of the operation that takes it back, with its fields.
+        """
         answer = RedirectResponse(local(address), 303)
         if notice:
             text = quote(f"{notice[:600]}\n{undo}")
@@ -229,9 +232,16 @@ async def show(request: Request, template: str, status: int = 200, **values: Any
     return answer
 
 
-def notice_of(request: Request) -> tuple[str, str]:
-    """Return what the last form has done, and the address of what takes it back."""
+UNDOING = frozenset({"reopen_change", "reopen_changes", "pause", "resume", "put_policy", "put_channel"})
+"""The operations that a notice may offer, to take back what was done."""
+
+
+def notice_of(request: Request) -> tuple[str, tuple[str, list[tuple[str, str]]] | None]:
+    """Return what the last form has done, and the form that takes it back: its address and its fields."""
     from urllib.parse import unquote
 
     text, _, undo = unquote(request.cookies.get(NOTICE, "")).partition("\n")
-    return text, local(undo) if undo else ""
+    parts = urlsplit(undo)
+    if parts.scheme or parts.netloc or parts.path.removeprefix("/do/") not in UNDOING:
+        return text, None
+    return text, (parts.path, parse_qsl(parts.query))

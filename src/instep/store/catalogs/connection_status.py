@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from instep.model import Pause, Run, TableRun
 from instep.store.catalogs.backfills import Backfill
@@ -66,8 +66,39 @@ class LoadStatus:
 
 
 @dataclass(frozen=True)
+class TableFreshness:
+    """Freshness of a table against its target."""
+
+    table: str
+    """`schema.table`."""
+    state: Literal["on_time", "late", "paused", "not_loaded"]
+    """paused: nothing is expected of it; not_loaded: no sync has loaded it yet."""
+    target: float
+    """Seconds that its rows may be old."""
+    as_of: datetime | None
+    """Begin of the last sync that loaded it: its rows are at least as new."""
+    due: datetime | None
+    """Time from which on it is late, unless a sync loads it before; null while it is paused or not loaded."""
+
+
+@dataclass(frozen=True)
+class FreshnessSummary:
+    """Freshness of a connection against its targets: that of the table which stands worst."""
+
+    state: Literal["on_time", "late", "paused", "not_loaded"]
+    """late: at least one table is late."""
+    late: int
+    """Number of late tables."""
+    since: datetime | None
+    """Time from which on the first of them is late."""
+
+
+@dataclass(frozen=True)
 class ConnectionStatus(LoadStatus):
     """Status of a connection."""
+
+    freshness: tuple[TableFreshness, ...] = ()
+    """Each table that has a freshness target, the late ones first."""
 
     waiting_changes: int = 0
     """Changes that wait for a person."""

@@ -154,6 +154,16 @@ class Reviews:
                     raise Conflict(not_open(review), hint="see `instep changes list`")
             return self._set(transaction, found, {"snoozed_until": until})
 
+    def reopen_many(self, ids: Sequence[str]) -> list[Review]:
+        """Open changes with these whole ids again, snoozed ones too; who has answered them stays recorded. Raises
+        Conflict for a change that is applied or obsolete."""
+        with self._db.write() as transaction:
+            found = _all_of(transaction, ids)
+            for review in found:
+                if review.status not in EXISTING:
+                    raise Conflict(over(review), hint="see `instep changes list`")
+            return self._set(transaction, found, {"status": "open", "snoozed_until": None})
+
     def assign(self, review_id: str, assignee: str) -> Review:
         """Name who is to look after a change; "" for nobody."""
         with self._db.write() as transaction:

@@ -17,6 +17,7 @@ from instep.model import AcceptedVersion
 from instep.schema.catalog.catalog import Catalog, catalog_from_dict, catalog_to_dict, fingerprint
 from instep.schema.changes.version import Label, next_label
 from instep.store.catalogs.connections import ensure
+from instep.store.catalogs.freshness import keep_only
 from instep.store.engine.database import Database
 from instep.store.tables.catalogs import accepted, schemas
 
@@ -48,6 +49,7 @@ class Accepted:
             major, minor = _label(transaction, latest, catalog)
             version = AcceptedVersion(connection, number, digest, self._db.now(), who, why, major, minor, run)
             transaction.execute(insert(accepted).values(**vars(version), catalog=catalog_to_dict(catalog)))
+            keep_only(transaction, connection, [table.ref for table in catalog.tables if not table.retained])
             return version
 
     def latest(self, connection: str) -> AcceptedVersion | None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from instep.store.catalogs.freshness import FreshTables
 from instep.store.engine.database import Database
 from instep.store.history.outbox import Outbox, ended
 from instep.store.tables.catalogs import pauses, reviews
@@ -18,12 +19,14 @@ from instep.store.work.workers import Workers
 @dataclass(frozen=True)
 class Gauges:
     """`queued`: jobs that wait and are due, `running`: those that a worker does, both by kind; `stuck`: running, and
-    their lease has ended. `notifications`: deliveries on record that have ended, by (channel, result)."""
+    their lease has ended. `late`: late tables by connection. `notifications`: deliveries on record that have ended, by
+    (channel, result)."""
 
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     waiting: int = 0
     oldest_waiting: datetime | None = None
     paused: int = 0
+    late: Mapping[str, int] = field(default_factory=dict)
     queued: Mapping[str, int] = field(default_factory=dict)
     oldest_due: datetime | None = None
     running: Mapping[str, int] = field(default_factory=dict)
@@ -34,8 +37,8 @@ class Gauges:
 
 
 class StoreGauges:
-    def __init__(self, database: Database, workers: Workers, outbox: Outbox) -> None:
-        self._db, self._workers, self._outbox = database, workers, outbox
+    def __init__(self, database: Database, workers: Workers, outbox: Outbox, fresh_tables: FreshTables) -> None:
+        self._db, self._workers, self._outbox, self._fresh_tables = database, workers, outbox, fresh_tables
 
     def now(self) -> Gauges:
         j, now = jobs.c, self._db.now()
@@ -49,6 +52,7 @@ class StoreGauges:
                 count,
                 oldest,
                 transaction.execute(select(func.count(pauses.c.connection.distinct())).where(*whole)).scalar_one(),
+                self._fresh_tables.count_late(),
                 _by_kind(transaction, *due),
                 transaction.execute(select(func.min(j.due)).where(*due)).scalar(),
                 _by_kind(transaction, j.status == "running"),

@@ -200,6 +200,15 @@ table_runs = Table(
 QUARANTINED = "table_runs.invalid_values > 0"
 some_while("ix_table_runs_held", table_runs, ("run",), "invalid_values > 0")
 
+fresh_tables = Table(
+    "fresh_tables",
+    metadata,
+    connection_column(primary_key=True),
+    *table_ref_columns(primary_key=True),
+    Column("as_of", Utc, nullable=False),
+    Column("late", Utc),
+)
+
 cursors = Table(
     "cursors",
     metadata,

@@ -40,6 +40,16 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
     return AnswerPreview(tuple(lines), tuple(s.text for s in steps))
 
 
+def plan_alone(context: SyncContext, change: Review) -> Plan:
+    """Look at source and destination and return the plan that carries out this change and no other. Errors are those of
+    `approving`."""
+    detection = look(context, count=False)
+    now = record(context, detection, count=False)
+    _check(change, now.get(change.key))
+    answers = {k: replace(one, status="approved" if one.id == change.id else "rejected") for k, one in now.items()}
+    return make_plan(context, _assumed(context, detection, answers))
+
+
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerPreview:
     """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.arguments import examples
+from instep.cli.arguments import AllowDestructive, examples
 from instep.cli.backend import open_backend
 from instep.cli.context import CHANGES, confirm, emit, fail, say
 from instep.errors import Blocked
 from instep.operations.decide.preview_change import PreviewChangeRequest
-from instep.operations.everyday.sync import SyncRequest
-from instep.operations.immediate.decisions import ApproveChangeRequest
+from instep.operations.decide.publish_change import PublishChangeRequest
 from instep.operations.queries.decisions import GetChange
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.plans.preview_change import ChangePreview, PreviewedColumn
+    from instep.plans.publish_change import PublishedChange
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 def preview(
     change: Annotated[str, typer.Argument(help="A change's id (c-...).")],
-    publish: Annotated[bool, typer.Option("--publish", help="Then approve the change and sync its table.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Then approve the change and do to the tables what was previewed.")
+    ] = False,
+    allow: AllowDestructive = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 2 if a model does not run any more.")
     ] = False,
@@ -36,17 +39,21 @@ def preview(
 
     The copy names the same files, so that no row is copied, and is thrown away afterwards. It shows what becomes of the
     columns and rows, and how the answers of the connection's `downstream` models differ. Iceberg only.
+
+    With --publish the change is then approved and carried out, if the tables are still those of the preview.
     """
     with open_backend() as backend:
         found = backend.query(GetChange(change))
         shown: ChangePreview = backend.operations.run(found.connection, PreviewChangeRequest(change=found.id))
         emit({**asdict(shown), "breaks": list(shown.breaks)}, lambda out: _show(out, shown))
         if publish:
-            if not confirm(f"Approve {found.id} ({found.summary}) and sync its table?"):
-                raise Blocked("nothing was approved", hint="confirm, or pass --yes")
-            backend.operations.perform(ApproveChangeRequest(change=found.id))
-            backend.operations.run(found.connection, SyncRequest(tables=(".".join(filter(None, found.table)),)))
-            say(f"{found.id} is approved and its table synced")
+            if not confirm(f"Publish {found.id} ({found.summary})?"):
+                raise Blocked("nothing was published", hint="confirm, or pass --yes")
+            request = PublishChangeRequest(change=found.id, fingerprint=shown.fingerprint, allow=tuple(allow or ()))
+            done: PublishedChange = backend.operations.run(found.connection, request)
+            for note in done.notes:
+                say(note, style="yellow")
+            say(f"{found.id} is published: schema version {done.version}; to take it back: instep undo {found.id}")
     if exit_code and shown.breaks:
         raise fail(CHANGES)
 

@@ -1,4 +1,4 @@
-"""`instep changes approve`, `reject`, `ignore`, `snooze`: a person's answers, with what they lead to."""
+"""`instep changes approve`, `reject`, `ignore`, `snooze`, `reopen`: a person's answers, with what they lead to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from instep.model import Review
     from instep.operations.decide.sample_rename import RenameSample
     from instep.operations.immediate.decisions import AnswerPreview
-    from instep.operations.values import Answer
+    from instep.operations.values import Answer, ReviewStatus
 
 
 def add_answers(changes: typer.Typer) -> None:
@@ -44,6 +44,9 @@ def add_answers(changes: typer.Typer) -> None:
             "instep changes snooze c-7f3a2b --for 3d", "instep changes snooze --kind key --until 2026-12-01"
         )
     )(snooze)
+    changes.command(epilog=examples("instep changes reopen c-7f3a2b", "instep changes reopen --kind column.added"))(
+        reopen
+    )
     changes.command(epilog=examples("instep changes comment c-7f3a2b 'the shop team renames it on Monday'"))(comment)
     changes.command(
         epilog=examples("instep changes assign c-7f3a2b --to ann", "instep changes assign --kind key --to ann")
@@ -120,6 +123,24 @@ def snooze(
         found = _chosen(backend, ids, match, kind, table, connection)
         previews = _ask(backend, found, None, "Snooze")
         _show(snooze_changes(backend, found, end), previews, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+
+
+def reopen(
+    ids: ChangeIds = None,
+    match: ChangeMatch = None,
+    kind: ChangeKind = None,
+    table: ChangeTable = None,
+    connection: OnlyConnection = None,
+) -> None:
+    """Take back answers and snoozes: the changes wait for a review again.
+
+    What is applied already is taken back by `instep undo`. Filters find answered changes; name a snoozed one by its id.
+    """
+    from instep.backends.calls import reopen_changes
+
+    with open_backend() as backend:
+        found = _chosen(backend, ids, match, kind, table, connection, ("approved", "rejected"))
+        _show(reopen_changes(backend, found), {}, "open again; `instep undo ID` takes back what is applied")
 
 
 def map_columns(
@@ -213,6 +234,7 @@ def _chosen(
     kind: list[str] | None,
     table: list[str] | None,
     connection: str | None,
+    statuses: tuple[ReviewStatus, ...] = ("open",),
 ) -> list[Review]:
     from instep.backends.calls import choose_changes
     from instep.control.reviews import ChangeFilter
@@ -220,7 +242,7 @@ def _chosen(
     change_filter = ChangeFilter(
         tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ())
     )
-    return choose_changes(backend, change_filter)
+    return choose_changes(backend, change_filter, statuses)
 
 
 def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
@@ -275,4 +297,4 @@ def _show(done: list[Review], previews: dict[str, AnswerPreview], note: str) -> 
     emit({"changes": [asdict(r) for r in done], "consequences": consequences, "note": note}, render)
 
 
-__all__ = ["add_answers", "approve", "ignore", "reject", "snooze"]
+__all__ = ["add_answers", "approve", "ignore", "reject", "reopen", "snooze"]

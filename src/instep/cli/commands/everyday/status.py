@@ -20,6 +20,7 @@ from instep.cli.context import emit, one_connection, open_app, options, say
 from instep.cli.text import text_of
 from instep.errors import InstepError
 from instep.operations.queries.work import ListStatus
+from instep.operations.values import duration_text
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -33,15 +34,43 @@ JSON_ROWS = 10_000
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=examples("instep status --output json"))(status)
+    app.command(epilog=examples("instep status --output json", "instep status --check"))(status)
     app.command(epilog=examples('instep query "select status, count(*) from shop.order group by 1"'))(query)
 
 
-def status() -> None:
-    """Show each connection's last run, pauses, open changes and failed tables."""
+def status(
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 2 if a table is late against its freshness target.")
+    ] = False,
+) -> None:
+    """Show last runs, pauses, open changes, failed and late tables by connection."""
     with open_backend() as backend:
         found = [asdict(one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
+    if check and any(table["state"] == "late" for one in found for table in one["freshness"]):
+        raise typer.Exit(2)
+
+
+_STATES = {"on_time": "on time", "paused": "paused", "not_loaded": "not loaded yet"}
+LATE_TABLES = 10
+"""Late tables of a connection that are shown to people."""
+
+
+def _show_freshness(out: Screen, found: list[dict[str, Any]]) -> None:
+    """Print one line for what is well, and one a late table; those come first."""
+    late = [one for one in found if one["state"] == "late"]
+    for one in late[:LATE_TABLES]:
+        out.write(
+            f"  {one['table']} is late since {one['due']:%Y-%m-%d %H:%M} UTC: fresh as of "
+            f"{one['as_of']:%Y-%m-%d %H:%M} UTC, target {duration_text(one['target'])}",
+            "red",
+        )
+    if len(late) > LATE_TABLES:
+        out.write(f"  and {len(late) - LATE_TABLES} more late tables: --output json has them", "red")
+    states = [one["state"] for one in found]
+    counts = [f"{states.count(state)} {words}" for state, words in _STATES.items() if state in states]
+    if counts:
+        out.write(f"  freshness: {', '.join(counts)}", "dim")
 
 
 def _tables(one: dict[str, Any]) -> int:
@@ -84,6 +113,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             out.print(
                 f"  {c['waiting_changes']} change(s) wait for a review: run `instep changes list`", style="yellow"
             )
+        _show_freshness(out, c["freshness"])
         for pause in c["pauses"]:
             what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -52,7 +54,7 @@ async def do(visit: Visit) -> Response:
         return visit.go(f"/jobs/{document['id']}", note)
     if action.name in _QUEUEING:
         return visit.go(f"/jobs/{document['job']}", f"{action.title} of {values['name']} is queued.")
-    return visit.go(back, done_text(action, values, document), undo_address(action, values, back))
+    return visit.go(back, done_text(action, values, document), undo_address(action, values))
 
 
 def _check_typed(name: str, typed: str) -> None:
@@ -66,27 +68,42 @@ _QUEUEING = frozenset({"test_source", "test_destination", "discover_source"})
 """Operations whose answer is a job that people wait for."""
 _ANSWERING = frozenset({"test_channel", "import_configuration"})
 """Operations whose answer is what people have asked for."""
-_OPPOSITES = {
-    "approve_change": ("reject_change", "change"),
-    "reject_change": ("approve_change", "change"),
-    "ignore_change": ("approve_change", "change"),
-    "pause": ("resume", "connection"),
-    "resume": ("pause", "connection"),
-}
-"""The operation that takes another one back, and the field that they share."""
+_REOPENED = frozenset({"approve_change", "reject_change", "ignore_change", "snooze_change"})
+_SAVED = frozenset({"put_policy", "put_channel"})
+"""Operations that replace what is saved, which is taken back by saving what was there before."""
+_LONGEST = 2000
+"""Characters of an address that takes something back: it is kept in a cookie."""
 
 
-def undo_address(action: Action, values: dict[str, Any], back: str) -> str:
-    """Return the address of the form that takes an operation back; "" where nothing does."""
-    if action.name not in _OPPOSITES:
-        return ""
-    opposite, name = _OPPOSITES[action.name]
-    return query(f"/do/{opposite}", **{name: values.get(name)}, back=back)
+def undo_address(action: Action, values: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
+    """Return the address that takes an operation back once it is done; "" where nothing does.
+
+    `before`: the section that an operation has replaced.
+    """
+    found = ""
+    if action.name in _REOPENED:
+        found = query("/do/reopen_change", change=values["change"])
+    elif action.name == "pause":
+        found = query("/do/resume", connection=values["connection"], table=values.get("table"))
+    elif action.name == "resume":
+        given = {"connection": values["connection"], "table": values.get("table")}
+        found = query("/do/pause", **given, reason="its resuming was undone")
+    elif action.name in _SAVED and before:
+        found = query(f"/do/{action.name}", name=values["name"], spec=json.dumps(before))
+    return found if len(found) <= _LONGEST else ""
+
+
+def undo_of_answers(answer: str, done: Mapping[str, Any]) -> str:
+    """Return the address that takes an answer to many changes back; "" if they are more than it can name."""
+    ids = [one["id"] for one in done["items"] if one["ok"]]
+    found = query("/do/reopen_changes", ids=ids) if ids and answer != "assigned" else ""
+    return found if len(found) <= _LONGEST else ""
 
 
 def done_text(action: Action, values: dict[str, Any], document: dict[str, Any]) -> str:
     """Return what has happened, in one sentence."""
-    target = values.get("change") or values.get("connection") or values.get("name") or values.get("key") or ""
+    names = ("change", "connection", "rollout", "name", "key")
+    target = next((values[name] for name in names if values.get(name)), "")
     return f"Done: {action.title.lower()} {target}".strip() + "."
 
 

@@ -12,6 +12,7 @@ from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
 from instep.server.web.rendering import query
+from instep.server.web.screens.actions import undo_of_answers
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -134,7 +135,7 @@ async def answer(visit: Visit) -> Response:
     body |= {"snoozed": {"duration": duration}, "assigned": {"assignee": to}}.get(given, {"answer": given})
     done = (await visit.api.send("POST", path, body, parameters={} if confirmed else {"dry_run": True})).document
     if confirmed:
-        return visit.go(back, _done_text(given, done, to))
+        return visit.go(back, _done_text(given, done, to), undo_of_answers(given, done))
     items = done["items"]
     able = [one["change"] for one in items if one["ok"]]
     renames = [one for one in able if given == "approved" and one["rule"] == PROPOSAL]

@@ -25,6 +25,13 @@ STATES = {
     "new": "",
 }
 """The states of connections, those to look at first, with the class of their colour."""
+FRESHNESS = {
+    "late": ("late", "bad"),
+    "not_loaded": ("not loaded yet", "wait"),
+    "on_time": ("on time", "good"),
+    "paused": ("paused", ""),
+}
+"""The states of tables against their freshness targets, in words and with the class of their colour."""
 ROWS = 50
 CHART_RUNS = 40
 TABS: tuple[tuple[str, str, Role], ...] = (
@@ -57,6 +64,7 @@ async def connections(visit: Visit) -> Response:
         next_cursor=page["next_cursor"],
         filters=filters,
         states=STATES,
+        freshness=FRESHNESS,
         filtered=any(filters.values()),
     )
 
@@ -72,6 +80,7 @@ async def connection(visit: Visit) -> Response:
     loads = (await visit.api.get(f"{base}/loads", table=table, limit=CHART_RUNS))["items"]
     queue = await visit.api.get("/queue", connection=name, status=["queued", "running"], limit=50)
     queued = queue["items"]
+    fresh = {one["table"]: one for one in report["freshness"]}
     shown, more = _tables(report["tables"], visit.query("search").strip(), visit.query("from"))
     details = found.document
     return await visit.render(
@@ -88,6 +97,9 @@ async def connection(visit: Visit) -> Response:
         queued=queued,
         workers=queue["workers"],
         tables=shown,
+        fresh=fresh,
+        late=[one for one in report["freshness"] if one["state"] == "late"],
+        freshness=FRESHNESS,
         next_table=more,
         search=visit.query("search").strip(),
         quarantined=sum(report["quarantine"].values()),

@@ -10,6 +10,7 @@ from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.rendering import query, quoted
+from instep.server.web.screens.actions import undo_address
 from instep.server.web.section_forms import form_of, types_of
 from instep.server.web.visit import PageRoutes, Visit
 
@@ -94,11 +95,19 @@ async def write(visit: Visit) -> Response:
     name = visit.path["name"]
     before = (await visit.api.get(f"/channels/{quoted(name)}"))["spec"]
     spec = form_of("channel", before["type"]).spec(visit.form, before)
-    return await _written(visit, before["type"], spec, "PUT", f"/channels/{quoted(name)}", {"spec": spec})
+    body = {"spec": spec}
+    return await _written(visit, before["type"], spec, "PUT", f"/channels/{quoted(name)}", body, before=before)
 
 
 async def _written(
-    visit: Visit, type: str, spec: dict[str, Any], method: str, path: str, body: dict[str, Any]
+    visit: Visit,
+    type: str,
+    spec: dict[str, Any],
+    method: str,
+    path: str,
+    body: dict[str, Any],
+    *,
+    before: dict[str, Any] | None = None,
 ) -> Response:
     name = body.get("name") or visit.path.get("name", "")
     matched = {"If-Match": visit.sent("etag")} if visit.sent("etag") else {}
@@ -108,7 +117,8 @@ async def _written(
         values = form_of("channel", type).values(spec)
         new = method == "POST"
         return await _form(visit, type, values, name=name, etag=visit.sent("etag"), problem=problem, new=new)
-    return visit.go(f"/notifications/channels/{quoted(name)}", f"The channel {name} is saved. Send a test next.")
+    undo = undo_address(action_of("put_channel"), {"name": name}, before)
+    return visit.go(f"/notifications/channels/{quoted(name)}", f"The channel {name} is saved. Send a test next.", undo)
 
 
 async def _form(

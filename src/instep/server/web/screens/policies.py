@@ -13,6 +13,7 @@ from instep.server.web.copies import copies, yaml_of
 from instep.server.web.forms import action_of
 from instep.server.web.policy_drafts import MODIFIERS, PolicyDraft, difference, digest_of, dumped, rest_of
 from instep.server.web.rendering import query, quoted
+from instep.server.web.screens.actions import undo_address
 from instep.server.web.visit import PageRoutes, Visit
 
 pages = PageRoutes()
@@ -157,7 +158,7 @@ async def _pressed(visit: Visit, name: str, before: dict[str, Any]) -> Response:
         if button not in ("preview", "save"):
             return await _form(visit, name, before, draft.changed(button), etag=etag, as_yaml=as_yaml)
         if button == "save" and visit.sent("previewed") == digest_of(draft.spec()):
-            return await _save(visit, name, draft, etag, new=not before)
+            return await _save(visit, name, draft, etag, before)
         return await _form(
             visit, name, before, draft, etag=etag, as_yaml=as_yaml, preview=await _preview(visit, name, before, draft)
         )
@@ -165,13 +166,14 @@ async def _pressed(visit: Visit, name: str, before: dict[str, Any]) -> Response:
         return await _form(visit, name, before, draft, etag=etag, as_yaml=as_yaml, problem=problem)
 
 
-async def _save(visit: Visit, name: str, draft: PolicyDraft, etag: str, *, new: bool) -> Response:
-    if new:
+async def _save(visit: Visit, name: str, draft: PolicyDraft, etag: str, before: dict[str, Any]) -> Response:
+    if not before:
         await visit.api.send("POST", "/policies", {"name": name, "spec": draft.spec()})
     else:
         headers = {"If-Match": etag} if etag else {}
         await visit.api.send("PUT", f"/policies/{quoted(name)}", {"spec": draft.spec()}, headers=headers)
-    return visit.go(f"/policies/{quoted(name)}", f"The policy {name} is saved. The next detections decide by it.")
+    note = f"The policy {name} is saved. The next detections decide by it."
+    return visit.go(f"/policies/{quoted(name)}", note, undo_address(action_of("put_policy"), {"name": name}, before))
 
 
 async def _preview(visit: Visit, name: str, before: dict[str, Any], draft: PolicyDraft) -> dict[str, Any]:

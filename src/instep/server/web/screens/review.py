@@ -207,7 +207,7 @@ async def _states(
 ) -> list[tuple[str, str, Any, bool]]:
     """Return the steps of the change as far as they are recorded: word, by whom, when, and True for the last one."""
     found: list[tuple[str, str, Any]] = [("Detected", "", change["first_seen"]), ("Decided", change["rule"], None)]
-    if change["decided_by"]:
+    if change["decided_by"] and change["status"] != "open":
         word = "Rejected" if change["status"] == "rejected" else "Approved"
         found.append((word, change["decided_by"], change["decided_at"]))
     if change["status"] == "applied":
