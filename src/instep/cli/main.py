@@ -28,7 +28,7 @@ from instep.cli.arguments import OrderedCommands, arrange, name_of
 from instep.cli.backend import refuse_local
 from instep.cli.commands import register_commands
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
-from instep.cli.entry import open_closed_streams
+from instep.cli.streams import open_closed_streams
 from instep.errors import InstepError, visible
 
 

@@ -181,9 +181,9 @@ class AirbyteDialect:
         found: list[StreamTable] = []
         for stream in (entry["stream"] for entry in catalog["streams"]):
             try:
-                found += stream_tables(self.name, [stream], self._settings, flattened)
+                found += stream_tables(self.name, [stream], self._settings, flattened, {})
             except ProjectError:
-                found += stream_tables(self.name, [stream], lambda ref: TableSettings(), flattened)
+                found += stream_tables(self.name, [stream], lambda ref: TableSettings(), flattened, {})
         return tuple(found)
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
