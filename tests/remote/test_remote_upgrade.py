@@ -43,3 +43,25 @@ def test_a_source_is_upgraded_and_brought_back(
     for world in (twins.near, twins.far):
         assert (world.folder / "instep.yml").read_text() == PROJECT
     twins.both("source", "upgrade", "till", code=1)
+
+
+@pytest.mark.parametrize("twins", [PROJECT], indirect=True)
+def test_an_export_is_imported_at_the_server_and_its_states_are_adopted_there(twins: Twins) -> None:
+    there = twins.far
+    source = {"sourceId": "s", "name": "CRM", "sourceType": "crm", "dockerImageTag": "1.0.0", "configuration": {}}
+    configuration = {"destination_path": "/local/lake.duckdb"}
+    destination = {"destinationId": "d", "name": "Lake", "destinationType": "duckdb", "configuration": configuration}
+    connection = {"connectionId": "c", "name": "shop", "sourceId": "s", "destinationId": "d", "configurations": {}}
+    state = {"stateType": "stream", "streamState": [{"streamDescriptor": {"name": "users"}, "streamState": {"at": 7}}]}
+    parts = {"sources": [source], "destinations": [destination], "connections": [connection], "states": {"c": state}}
+    export, into = there.folder / "export.json", there.folder / "imported.yml"
+    export.write_text(json.dumps(parts))
+    words = ("import", "airbyte", str(export), "--into", str(into), "--output", "json")
+    shown = there.there(*words, "--dry-run")
+    assert (shown.json["states_adopted"], into.exists()) == (["shop"], False), shown
+    done = there.there(*words)
+    assert (done.json["states_adopted"], done.json["written"]) == (["shop"], [str(into)]), done
+    assert "package: airbyte-source-crm==1.0.0" in into.read_text()
+    with there.store() as store:
+        assert store.connectors.get("shop").state["streams"][0]["state"] == {"at": 7}
+    assert there.there(*words).json["states_adopted"] == []
