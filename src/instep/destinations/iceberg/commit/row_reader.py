@@ -145,13 +145,13 @@ def _decoded(metadata: TableMetadata, io: FileIO, file: DataFile, projection: Sc
     memory costs a process as much as decoding."""
     version = metadata.format_version
     to_us = version <= 2  # as the scan: these have no nanoseconds
-    requested = {f for f in projection.field_ids if not isinstance(projection.find_type(f), (ListType, MapType))}
+    fields = {f for f in projection.field_ids if not isinstance(projection.find_type(f), (ListType, MapType))}
     with io.new_input(file.file_path).open() as stream, pq.ParquetFile(stream) as parquet:
         names, kinds = metadata.name_mapping(), parquet.schema_arrow
         stored = pyarrow_to_schema(kinds, names, downcast_ns_timestamp_to_us=to_us, format_version=version)
         spec = metadata.specs().get(file.spec_id)
         missing = _get_column_projection_values(file, projection, metadata.schema(), spec, stored.field_ids)
-        read = prune_columns(stored, requested, select_full_types=False)
+        read = prune_columns(stored, fields, select_full_types=False)
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=[c.name for c in read.columns]):
             yield _to_requested_schema(
                 projection,
