@@ -73,6 +73,11 @@ def a_change(api: Api) -> str:
     return (api.store.reviews.find("eu") or recorded(api.store, "eu", "note"))[0].id
 
 
+def a_rejected_change(api: Api) -> str:
+    """Return the id of a change that was rejected."""
+    return api.store.reviews.decide(a_change(api), "rejected", "test").id
+
+
 def a_saved_filter(api: Api) -> None:
     """Save a filter for the key of an admin, and for the project."""
     assert api.call("PUT", "/filters/mine", body={"search": "note"}).status_code == 200
@@ -184,6 +189,10 @@ CASES = [
       for verb, said in (("approve", "approved"), ("reject", "rejected"), ("ignore", "ignored"))),
     Case("snooze_change", {"change": a_change, "until": "2999-01-01"}, "change.snoozed", "change",
          {"until": "2999-01-01T00:00:00+00:00"}),
+    Case("reopen_change", {"change": a_rejected_change}, "change.reopened", "change",
+         {"connection": "eu", "summary": "main.item.note is new"}),
+    Case("reopen_changes", {"ids": [], "connection": "eu", "kinds": ["column"], "view": "rejected"}, "changes.reopened",
+         "connection", before=lambda api: a_rejected_change(api)),
     Case("answer_changes", {"answer": "rejected", "patterns": ["*note"]}, "changes.rejected", "all connections",
          {"answer": "rejected", "hash": False}, before=lambda api: a_change(api)),
     Case("answer_changes", {"answer": "ignored", "ids": [], "connection": "eu", "kinds": ["column"]},

@@ -115,7 +115,7 @@ class SnoozeChangesRequest(ChangesRequest):
 @dataclass(frozen=True, kw_only=True)
 class ReopenChangesRequest(ChangesRequest):
     """Take back the answers to many changes, or their snoozes: by id, or all that match the filters, such as those of
-    the view `ignored`. With `dry_run` the response is a preview."""
+    the view `rejected`. With `dry_run` the response is a preview."""
 
 
 @dataclass(frozen=True)
