@@ -160,7 +160,19 @@ def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loa
     assert python(BESIDE, output) == [loaded]
 
 
-STORED = {"errors", "suggest", "redaction", "crash", "sqlite_wal", "schema", "operations", "model", "events", "store"}
+STORED = {
+    "errors",
+    "suggest",
+    "redaction",
+    "crash",
+    "sqlite_wal",
+    "private",
+    "schema",
+    "operations",
+    "model",
+    "events",
+    "store",
+}
 IMPORTS = [
     ("instep.errors", {"errors", "redaction"}),
     ("instep.schema.planning.plan", {"errors", "redaction", "schema", "suggest"}),
@@ -171,7 +183,7 @@ IMPORTS = [
         "instep.project.load",
         {"errors", "suggest", "redaction", "egress", "logs", "schema", "operations", "model", "project"},
     ),
-    ("instep.bootstrap", {"errors", "redaction", "operations", "model", "bootstrap"}),
+    ("instep.bootstrap", {"errors", "redaction", "operations", "model", "private", "bootstrap"}),
     (
         "instep.server.app",
         {
@@ -180,6 +192,7 @@ IMPORTS = [
             "egress",
             "crash",
             "sqlite_wal",
+            "private",
             "logs",
             "schema",
             "operations",

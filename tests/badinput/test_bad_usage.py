@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import sqlite3
 import subprocess
 import sys
+import traceback
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from commands import POSTGRES, Place
 from marks import SERVER
 
+import instep
+from instep.errors import InstepError
 from postgres_server import Database
 
 SQLITE = """\
@@ -224,3 +229,45 @@ def test_the_folder_is_gone(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 1
     assert "the folder that this command runs in is gone" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["apply", "deep.json"],
+        ["impact", "--manifest", "deep.json"],
+        ["import", "airbyte", "deep.json"],
+        ["import", "fivetran", "deep.json"],
+        ["--yes", "quarantine", "discard", "main.t", "--key", "[" * 100_000],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_documents_that_are_nested_without_end(place: Place, words: list[str]) -> None:
+    place.write(SQLITE)
+    deep = place.folder / "deep.json"
+    deep.write_text("[" * 100_000 + "]" * 100_000)
+    place.run(*(str(deep) if word == "deep.json" else word for word in words)).is_error(1)
+
+
+SECRET = "s3cr3t@Zq7kw/vw8yy:k5mmm tail9"
+URLS = [
+    (f"postgresql://me:{SECRET}@db.internal:5432/state", "percent-encode"),
+    (f"postgresql:///me:{SECRET}@db.internal/state", "percent-encode"),
+    (f"postgres://me:{SECRET}@db.internal/state", "postgresql://"),
+    (f"mystery://me:{quote(SECRET, safe='')}@db.internal/state", "instep doctor"),
+    (SECRET, "no database URL"),
+]
+
+
+@pytest.mark.parametrize(("url", "said"), URLS, ids=[said for _, said in URLS])
+def test_an_address_of_the_store_that_is_wrong(
+    place: Place, url: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No part of a password that was written as it is shows as a host, neither in the error nor in what caused it."""
+    monkeypatch.setenv("STORE", url)
+    place.write("store: ${env:STORE}\n" + SQLITE)
+    place.run("status").has(said)
+    with pytest.raises(InstepError) as error, instep.open(place.folder) as project:
+        project.status()
+    text = "".join(traceback.format_exception(error.value)) + place.run("status").all
+    assert not [part for part in (*re.split(r"[@/: ]", SECRET), quote(SECRET, safe="")) if part in text], text

@@ -12,7 +12,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
-from instep.cli.streams import open_closed_streams
 from instep.engine.address import PROJECT_FILE, RESIDENT, project_folder, runtime_place
 
 _IN_PROCESS = ("--no-engine", "--help", "-h", "--version")
@@ -87,6 +86,14 @@ def run() -> NoReturn:
     from instep.cli.main import run as run_in_process
 
     run_in_process(arguments)
+
+
+def open_closed_streams() -> None:
+    """Open the null device as each standard stream that the caller has closed: else the next file that is opened, such
+    as the store, would take its number, and get what is written there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do
 
 
 def _starts_engine(arguments: list[str], project: Path) -> bool:

@@ -28,7 +28,6 @@ from instep.cli.arguments import OrderedCommands, arrange, name_of
 from instep.cli.backend import refuse_local
 from instep.cli.commands import register_commands
 from instep.cli.context import INTERRUPTED, USAGE, console, options, set_runner, write_json
-from instep.cli.streams import open_closed_streams
 from instep.errors import InstepError, visible
 
 
@@ -126,7 +125,6 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     lives long is looked at as often as it would be with a threshold of 100,000.
     """
     gc.set_threshold(500_000, 4, 100)
-    open_closed_streams()
     try:
         leave(main(arguments))
     except Exception:

@@ -35,7 +35,7 @@ def read_manifest(path: Path, dialect: str = "") -> list[Model]:
         return list(_Manifest(data, dialect).models())
     except OSError as error:
         raise ProjectError(f"{path}: {error.strerror or error}", hint=_HINT) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProjectError(f"{path} is not a dbt manifest: {type(error).__name__} {error}", hint=_HINT) from None
 
 

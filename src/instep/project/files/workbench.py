@@ -193,6 +193,8 @@ def _json_object(file: Path) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         what = f"{file}:{error.lineno}: not JSON: {error.msg}"
         raise ProjectError(what, hint="correct it; a JSON object is expected") from None
+    except RecursionError:
+        raise ProjectError(f"{file} is nested too deeply", hint="a flat JSON object is expected") from None
     except UnicodeDecodeError:
         raise ProjectError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from None
     except OSError as error:

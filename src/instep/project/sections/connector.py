@@ -80,7 +80,7 @@ def _read(file: str) -> dict[str, str]:
     """Return a flat object of texts."""
     try:
         document = json.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not JSON"
         raise ProjectError(f"the connector's configuration {file} {why}", hint="correct it in the project") from None
     if not isinstance(document, dict) or not all(isinstance(v, str) for v in document.values()):

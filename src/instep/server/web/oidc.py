@@ -138,7 +138,7 @@ class Provider:
         answer = request(self.guard, method, url, body, headers, timeout=self.section.timeout, ca=self.section.ca)
         try:
             found = json.loads(answer.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if answer.status != 200 or not isinstance(found, dict):
             raise ConnectError(f"{self.section.issuer} has answered {answer.status}", hint="sign in again")

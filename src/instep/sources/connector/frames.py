@@ -61,7 +61,7 @@ class Frames:
             return None
         try:
             document = json.loads(bytes(message))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _torn() from None
         if not isinstance(document, dict) or not isinstance(document.get("frame"), str):
             raise _torn()

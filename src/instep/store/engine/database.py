@@ -7,6 +7,7 @@ those of rows that belong to none (docs/adr/0040-locks-by-connection.md).
 
 from __future__ import annotations
 
+import re
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ _ALL = "*"
 """Stands for all rows among the names of connections."""
 _OLD = "it was made by a development version of instep ({})"
 START_OVER = "move this store away or name another one; the next command creates a new one, and syncs start over"
+_HOST = re.compile(r"[\w.:%/-]*")
 _CAUSES = (
     ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
     ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
@@ -192,11 +194,20 @@ class Database:
 
 
 def _parse(url: str) -> URL:
+    """Return the parts of a URL. ProjectError, which repeats nothing of it, for one that is none, or whose host or
+    database has characters of a password that was not percent-encoded: they would be shown as where the store is."""
     try:
-        return make_url(url)
+        made = make_url(url)
     except ArgumentError:
-        # The text may hold a password: it is not repeated.
         raise ProjectError("store: this is no database URL", hint="write sqlite:///.instep/state.db") from None
+    if made.get_backend_name() == "sqlite":
+        return made
+    if made.drivername == "postgres":
+        raise ProjectError("store: `postgres` names no kind of database", hint="write postgresql://user@host/database")
+    if not _HOST.fullmatch(made.host or "") or "@" in (made.database or ""):
+        hint = "percent-encode its password: @ is %40, / is %2F, : is %3A, a space is %20"
+        raise ProjectError("store: the URL does not say which host and database it means", hint=hint)
+    return made
 
 
 def _set_pragmas(busy: float, connection: object, _record: object) -> None:

@@ -153,7 +153,7 @@ def _to_apply(backend: Backend, what: str | None) -> tuple[Planned, Plan]:
             return Planned(document), plan_from_dict(data["plan"])
         except SchemaError as error:
             raise InstepError(f"{what}: {error.message}", hint="write a new one with `instep plan -o FILE`") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")

@@ -163,7 +163,7 @@ def _erase(backend: Backend, connection: str | None, what: Sequence[str], key: s
 def _key(text: str) -> dict[str, str | None]:
     try:
         found = json.loads(text, parse_int=str, parse_float=str)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InstepError(f"--key is not JSON: {error}", hint="""for example --key '{"id": 7}'""") from error
     if not isinstance(found, dict) or not found or any(isinstance(v, dict | list) for v in found.values()):
         raise InstepError("--key is not an object of columns and values", hint="""for example --key '{"id": 7}'""")
