@@ -6,7 +6,7 @@ The documents of the last catalogs are cached: they are large, and change with a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from instep.control.selection.selections import SwitchedConnection, place_in
 from instep.errors import SchemaError
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Catalog, Table, table_from_dict
+from instep.schema.planning.naming import flaw_of
 from instep.schema.policy.new_objects import FirstLook
 from instep.schema.selection.selection import Pattern
 from instep.store.catalogs.discoveries import CachedDiscovery
@@ -34,12 +35,40 @@ class CatalogDocument:
 
     tables: Mapping[Ref, Mapping[str, Any]]
     outlines: Mapping[Ref, Table]
+    _matches: dict[tuple[Pattern, ...], Mapping[Ref, frozenset[str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> CatalogDocument:
         """Return the document of a catalog."""
         tables = {(one["schema"], one["name"]): one for one in document.get("tables", ())}
         return cls(tables, {ref: table_from_dict({**one, "columns": ()}) for ref, one in tables.items()})
+
+    @cached_property
+    def names(self) -> Mapping[Ref, frozenset[str]]:
+        """The names of the columns that are read, by table."""
+        return {
+            ref: frozenset(c["name"] for c in one["columns"] if not c.get("retained"))
+            for ref, one in self.tables.items()
+        }
+
+    @cached_property
+    def flaws(self) -> Mapping[tuple[str, ...], str]:
+        """Tables and columns with a name that no destination can hold, and why."""
+        tables = {ref: why for ref in self.tables if (why := flaw_of(ref[1]) or (ref[0] and flaw_of(ref[0])))}
+        every = {name for own in self.names.values() for name in own}
+        flawed = {name: why for name in every if (why := flaw_of(name))}
+        found: dict[tuple[str, ...], str] = {ref: f"it {why}" for ref, why in tables.items()}
+        for ref, own in self.names.items() if flawed else ():
+            found |= {(*ref, one): f"it {flawed[one]}" for one in own if one in flawed}
+        return found
+
+    def matching(self, patterns: tuple[Pattern, ...]) -> Mapping[Ref, frozenset[str]]:
+        """Return the columns outside keys that one of these patterns matches, by table. The last answer is cached."""
+        if patterns not in self._matches:
+            found = {ref: _matched(patterns, ".".join(filter(None, ref)), one) for ref, one in self.tables.items()}
+            self._matches.clear()
+            self._matches[patterns] = {ref: names for ref, names in found.items() if names}
+        return self._matches[patterns]
 
     def table(self, ref: Ref) -> Table | None:
         """Return a table with its columns; None if it is not in the catalog."""
@@ -50,6 +79,11 @@ class CatalogDocument:
         """Return all tables; only these have their columns."""
         whole = {ref: table_from_dict(self.tables[ref]) for ref in refs if ref in self.tables}
         return Catalog.of({**self.outlines, **whole}.values())
+
+
+def _matched(patterns: tuple[Pattern, ...], path: str, table: Mapping[str, Any]) -> frozenset[str]:
+    names = (one["name"] for one in table["columns"] if not one.get("key"))
+    return frozenset(name for name in names if any(one.matches(f"{path}.{name}") for one in patterns))
 
 
 @lru_cache(maxsize=_CATALOGS)
@@ -111,9 +145,11 @@ class PartialSelection:
 
     @cached_property
     def known(self) -> Mapping[Ref, Mapping[str, Any]]:
-        """All tables that can be switched, by their names: documents of the source, else of what is accepted."""
+        """All tables by their names: documents of the source, else of what is accepted. What the source lists and keeps
+        from being read has no columns."""
+        closed = {(path[0], path[1]): {"columns": ()} for path in self.seen.denied if len(path) == 2}
         there = {ref: one for ref, one in self.accepted.tables.items() if not one.get("retained")}
-        both = {**there, **self.source.tables}
+        both = {**closed, **there, **self.source.tables}
         return {ref: both[ref] for ref in sorted(both)}
 
     def listing(self, refs: Iterable[Ref]) -> ObjectListing:
