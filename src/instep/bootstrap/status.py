@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from instep.control.queries.context import QueryContext
 from instep.control.queries.work import managed_page
 from instep.control.selection.reselected import decided
-from instep.operations.queries.work import GetStatus, ListConnections, ListStatus
+from instep.model import AcceptedVersion
+from instep.operations.queries.work import GetStatus, ListConnections, ListStatus, ListTableStatus
 from instep.operations.spec import QueryWork
-from instep.store.catalogs.connection_status import ConnectionStatus
-from instep.sync.status import statuses
+from instep.store.catalog_documents import accepted_document
+from instep.store.catalogs.connection_status import ConnectionStatus, TableLoad
+from instep.store.store import Store
+from instep.sync.status import shown_outcomes, statuses, table_loads
 
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
@@ -45,6 +49,35 @@ class StatusLookup(QueryWork):
         return found
 
 
+class TableStatusList(QueryWork):
+    """The status of one connection's tables by schema and name."""
+
+    place_types = (str, str)
+
+    def items(
+        self, context: QueryContext, query: ListTableStatus, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[TableLoad]:
+        """Return how each table fared last."""
+        store, name = context.store, context.connection(query.connection)
+        accepted = accepted_document(store, name)[1].outlines.values()
+        live = [table.ref for table in accepted if not table.retained]
+        latest = store.pages.latest_runs([name]).get(name)
+        found = shown_outcomes(live, store.runs.latest_outcomes_of([name])[name], latest)
+        behind, search = (after[0], after[1]) if after else None, query.search.casefold()
+        fitting = (
+            one
+            for one in found
+            if (behind is None or one.table > behind)
+            and (not query.status or one.status in query.status)
+            and search in ".".join(filter(None, one.table)).casefold()
+        )
+        return table_loads(store, name, list(islice(fitting, limit)))
+
+    def place(self, item: TableLoad) -> Sequence[Any]:
+        """Return the table's schema and name."""
+        return item.table
+
+
 def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Sequence[str]:
     """Return the connections of a page; at the project in the order of its file, ProjectError if it has none."""
     if context.key is None:
@@ -52,10 +85,18 @@ def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Se
     return [one.name for one in managed_page(context, ListConnections(), after, limit)]
 
 
+def _versions(store: Store, names: Sequence[str]) -> Mapping[str, tuple[AcceptedVersion, Mapping[str, Any]]]:
+    """Return the latest accepted version of each with its catalog; that of a single one is cached."""
+    if len(names) != 1:
+        return store.accepted.latest_of(names)
+    version, document = accepted_document(store, names[0])
+    return {names[0]: (version, {"tables": list(document.tables.values())})} if version else {}
+
+
 def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[ConnectionStatus]:
     """Return the status of each, by as many statements as for one."""
     project = context.project.among(names)
-    versions = context.store.accepted.latest_of(names)
+    versions = _versions(context.store, names)
     chosen = decided(project, context.store, {name: catalog for name, (_, catalog) in versions.items()}, names)
     loads = statuses(project, context.store, versions, names, context.open_connection, context.tell)
     return [

@@ -1,12 +1,9 @@
-"""The selection of a connection with many tables: names are at hand, and only the tables of a page are read in full.
-
-The documents of the last catalogs are cached: they are large, and change with a detection or a new version alone.
-"""
+"""The selection of a connection with many tables: names are at hand, and only the tables of a page are read in full."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,84 +13,16 @@ from instep.control.selection.listing import ObjectListing
 from instep.control.selection.selections import SwitchedConnection, place_in
 from instep.errors import SchemaError
 from instep.project.project import Project
-from instep.schema.catalog.catalog import Catalog, Table, table_from_dict
-from instep.schema.planning.naming import flaw_of
+from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.policy.new_objects import FirstLook
 from instep.schema.selection.selection import Pattern
+from instep.store.catalog_documents import CatalogDocument, Ref, source_document, version_document
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.first_look import first_look
 from instep.store.store import Store
 
-Ref = tuple[str, str]
 _CATALOGS = 6
 """Catalogs that are cached: those of two connections."""
-
-
-@dataclass(frozen=True)
-class CatalogDocument:
-    """A catalog as JSON has it, by table, and its tables without their columns."""
-
-    tables: Mapping[Ref, Mapping[str, Any]]
-    outlines: Mapping[Ref, Table]
-    _matches: dict[tuple[Pattern, ...], Mapping[Ref, frozenset[str]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> CatalogDocument:
-        """Return the document of a catalog."""
-        tables = {(one["schema"], one["name"]): one for one in document.get("tables", ())}
-        return cls(tables, {ref: table_from_dict({**one, "columns": ()}) for ref, one in tables.items()})
-
-    @cached_property
-    def names(self) -> Mapping[Ref, frozenset[str]]:
-        """The names of the columns that are read, by table."""
-        return {
-            ref: frozenset(c["name"] for c in one["columns"] if not c.get("retained"))
-            for ref, one in self.tables.items()
-        }
-
-    @cached_property
-    def flaws(self) -> Mapping[tuple[str, ...], str]:
-        """Tables and columns with a name that no destination can hold, and why."""
-        tables = {ref: why for ref in self.tables if (why := flaw_of(ref[1]) or (ref[0] and flaw_of(ref[0])))}
-        every = {name for own in self.names.values() for name in own}
-        flawed = {name: why for name in every if (why := flaw_of(name))}
-        found: dict[tuple[str, ...], str] = {ref: f"it {why}" for ref, why in tables.items()}
-        for ref, own in self.names.items() if flawed else ():
-            found |= {(*ref, one): f"it {flawed[one]}" for one in own if one in flawed}
-        return found
-
-    def matching(self, patterns: tuple[Pattern, ...]) -> Mapping[Ref, frozenset[str]]:
-        """Return the columns outside keys that one of these patterns matches, by table. The last answer is cached."""
-        if patterns not in self._matches:
-            found = {ref: _matched(patterns, ".".join(filter(None, ref)), one) for ref, one in self.tables.items()}
-            self._matches.clear()
-            self._matches[patterns] = {ref: names for ref, names in found.items() if names}
-        return self._matches[patterns]
-
-    def table(self, ref: Ref) -> Table | None:
-        """Return a table with its columns; None if it is not in the catalog."""
-        found = self.tables.get(ref)
-        return None if found is None else table_from_dict(found)
-
-    def catalog(self, refs: Collection[Ref]) -> Catalog:
-        """Return all tables; only these have their columns."""
-        whole = {ref: table_from_dict(self.tables[ref]) for ref in refs if ref in self.tables}
-        return Catalog.of({**self.outlines, **whole}.values())
-
-
-def _matched(patterns: tuple[Pattern, ...], path: str, table: Mapping[str, Any]) -> frozenset[str]:
-    names = (one["name"] for one in table["columns"] if not one.get("key"))
-    return frozenset(name for name in names if any(one.matches(f"{path}.{name}") for one in patterns))
-
-
-@lru_cache(maxsize=_CATALOGS)
-def _source(store: Store, connection: str, at: datetime | None) -> CatalogDocument:
-    return CatalogDocument.of(store.discoveries.document(connection))
-
-
-@lru_cache(maxsize=_CATALOGS)
-def _accepted(store: Store, connection: str, version: int) -> CatalogDocument:
-    return CatalogDocument.of(store.accepted.document(connection, version))
 
 
 @lru_cache(maxsize=_CATALOGS)
@@ -125,7 +54,7 @@ class PartialSelection:
     @cached_property
     def source(self) -> CatalogDocument:
         """The tables that the source had at the last detection."""
-        return _source(self.store, self.connection, self.seen.at)
+        return source_document(self.store, self.connection, self.seen.at)
 
     @cached_property
     def version(self) -> int:
@@ -136,7 +65,7 @@ class PartialSelection:
     @cached_property
     def accepted(self) -> CatalogDocument:
         """The accepted tables."""
-        return _accepted(self.store, self.connection, self.version)
+        return version_document(self.store, self.connection, self.version)
 
     def destination_table(self, path: str) -> Table | None:
         """Return the destination's table for the source's one with this path, as it was last seen."""

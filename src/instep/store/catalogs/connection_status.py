@@ -26,6 +26,14 @@ class LastMaintenance:
 
 
 @dataclass(frozen=True)
+class TableLoad(TableRun):
+    """How a table fared last."""
+
+    maintained: LastMaintenance | None = None
+    """Its last maintenance; null if it had none."""
+
+
+@dataclass(frozen=True)
 class OldNameStatus:
     """A name that a table or a column had before, and until when it is kept."""
 
@@ -57,9 +65,13 @@ class LoadStatus:
     copies: tuple[Copy, ...]
     """Clones that the destination retains."""
     old_names: tuple[OldNameStatus, ...]
-    maintained: tuple[LastMaintenance, ...]
-    tables: tuple[TableRun, ...]
-    """How each table fared last."""
+    outcomes: Mapping[str, int]
+    """Number of tables by how they fared last."""
+    unmatched: int
+    """Number of patterns of the project file that fit no table."""
+    maintained: int
+    """Number of tables that were maintained."""
+    last_maintained: LastMaintenance | None
     backfills: tuple[WaitingBackfill, ...]
     quarantine: Mapping[str, int]
     """How many entries each table holds."""

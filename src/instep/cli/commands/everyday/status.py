@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from itertools import count as counted
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.backends.calls import status_document
 from instep.cli.arguments import OfConnection, Table, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import line
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Show each connection's last run, pauses, open changes and failed tables."""
     with open_backend() as backend:
-        found = [asdict(one) for one in backend.items(ListStatus())]
+        found = [status_document(backend, one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
