@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from instep.control.queries.context import QueryContext
 from instep.control.selection.listing import Listed, ObjectListing
-from instep.control.selection.partial import PartialSelection, Ref, Searched
+from instep.control.selection.partial import PartialSelection, Searched
 from instep.control.selection.selections import SwitchTarget, check
 from instep.control.selection.table_states import TableStates
 from instep.errors import InstepError, NotFound
@@ -19,6 +19,7 @@ from instep.operations.queries.schema_tree import ListSelectedColumns, ListSelec
 from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.selection.selection import Pattern
+from instep.store.catalog_documents import Ref
 
 SHOWN_PATHS = 100
 """Paths that the answer about a pattern has."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from instep.control.selection.listing import ObjectListing
-from instep.control.selection.partial import PartialSelection, Ref
+from instep.control.selection.partial import PartialSelection
 from instep.operations.queries.schema_tree import SelectionState
 from instep.schema.catalog.catalog import Table
 from instep.schema.selection.selection import is_on
+from instep.store.catalog_documents import Ref
 
 
 @dataclass(frozen=True)

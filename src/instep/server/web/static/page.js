@@ -120,6 +120,11 @@ function localTimes(part) {
   }
 }
 
+// What a person has opened stays open while its page follows a run.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if (event.detail.target.querySelector("details[open]")) event.detail.shouldSwap = false;
+});
+
 localTimes(document);
 document.addEventListener("htmx:afterSettle", (event) => {
   localTimes(document);
