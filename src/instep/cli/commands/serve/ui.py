@@ -41,17 +41,29 @@ def ui(
     from instep.bootstrap import open_page
 
     opener = partial(open_page, options.project.resolve())
-    serve(opener, Place("127.0.0.1", port), LogOptions(log_format, log_level), (lanes, grace), partial(_show, browser))
+    place, logs = Place("127.0.0.1", port), LogOptions(log_format, log_level)
+    serve(opener, place, logs, (lanes, grace), partial(_show, browser), _end_sessions)
+
+
+def _name() -> str:
+    return f"{getpass.getuser()}@local"
+
+
+def _end_sessions(app: App) -> None:
+    """Sign out who came by the link: a server that opens this store later does not know the browser."""
+    if key := app.store.api_keys.named(_name()):
+        app.store.sessions.end_all(key.id)
 
 
 def _show(browser: bool, app: App, address: str) -> None:
     """Print the link, and open it where there is a browser that is not one of the terminal."""
     from instep.control.resources.sign_in import make_link
+    from instep.store.server.api_keys import PAGE_COMMAND
 
-    name = f"{getpass.getuser()}@local"
+    name = _name()
     with app.store.transaction():
         key = app.store.api_keys.named(name) or app.store.api_keys.add(
-            f"k-{secrets.token_hex(6)}", name, "admin", (), "instep ui"
+            f"k-{secrets.token_hex(6)}", name, "admin", (), PAGE_COMMAND
         )
         link = f"{address}/sign-in/once/{make_link(app.store, key)}"
     say("the page, until Ctrl-C; the link signs in once within 15 minutes:")
