@@ -143,7 +143,7 @@ def test_a_change_is_read_discussed_and_answered(page: Site, browser: Any) -> No
         opened.page.wait_for_selector("text=Done: ignore change")
         keys.go_to("Undo", "a")
     assert page.store.reviews.get(change.id).status == "rejected"
-    assert page.store.comments.of(change.id)[0].text == "fine by me"
+    assert page.store.comments.find(change.id)[0].text == "fine by me"
 
 
 def test_a_table_is_switched_off(shop: Site, browser: Any) -> None:
