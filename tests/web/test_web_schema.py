@@ -96,7 +96,7 @@ def test_tabs_show_what_is_new_excluded_and_unsupported(shop: Site) -> None:
     shop.post(address, turn_off="s.off", back=SCHEMA, button="do")
     text = shop.get(address)
     assert tabs_with_counts(text) == {
-        "All": 10, "Enabled": 6, "Disabled": 4, "New": 4, "Excluded": 3, "Unsupported": 3, "Switched by a person": 1,
+        "All": 10, "Enabled": 6, "Disabled": 4, "New": 4, "Excluded": 3, "Unsupported": 3, "Switched": 1,
     }  # fmt: skip
     expected = {
         "new": ["s.fresh", "s.grown", "s.half", "s.odd"],

@@ -209,7 +209,7 @@ def _planned(plan: str, number: int, one: PlannedStep) -> dict[str, Any]:
     return {"plan": plan, "number": number, "step": one.id, "status": "planned", **document}
 
 
-def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[Mapping[str, Any]]:
+def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[RowMapping]:
     query = select(plans).where(plans.c.connection == connection)
     return transaction.execute(query.order_by(plans.c.number.desc()).limit(limit)).mappings().all()
 

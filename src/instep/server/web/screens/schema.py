@@ -24,7 +24,7 @@ STATES = {
     "new": "New",
     "excluded": "Excluded",
     "unsupported": "Unsupported",
-    "switched": "Switched by a person",
+    "switched": "Switched",
 }
 ABOUT = {
     "new": "Found at the source; neither accepted nor rejected yet. Columns that are new count too.",
