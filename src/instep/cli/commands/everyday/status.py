@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.backends.calls import status_document
 from instep.cli.arguments import OfConnection, Table, examples
 from instep.cli.backend import open_backend
 from instep.cli.commands.set_up.log import line
@@ -39,6 +38,8 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Show each connection's last run, pauses, open changes and failed tables."""
+    from instep.backends.calls import status_document
+
     with open_backend() as backend:
         found = [status_document(backend, one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
