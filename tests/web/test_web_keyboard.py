@@ -200,6 +200,71 @@ def test_a_connection_is_paused_and_resumed(shop: Site, browser: Any) -> None:
         opened.page.wait_for_selector("text=Done: resume eu")
 
 
+def test_a_policy_is_made_after_its_preview(page: Site, browser: Any) -> None:
+    with keyed(page, browser, "/policies", "approver") as (keys, opened):
+        keys.go_to("New policy", "a")
+        keys.press("Enter")
+        opened.page.wait_for_url("**/policies/~new")
+        opened.page.wait_for_function("document.activeElement.id === 'content'")
+        keys.go_to("name", "input")
+        keys.write("careful")
+        keys.go_to("+ Add a rule", "button")
+        keys.press("Enter")
+        opened.page.wait_for_selector("#on-1")
+        keys.go_to("on-1")
+        keys.write("column.removed")
+        keys.go_to("Preview on recorded changes", "button")
+        keys.press("Enter")
+        opened.page.wait_for_selector("text=What it changes")
+        keys.go_to("Save", "button")
+        keys.press("Enter")
+        opened.page.wait_for_selector("h1:has-text('careful')")
+    assert page.app.objects.get("policy", "careful").spec["rules"][0]["on"] == ["column.removed"]
+
+
+def test_a_source_is_set_up(page: Site, browser: Any) -> None:
+    with keyed(page, browser, "/setup") as (keys, opened):
+        keys.go_to("postgres", "a")
+        keys.press("Enter")
+        opened.page.wait_for_url("**/setup/sources/~new**")
+        opened.page.wait_for_function("document.activeElement.id === 'content'")
+        known = (
+            ("name", "till"),
+            ("field-host", "db.example.org"),
+            ("field-database", "till"),
+            ("field-user", "reader"),
+        )
+        for name, text in known:
+            keys.go_to(name, "input")
+            keys.write(text)
+        keys.go_to("Save and go on", "button")
+        keys.press("Enter")
+        opened.page.wait_for_url("**/setup/sources/till**")
+    assert page.app.objects.get("source", "till").spec["host"] == "db.example.org"
+
+
+def test_a_channel_is_made_and_its_test_is_shown_first(page: Site, browser: Any) -> None:
+    with keyed(page, browser, "/notifications/channels") as (keys, opened):
+        keys.go_to("New channel", "a")
+        keys.press("Enter")
+        opened.page.wait_for_url("**/channels/~new")
+        opened.page.wait_for_function("document.activeElement.id === 'content'")
+        keys.go_to("name", "input")
+        keys.write("team")
+        keys.go_to("field-to")
+        keys.write("team@example.org")
+        keys.go_to("field-sender")
+        keys.write("instep@example.org")
+        keys.go_to("Save", "button")
+        keys.press("Enter")
+        opened.page.wait_for_selector("h1:has-text('team')")
+        keys.go_to("Test", "a")
+        keys.press("Enter")
+        opened.page.wait_for_selector("text=Send it to team")
+        keys.go_to("Send it to team", "button")
+    assert page.app.objects.get("channel", "team").spec["to"] == ["team@example.org"]
+
+
 def test_dialogs_open_close_and_give_the_focus_back(page: Site, browser: Any) -> None:
     with keyed(page, browser, "/connections", "viewer") as (keys, opened):
         keys.go_to("eu", "a")
