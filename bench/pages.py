@@ -64,10 +64,12 @@ SCREENS = {
     "status": "/connections/shop04000",
     "status, 5,000 tables": "/connections/wide",
     "schema": "/connections/wide/schema",
+    "schema, new tables": "/connections/wide/schema?state=new",
     "schema, a table open": "/connections/wide/schema?open=main.t02500",
     "schema history": "/connections/wide/schema/history",
     "timeline": "/connections/wide/timeline",
     "quarantine": "/connections/shop04000/quarantine",
+    "quarantine, 5,000 tables": "/connections/wide/quarantine",
     "detector": "/connections/wide/detector",
     "runs": "/runs",
     "run": f"/runs/{RUN}",
@@ -97,6 +99,9 @@ SEARCHES = {
     "connections: tag": "/api/v1/connections?tag=t7",
     "tables: text": "/api/v1/connections/wide/selection/tables?search=t0250",
     "tables: pattern": "/api/v1/connections/wide/selection/matches?pattern=main.t02*",
+    "status: page of tables": "/api/v1/connections/wide/status/tables",
+    "status: tables by text": "/api/v1/connections/wide/status/tables?search=t0250",
+    "tables of a run": f"/api/v1/runs/{WIDE_RUN}/tables",
     "columns of a table": "/api/v1/connections/wide/selection/columns?table=main.t02500",
 }
 

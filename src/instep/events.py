@@ -71,6 +71,7 @@ class ChangeApproved(Event):
     type: ClassVar[str] = "change.approved"
     change: str
     who: str
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class ChangeRejected(Event):
     type: ClassVar[str] = "change.rejected"
     change: str
     who: str
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class ChangeSnoozed(Event):
     change: str
     who: str
     until: str
+    summary: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from instep.bootstrap import App, open_project
+from instep.bootstrap import App, open_server
 from instep.control.resources import api_keys
 from instep.model import Review
 from instep.server.access import PREFIX
@@ -71,7 +71,7 @@ class Api:
 
 def project(folder: Path, text: str = PROJECT) -> App:
     folder.joinpath("instep.yml").write_text(text)
-    return open_project(folder)
+    return open_server(folder, insecure_dev=True)
 
 
 def serve(app: App, **options: Any) -> Api:

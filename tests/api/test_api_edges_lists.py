@@ -19,7 +19,8 @@ LISTS = [
     "/connections", "/sources", "/destinations", "/policies", "/channels", "/changes", "/runs", "/events", "/queue",
     "/rollouts", "/deliveries", "/keys", "/audit", "/status", "/connections/eu/plans", "/connections/eu/history",
     "/connections/eu/backfills", "/connections/eu/quarantine", "/connections/eu/changed-tables",
-    "/connections/eu/loads", "/connections/eu/selection/tables", "/filters", "/notification-routes", "/references",
+    "/connections/eu/loads", "/connections/eu/selection/tables", "/connections/eu/status/tables",
+    "/filters", "/notification-routes", "/references",
 ]  # fmt: skip
 
 
@@ -70,7 +71,9 @@ def test_all_words_of_a_filter_may_be_said_at_once(api: Api) -> None:
 
 @pytest.mark.parametrize("path", LISTS)
 def test_pages_have_bounds(api: Api, path: str) -> None:
-    most = {"/status": 100, "/connections/eu/selection/tables": 200}.get(path, 1000)
+    most = {"/status": 100, "/connections/eu/selection/tables": 200, "/connections/eu/status/tables": 200}.get(
+        path, 1000
+    )
     for limit, status in ((1, 200), (most, 200), (0, 422), (most + 1, 422), ("", 422), ("1.5", 422)):
         found = api.call("GET", path, params={"limit": limit})
         assert (found.status_code, limit) == (status, limit), found.text

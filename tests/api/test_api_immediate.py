@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+import yaml
 from api_world import PROJECT, Api, project, recorded, serve
 from sqlalchemy import insert
 
 from instep.backends.decode import record
-from instep.bootstrap.app import open_server, opens
+from instep.bootstrap.app import App, open_project, open_server, opens
 from instep.control import detector
 from instep.control.immediate import govern
 from instep.control.resources import api_keys
 from instep.control.resources.api_keys import ROLES
-from instep.errors import Blocked
+from instep.errors import Blocked, Conflict
+from instep.operations.immediate.objects import CreateObjectRequest, PutObjectRequest
 from instep.operations.registry import immediate_for, immediate_specs, result_of, spec_of, work_of
 from instep.operations.spec import ImmediateSpec, ImmediateWork
 from instep.operations.values import ObjectKind, leads_to
@@ -364,13 +366,56 @@ AT_PROJECT = [one for one in ONE_EACH if one.spec != "create_demo"]
 """Cases of what a project can do without a server."""
 
 
-def test_the_demo_of_a_page_needs_a_server(tmp_path: Path) -> None:
+@pytest.fixture
+def of_file(tmp_path: Path) -> Iterator[App]:
+    """A project that is read from its file alone."""
+    tmp_path.joinpath("instep.yml").write_text(WITH_CHANNEL)
+    with open_project(tmp_path) as app:
+        yield app
+
+
+def test_the_demo_of_a_page_needs_a_server(of_file: App) -> None:
     from instep.backends.local import LocalBackend
 
-    with project(tmp_path, WITH_CHANNEL) as app, pytest.raises(Blocked) as error:
-        LocalBackend(app, None, print).operations.perform(record(immediate_specs()["create_demo"].request, {}))
+    with pytest.raises(Blocked) as error:
+        LocalBackend(of_file, None, print).operations.perform(record(immediate_specs()["create_demo"].request, {}))
     assert "instep init --demo" in error.value.hint
-    assert not app.store.objects.names("source")
+    assert not of_file.store.objects.names("source")
+
+
+MAKING = [
+    name for name, spec in immediate_specs().items() if issubclass(spec.request, CreateObjectRequest | PutObjectRequest)
+]
+"""Operations that make an object, which a project that is read from its file alone would not see."""
+
+
+@pytest.mark.parametrize("name", MAKING)
+def test_what_a_project_would_not_see_is_not_made_but_shown_as_yaml(of_file: App, name: str) -> None:
+    """Here and over HTTP; a name of the file is refused as before, and what is pasted is a project file."""
+    from instep.backends.local import LocalBackend
+
+    kind, request = name.partition("_")[2], immediate_specs()[name].request
+    spec = KEPT[kind][1] if kind in KEPT else {"source": "db", "destination": "lake"}
+    with pytest.raises(Blocked) as error:
+        LocalBackend(of_file, None, print).operations.perform(record(request, {"name": "made", "spec": spec}))
+    assert "instep.yml" in error.value.message
+    text = error.value.hint.partition("\n")[2]
+    [(plural, section)] = yaml.safe_load(text).items()
+    assert section["made"] == spec
+    file = yaml.safe_load(WITH_CHANNEL)
+    for connection in file["connections"].values():
+        connection |= {"source": "db", "destination": "lake"}
+    file.setdefault(plural, {})["made"] = section["made"]
+    of_file.project.file.write_text(yaml.safe_dump(file))
+    assert of_file.refresh() == ""
+    assert of_file.objects.get(kind, "made").by == "file"  # type: ignore[arg-type]
+    with pytest.raises(Conflict, match="is managed by"):
+        LocalBackend(of_file, None, print).operations.perform(record(request, {"name": "made", "spec": spec}))
+    method, _, path = immediate_specs()[name].route.partition(" ")
+    body = {"spec": spec} if "{name}" in path else {"name": "other", "spec": spec}
+    found = serve(of_file).call(method, path.replace("{name}", "other"), body=body)
+    assert (found.status_code, "instep.yml" in found.json()["detail"]) == (409, True), found.text
+    assert not of_file.store.objects.names(kind)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", AT_PROJECT, ids=[one.spec for one in AT_PROJECT])

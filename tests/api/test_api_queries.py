@@ -56,6 +56,8 @@ from instep.operations.queries.history import (
     ListLoads,
     ListPlans,
     ListRuns,
+    ListRunSteps,
+    ListRunTables,
     ListVersions,
 )
 from instep.operations.queries.objects import (
@@ -81,6 +83,7 @@ from instep.operations.queries.work import (
     ListConnections,
     ListQueue,
     ListStatus,
+    ListTableStatus,
 )
 from instep.operations.registry import query_for, query_specs, result_of, work_of
 from instep.operations.spec import Query, QuerySpec, QueryWork
@@ -146,6 +149,9 @@ def asked(api: Api) -> Iterator[Query]:
     yield GetChange(store.reviews.find("eu")[0].id)
     yield ListRuns(kind=("sync", "detect"))
     yield GetRun(store.runs.history("eu")[0].id)
+    yield ListRunTables(store.runs.history("eu")[0].id, ("done",))
+    yield ListRunSteps(store.runs.history("eu")[0].id)
+    yield ListTableStatus("eu", "ITEM", ("done",))
     yield ListEvents(connection="eu")
     yield ListEvents(who="ann", since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2999, 1, 1, tzinfo=UTC))
     yield ListLoads("eu", "main.item")

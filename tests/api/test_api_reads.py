@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from api_world import Api, project, recorded, serve
 
-from instep.events import Paused
-from instep.model import TableRun
+from instep.events import Paused, TableMaintained
+from instep.model import PATTERN, TableRun
 from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.access import NEEDS, OPEN, PREFIX
@@ -112,7 +112,10 @@ def test_runs_with_tables_and_plans_with_steps(api: Api) -> None:
     runs = walk(api, "/runs", 2, connection="eu", status="done", kind="sync")
     assert [r["fence"] for r in runs] == [3, 2, 1]
     found = api.get(f"/runs/{run.id}")
-    assert [(t["table"], t["read"]) for t in found["tables"]] == [("main.item", 3)]
+    assert found["outcomes"] == {"done": 1}
+    assert [p["id"] for p in found["plans"]] == [plan.id]
+    assert [(t["table"], t["read"]) for t in walk(api, f"/runs/{run.id}/tables", 1)] == [("main.item", 3)]
+    assert [s["text"] for s in walk(api, f"/runs/{run.id}/steps", 1)] == ["add note"]
     assert [p["id"] for p in walk(api, "/connections/eu/plans", 2)] == ["p-3", "p-2", "p"]
     assert [s["text"] for s in api.get(f"/plans/{plan.id}")["steps"]] == ["add note"]
     for path in (f"/runs/{run.id[:-1]}", "/runs/r-", "/plans/p-9"):
@@ -138,8 +141,51 @@ def test_a_policy_as_it_stands(api: Api) -> None:
     assert {k["kind"] for k in found["kinds"]} >= {"column.added", "table.removed"}
 
 
+def test_the_tables_of_a_run_and_of_a_connection_come_in_pages(api: Api) -> None:
+    """Of two plans and five tables with three outcomes; one table is accepted no more, one was in an earlier run."""
+    names = [("", "loose"), ("main", "a"), ("main", "b"), ("main", "c"), ("main", "d")]
+    accepted = [Table(*ref, (Column("id", parse("int64")),)) for ref in [*names, ("main", "before")]]
+    api.store.accepted.add("eu", Catalog.of(accepted), who="ann", why="baseline", base="")
+    earlier = api.store.runs.claim("eu", "sync")
+    api.store.runs.record_tables(*(TableRun(earlier.id, ("main", name), "done") for name in ("before", "gone", "a")))
+    api.store.runs.finish(earlier, "done")
+    run = api.store.runs.claim("eu", "sync")
+    outcomes = dict(zip(names, ("done", "failed", "done", "paused", "failed"), strict=True))
+    api.store.runs.record_tables(*(TableRun(run.id, ref, status) for ref, status in outcomes.items()))
+    api.store.runs.record_tables(TableRun(run.id, ("", "main.nothing*"), "missing", PATTERN))
+    api.store.events.add(TableMaintained("eu", run.id, "main.b", 9, 3, 900, 300, 6, 1, 0, 0, 0.5))
+    for plan in ("p-x", "p-y"):
+        steps = [PlannedStep(f"s{n}", "eu.item", "add column", f"{plan} {n}") for n in range(3)]
+        api.store.plans.open("eu", plan, {}, steps, base_accepted="", base_destination="", run=run.id)
+    api.store.runs.finish(run, "partial")
+    found = api.get(f"/runs/{run.id}")
+    assert found["outcomes"] == {"done": 2, "failed": 2, "missing": 1, "paused": 1}
+    assert "tables" not in found
+    assert "steps" not in found["plans"][0]
+    of_run = [t["table"] for t in walk(api, f"/runs/{run.id}/tables", 2)]
+    assert of_run == ["loose", "main.nothing*", "main.a", "main.b", "main.c", "main.d"]
+    assert [t["table"] for t in walk(api, f"/runs/{run.id}/tables", 1, status="failed")] == ["main.a", "main.d"]
+    texts = [one["text"] for one in walk(api, f"/runs/{run.id}/steps", 2)]
+    assert texts == [f"{plan} {n}" for plan in ("p-x", "p-y") for n in range(3)]
+    status = api.get("/connections/eu/status")
+    assert (status["outcomes"], status["unmatched"]) == ({"done": 3, "failed": 2, "paused": 1}, 1)
+    assert (status["maintained"], status["last_maintained"]["files"]) == (1, 3)
+    path = "/connections/eu/status/tables"
+    shown = walk(api, path, 2)
+    assert [one["table"][1] for one in shown] == ["loose", "main.nothing*", "a", "b", "before", "c", "d"]
+    assert [one["table"][1] for one in shown if one["maintained"]] == ["b"]
+    assert [one["table"][1] for one in walk(api, path, 1, search="MAIN.B")] == ["b", "before"]
+    assert [one["table"][1] for one in walk(api, path, 1, status="failed")] == ["a", "d"]
+    assert api.call("GET", path, params={"limit": 201}).status_code == 422
+
+
 def test_nothing_is_held_before_the_first_load(api: Api) -> None:
-    assert api.get("/connections/eu/quarantine", "operator") == {"items": [], "next_cursor": None, "unreadable": []}
+    assert api.get("/connections/eu/quarantine", "operator") == {
+        "items": [],
+        "next_cursor": None,
+        "unreadable": [],
+        "waiting": {},
+    }
 
 
 class TestEvents:

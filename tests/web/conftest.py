@@ -9,7 +9,7 @@ import pytest
 from watched_world import synced, watched
 from web_world import CHROMIUM, Site, site
 
-from instep.bootstrap import open_project
+from instep.bootstrap import open_server
 from instep.store.catalogs.reviews import DetectedChange
 
 PROJECT = """\
@@ -36,7 +36,7 @@ def _added(name: str) -> DetectedChange:
 def page(tmp_path: Path) -> Iterator[Site]:
     """The page over two connections, of which one has changes that wait."""
     tmp_path.joinpath("instep.yml").write_text(PROJECT)
-    with open_project(tmp_path) as app:
+    with open_server(tmp_path, insecure_dev=True) as app:
         found = [_added(name) for name in ("colour", "weight")]
         app.store.reviews.record("eu", found, "f")
         yield site(app)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import shlex
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +19,10 @@ import yaml
 
 import instep
 from instep.cli.main import app, hoisted
+from instep.errors import InstepError
 from instep.operations.registry import immediate_specs
 from instep.project.load import load
+from instep.server.access import NEEDS
 from instep.server.web.copies import COMMANDS, copies
 from instep.server.web.forms import Action, ActionField, actions
 
@@ -77,13 +83,18 @@ def sample(action: Action, one: ActionField) -> Any:
     return TEXTS.get(one.name, "it's one")
 
 
+NEED_ONE_OF_TWO = {"discard_quarantine", "restore"}
+"""What is refused without one of two fields, of which neither is required."""
+
+
 def samples(action: Action) -> Iterator[dict[str, Any]]:
     """Yield values for all fields of a form, and for those alone that it cannot do without."""
     yield {one.name: sample(action, one) for one in action.fields}
-    if action.name != "discard_quarantine":  # it is refused without tables and ids, of which neither is required
+    if action.name not in NEED_ONE_OF_TWO:
         yield {one.name: sample(action, one) for one in action.fields if one.required}
 
 
+ROUTES = [re.sub(r"\{\w+\}", "[^/]+", route) for route in NEEDS]
 OF_A_BROWSER = {"save_filter", "delete_filter"}
 """What belongs to the key of a session, which a command at the project does not have."""
 
@@ -122,6 +133,35 @@ def test_its_python_calls_what_there_is(action: Action) -> None:
             assert kind_of(statement.value) is not None
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a connection that was synced once."""
+    folder = tmp_path_factory.mktemp("copied")
+    folder.joinpath("instep.yml").write_text(
+        "engine: local\nsources: {db: {type: sqlite, path: shop.db}}\n"
+        "destinations: {lake: {type: duckdb, path: lake.db}}\n"
+        "connections: {shop: {source: db, destination: lake}}\n"
+    )
+    with closing(sqlite3.connect(folder / "shop.db")) as database:
+        database.executescript(
+            "create table orders (id integer primary key, a text); insert into orders values (1, 'x')"
+        )
+    with instep.open(folder) as opened:
+        opened.connection("shop").sync()
+    return folder
+
+
+@ACTIONS
+def test_its_python_runs(action: Action, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a project: it is done, or refused with a reason; never an error of Python itself."""
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("getpass.getpass", lambda _: "typed at a terminal, and long")
+    for values in samples(action):
+        text = copies(action, values, "http://127.0.0.1").get("Python", "")
+        with suppress(InstepError):
+            exec(compile(text, action.name, "exec"), {})
+
+
 def kind_of(node: ast.expr) -> Any:
     """Return the class of what an expression answers; AssertionError for a call that there is not."""
     if isinstance(node, ast.Name):
@@ -154,7 +194,8 @@ def test_its_curl_is_the_request(action: Action) -> None:
     text = copies(action, values, "http://127.0.0.1")["curl"].replace("\\\n", " ")
     words = shlex.split(text)
     assert words[:3] == ["curl", "-X", action.method]
-    assert words[3].startswith("http://127.0.0.1/api/v1/")
+    method, path = action.method, words[3].removeprefix("http://127.0.0.1/api/v1").partition("?")[0]
+    assert any(re.fullmatch(route, f"{method} {path}") for route in ROUTES), path
     assert "$INSTEP_API_KEY" in text
     if "-d" in words:
         assert json.loads(words[words.index("-d") + 1]).keys() == action.body(values).keys()

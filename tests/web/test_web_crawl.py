@@ -51,6 +51,21 @@ class Parsed(HTMLParser):
                 self.wrong.append(f"{tag} {name}={value}")
 
 
+_FORM = re.compile(r'<form[^>]* action="/do/(\w+)">(.*?)</form>(.{0,300})', re.DOTALL)
+
+
+def uncopied(text: str) -> list[str]:
+    """Return the buttons of a page that act at once and are not shown as text, nor lead to it."""
+    shown = text.partition('<div id="copies">')[2]
+    found = []
+    for name, form, behind in _FORM.findall(text):
+        label = re.search(r'value="do"[^>]*>([^<]*)<', form)
+        listed = label is not None and f"<h3>{label[1]}</h3>" in shown
+        if not listed and f"/do/{name}?" not in behind and 'id="copy"' not in text:
+            found.append(name)
+    return found
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with everything, made once."""
@@ -97,6 +112,7 @@ def test_every_link_leads_to_a_page_that_shows_no_more_than_a_screenful(rich: Si
         parsed = Parsed(text)
         assert not parsed.wrong, (address, parsed.wrong)
         assert parsed.rows <= MOST_ROWS + 20, address
+        assert not uncopied(text), (address, uncopied(text))
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "approver"])

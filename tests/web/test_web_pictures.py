@@ -17,7 +17,7 @@ PLACES = {
     "changes": "/changes",
     "connections": "/connections",
     "connection": "/connections/shop",
-    "schema": "/connections/shop/schema?table=main.item",
+    "schema": "/connections/shop/schema?open=main.item",
     "history": "/connections/shop/schema/history",
     "runs": "/runs",
     "policies": "/policies",

@@ -14,6 +14,21 @@ def last_run(shop: Site) -> str:
     return shop.store.runs.history("eu", kind="sync")[0].id
 
 
+def test_cancel_and_retry_are_copied_as_text(shop: Site) -> None:
+    """On the page of the run, on that of the job, and from the row in the queue."""
+    job, _ = shop.store.jobs.enqueue("eu", "sync", why="a test")
+    run = shop.store.runs.claim("eu", "sync")
+    taken = shop.store.jobs.claim(shop.store.workers.register(1).id)
+    assert taken is not None
+    shop.store.jobs.note_run(taken, run.id)
+    for path in (f"/runs/{run.id}", f"/jobs/{job.id}"):
+        copied = shop.get(path).partition('id="copies"')[2]
+        assert f"instep queue cancel {job.id}" in copied, path
+        assert f"curl -X POST http://testserver/api/v1/queue/{job.id}" in copied, path
+        assert "project.perform(&#39;cancel_job&#39;" in copied, path
+    assert f'href="/do/cancel_job?job={job.id}' in shop.get("/queue")
+
+
 def rows(text: str) -> list[str]:
     """Return the rows of tables that keys move along."""
     return re.findall(r"<tr data-row.*?</tr>", text, re.DOTALL)

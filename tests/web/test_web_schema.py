@@ -11,6 +11,7 @@ from instep.schema.catalog.catalog import Catalog, Column, Table
 from instep.schema.catalog.types import parse
 from instep.server.web.screens.schema import turned
 from instep.store.catalogs.discoveries import CachedDiscovery
+from instep.store.catalogs.reviews import DetectedChange
 
 SCHEMA = "/connections/eu/schema"
 
@@ -63,6 +64,55 @@ def test_switches_are_previewed_and_then_turned(shop: Site) -> None:
     assert paths(shop.get(f"{SCHEMA}?state=switched")) == ["main.place"]
     assert paths(shop.get(f"{SCHEMA}?state=enabled")) == ["main.item"]
     assert "approver" in shop.get(f"{SCHEMA}?state=switched")
+
+
+def tabs_with_counts(text: str) -> dict[str, int]:
+    return {name: int(number) for name, number in re.findall(r">([A-Z][a-z ]+) \((\d+)\)</a>", text)}
+
+
+def test_tabs_show_what_is_new_excluded_and_unsupported(shop: Site) -> None:
+    """One table of each kind: accepted with a new column, new, rejected, excluded, with an excluded column, a view, one
+    that may not be read, one with a name that no destination holds; one that is switched off is in none of these."""
+
+    def table(name: str, *columns: str, kind: str = "table") -> Table:
+        return Table("s", name, tuple(Column(one, parse("string"), key=int(one == "id")) for one in columns), kind=kind)
+
+    spec = {"source": "db", "destination": "lake", "exclude": {"tables": ["s.tmp_*"], "columns": ["*.secret", "*.id"]}}
+    shop.app.objects.put("connection", "us", spec, who="ann")
+    old = [table("grown", "id", "a"), table("plain", "id")]
+    shop.store.accepted.add("us", Catalog.of(old), who="ann", why="baseline", base="")
+    now = [
+        table("grown", "id", "a", "b"), table("plain", "id"), table("fresh", "id"), table("tmp_1", "id"),
+        table("half", "id", "secret"), table("seen", "id", kind="view"), table("odd", "id", " "), table("off", "id"),
+        table("no", "id"),
+    ]  # fmt: skip
+    denied = {("s", "closed"): "permission denied for table closed", ("s", "plain", "id"): "no right to select it"}
+    shop.store.discoveries.save("us", CachedDiscovery(Catalog.of(now), "f", denied=denied))
+    added = {"kind": "table.added", "table": ["s", "no"], "after": {"schema": "s", "name": "no", "columns": []}}
+    found = DetectedChange("no", "table.added", ("s", "no"), "", "new", added, "review", "preset approve", "waits")
+    [review] = shop.store.reviews.record("us", [found], "f")
+    shop.store.reviews.decide(review.id, "rejected", "ann")
+    address = "/connections/us/schema"
+    shop.post(address, turn_off="s.off", back=SCHEMA, button="do")
+    text = shop.get(address)
+    assert tabs_with_counts(text) == {
+        "All": 10, "Enabled": 6, "Disabled": 4, "New": 4, "Excluded": 3, "Unsupported": 3, "Switched": 1,
+    }  # fmt: skip
+    expected = {
+        "new": ["s.fresh", "s.grown", "s.half", "s.odd"],
+        "excluded": ["s.half", "s.seen", "s.tmp_1"],
+        "unsupported": ["s.closed", "s.odd", "s.plain"],
+        "switched": ["s.off"],
+    }
+    for state, tables in expected.items():
+        assert paths(shop.get(f"{address}?state={state}")) == tables, state
+    assert "permission denied for table closed" in shop.get(f"{address}?state=unsupported")
+    assert "No table of eu is here" in shop.get(f"{SCHEMA}?state=unsupported")
+    assert tabs_with_counts(shop.get(f"{address}?search=s.g"))["New"] == 1
+    opened = shop.get(f"{address}?state=unsupported&open=s.odd")
+    assert "Unsupported:" in opened
+    assert "it has a name without a visible character" in opened
+    assert shop.get(f"{address}?open=s.closed")
 
 
 def test_a_mixed_table_says_so(shop: Site) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
 
 import pytest
 from web_world import Site, needs_browser, served, tab
 
-from instep.events import ChangeApproved, ChangeDetected, Paused, RunEnded
-from instep.server.web.screens.timeline import shown
+from instep.events import ChangeApproved, ChangeDetected, Event, Paused, RunEnded
+from instep.server.web.screens.timeline import LINKS, shown
 
 TIMELINE = "/connections/us/timeline"
 
@@ -56,8 +59,37 @@ def test_counts_of_a_detection_are_words() -> None:
     counts = {"tables": {"new": 0, "updated": 1}, "columns": {"new": 1200, "unchanged": 3}, "schemas": {"new": 0}}
     data = {"connection": "us", "counts": counts, "triggered_by_error": False, "seconds": 0.1667}
     event = {"number": 1, "at": "2026-11-29T00:00:00Z", "type": "detection.finished", "data": data}
-    words = "counts tables: 1 updated; columns: 1,200 new, 3 unchanged; schemas: none, seconds 0.17"
+    words = "tables: 1 updated; columns: 1,200 new, 3 unchanged; schemas: none; took 0.17 s"
     assert shown(event)["about"] == words
+
+
+def kinds_of_events() -> Iterator[type[Event]]:
+    left: list[type[Event]] = list(Event.__subclasses__())
+    while left:
+        kind = left.pop()
+        left += kind.__subclasses__()
+        yield kind
+
+
+@pytest.mark.parametrize("kind", [*kinds_of_events()], ids=lambda one: one.type)
+def test_every_event_has_a_title_and_says_all_of_its_data(kind: type[Event]) -> None:
+    """In words: no name of a field and no word of the code is shown, and no field is left out."""
+    samples = {"str": "some_{}", "int": 1234, "float": 0.5, "bool": True, "tuple[str, ...]": ["some_{}"]}
+    data: dict[str, Any] = {}
+    for at, one in enumerate(fields(kind)):
+        value = samples.get(str(one.type), {"tables": {"new": 5}})
+        data[one.name] = value.format(at) if isinstance(value, str) else value
+    found = shown({"number": 1, "at": "2026-11-29T00:00:00Z", "type": kind.type, "data": data})
+    assert found["title"] != kind.type
+    assert not re.search(r"[a-z]_[a-z]|[a-z]\.[a-z]|_", found["title"])
+    text = re.sub(r"some_\d+|some_\{\}", "", found["about"])
+    assert "_" not in text, text
+    shown_elsewhere = {"connection", "who", "status", *LINKS}
+    if kind is ChangeDetected:
+        shown_elsewhere.add("kind")  # its summary says it
+    for name, value in data.items():
+        if isinstance(value, str) and name not in shown_elsewhere:
+            assert value in found["about"] or value.replace("_", " ") in found["about"], name
 
 
 def test_a_date_that_is_none_is_refused(events: Site) -> None:
@@ -69,7 +101,7 @@ def test_all_that_fits_is_in_the_csv_and_no_formula(events: Site) -> None:
     lines = list(csv.DictReader(io.StringIO(events.get(f"{TIMELINE}.csv?who=bob"))))
     assert len(lines) == len({one["number"] for one in lines}) == 2100
     [paused] = csv.DictReader(io.StringIO(events.get(f"{TIMELINE}.csv?type=connection.paused")))
-    assert paused["about"] == "reason =1+1"
+    assert paused["about"] == "'=1+1"
     events.store.events.add(ChangeDetected("us", "c-2", "column.added", "=cmd()"))
     found = [one["about"] for one in csv.DictReader(io.StringIO(events.get(f"{TIMELINE}.csv?type=change.detected")))]
     assert found[0].startswith("'=cmd()")

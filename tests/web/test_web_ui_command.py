@@ -16,6 +16,8 @@ import httpx2
 import pytest
 
 from instep.bootstrap import open_project
+from instep.control.resources import sign_in
+from instep.server.web.visit import COOKIE
 from instep.store.engine.keyring import FILE
 
 pytestmark = pytest.mark.server
@@ -66,7 +68,12 @@ def test_it_opens_the_page_without_an_account_and_works(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, client.get(job.url.path).text
             time.sleep(0.2)
         assert client.get("/changes").status_code == 200
+        keys = client.get("/settings/keys").text
+        assert "session key of <code>instep ui</code>, valid until the command ends" in keys
+        assert "expired" not in keys
+        cookie = client.cookies[COOKIE]
     with open_project(tmp_path) as app:
+        assert sign_in.session_of(app.store, cookie) is None
         assert any("@local" in entry.actor for entry in app.store.audit.page(limit=20))
 
 

@@ -4,7 +4,7 @@ changes, detection, discarding and erasing, and the impact on models."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from instep.operations.immediate.decisions import (
 from instep.operations.queries.decisions import ListChanges, RunPolicyCases
 from instep.operations.queries.history import GetPlan, GetSchema, ListRuns, ListVersions
 from instep.operations.queries.quarantine import MatchQuarantined
+from instep.operations.queries.work import ListTableStatus
 from instep.operations.registry import immediate_for, immediate_specs, work_of
 from instep.operations.repair.discard_quarantine import DiscardQuarantineRequest
 from instep.operations.repair.erase import EraseRequest
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from instep.operations.spec import ImmediateRequest
     from instep.operations.values import Answer, ChangeView, ReviewStatus
     from instep.store.catalogs.comments import Comment
+    from instep.store.catalogs.connection_status import ConnectionStatus
 
 Ref = tuple[str, str]
 
@@ -57,6 +59,17 @@ def detect(backend: Backend, connection: str) -> tuple[Detected, list[Review]]:
         if missing := set(found.changes) - reviews.keys():
             reviews |= {r.id: r for r in backend.items(ListChanges(connection, statuses)) if r.id in missing}
     return found, [reviews[id] for id in found.changes if id in reviews]
+
+
+def status_document(backend: Backend, status: ConnectionStatus) -> dict[str, Any]:
+    """Return the status of a connection as JSON has it, with all of its tables."""
+    found = asdict(status)
+    for name in ("outcomes", "unmatched", "last_maintained"):
+        del found[name]
+    tables = [asdict(one) for one in backend.items(ListTableStatus(status.connection))]
+    maintained = [one.pop("maintained") for one in tables]
+    by_time = sorted((one for one in maintained if one), key=lambda one: one["at"])
+    return {**found, "maintained": by_time, "tables": tables}
 
 
 def immediate_request(operation: str, values: Mapping[str, Any]) -> ImmediateRequest:

@@ -12,6 +12,7 @@ from instep import errors
 from instep.backends.decode import record
 from instep.backends.http.client import Client, part
 from instep.model import EngineUse, Job, TableRun
+from instep.operations.registry import query_specs
 from instep.sync.progress import SyncReport
 
 POLL = 1.0
@@ -121,7 +122,9 @@ def report_of(client: Client, job: Job) -> SyncReport | None:
     if not run:
         return None
     found = client.get(f"/runs/{part(run)}")
-    tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
+    size = query_specs()["list_run_tables"].largest_page
+    outcomes = client.pages(f"/runs/{part(run)}/tables", size=size)
+    tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in outcomes)
     report = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting", "retryable")}
     seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
     engine = record(EngineUse, recorded) if (recorded := found["detail"].get("engine")) else None

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
-from instep.control.freshness import freshness_of, worst_first
+from instep.control.freshness import freshness_of, has_target, worst_first
 from instep.control.queries.context import QueryContext
 from instep.control.queries.work import managed_page
 from instep.control.selection.reselected import decided
-from instep.operations.queries.work import GetStatus, ListConnections, ListStatus
+from instep.model import AcceptedVersion
+from instep.operations.queries.work import GetStatus, ListConnections, ListStatus, ListTableStatus
 from instep.operations.spec import QueryWork
-from instep.store.catalogs.connection_status import ConnectionStatus
-from instep.sync.status import statuses
+from instep.store.catalog_documents import accepted_document
+from instep.store.catalogs.connection_status import ConnectionStatus, TableLoad
+from instep.store.store import Store
+from instep.sync.status import shown_outcomes, statuses, table_loads
 
 _AT_ONCE = 100
 """Connections whose status is read by the same statements."""
+_SHOWN = 200
+"""Tables whose freshness the status of a connection has; pages of its tables have that of each."""
 
 
 class StatusList(QueryWork):
@@ -47,6 +55,40 @@ class StatusLookup(QueryWork):
         return found
 
 
+class TableStatusList(QueryWork):
+    """The status of one connection's tables by schema and name."""
+
+    place_types = (str, str)
+
+    def items(
+        self, context: QueryContext, query: ListTableStatus, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[TableLoad]:
+        """Return how each table fared last."""
+        store, name = context.store, context.connection(query.connection)
+        accepted = accepted_document(store, name)[1].outlines.values()
+        live = [table.ref for table in accepted if not table.retained]
+        latest = store.pages.latest_runs([name]).get(name)
+        found = shown_outcomes(live, store.runs.latest_outcomes_of([name])[name], latest)
+        behind, search = (after[0], after[1]) if after else None, query.search.casefold()
+        fitting = (
+            one
+            for one in found
+            if (behind is None or one.table > behind)
+            and (not query.status or one.status in query.status)
+            and search in ".".join(filter(None, one.table)).casefold()
+        )
+        loads = table_loads(store, name, list(islice(fitting, limit)))
+        project = context.project.among([name])
+        if not has_target(project.connection(name)):
+            return loads
+        fresh = freshness_of(store, project, [name], datetime.now(UTC), whole=True)[name]
+        return [replace(one, freshness=fresh.get(one.table)) for one in loads]
+
+    def place(self, item: TableLoad) -> Sequence[Any]:
+        """Return the table's schema and name."""
+        return item.table
+
+
 def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Sequence[str]:
     """Return the connections of a page; at the project in the order of its file, ProjectError if it has none."""
     if context.key is None:
@@ -54,10 +96,18 @@ def _names(context: QueryContext, after: Sequence[Any] | None, limit: int) -> Se
     return [one.name for one in managed_page(context, ListConnections(), after, limit)]
 
 
+def _versions(store: Store, names: Sequence[str]) -> Mapping[str, tuple[AcceptedVersion, Mapping[str, Any]]]:
+    """Return the latest accepted version of each with its catalog; that of a single one is cached."""
+    if len(names) != 1:
+        return store.accepted.latest_of(names)
+    version, document = accepted_document(store, names[0])
+    return {names[0]: (version, {"tables": list(document.tables.values())})} if version else {}
+
+
 def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[ConnectionStatus]:
     """Return the status of each, by as many statements as for one."""
     project = context.project.among(names)
-    versions = context.store.accepted.latest_of(names)
+    versions = _versions(context.store, names)
     chosen = decided(project, context.store, {name: catalog for name, (_, catalog) in versions.items()}, names)
     loads = statuses(project, context.store, versions, names, context.open_connection, context.tell)
     fresh = freshness_of(context.store, project, names, datetime.now(UTC), whole=True)
@@ -65,7 +115,8 @@ def connection_statuses(context: QueryContext, names: Sequence[str]) -> list[Con
         ConnectionStatus(
             **vars(one),
             **chosen[one.connection],
-            freshness=worst_first(fresh[one.connection].values()),
+            freshness=worst_first(fresh[one.connection].values())[:_SHOWN],
+            freshness_counts=Counter(table.state for table in fresh[one.connection].values()),
             log=context.log_status(one.connection),
         )
         for one in loads

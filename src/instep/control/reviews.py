@@ -89,9 +89,9 @@ def answer(store: Store, reviews: Sequence[Review], status: Answer, who: str) ->
 
 def _event(review: Review, status: Answer, who: str) -> Event:
     if status == "approved":
-        return ChangeApproved(review.connection, review.id, who)
+        return ChangeApproved(review.connection, review.id, who, review.summary)
     if status == "rejected":
-        return ChangeRejected(review.connection, review.id, who)
+        return ChangeRejected(review.connection, review.id, who, review.summary)
     why = f"ignored by {who}: not asked again until the change itself differs"
     return ChangeIgnored(review.connection, review.id, review.summary, why)
 
@@ -100,7 +100,7 @@ def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -
     """Leave open changes alone until then, in one transaction; Conflict if one of them is not open."""
     with store.transaction():
         done = store.reviews.snooze_many([r.id for r in reviews], until)
-        store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))
+        store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat(), r.summary) for r in done))
     return done
 
 

@@ -196,6 +196,8 @@ RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelle
 Answer = Literal["approved", "rejected", "ignored"]
 """A person's answer to a change. An ignored one is rejected, and no notice of it is sent again."""
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
+TableOutcomeStatus = Literal["done", "failed", "paused", "missing", "unchanged"]
+"""How one run fared with one table."""
 EXISTING: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 """The statuses of a change that still differs from what is accepted."""
 ChangeView = Literal[

@@ -331,7 +331,7 @@ class Connection:
 
     def status(self) -> Document:
         """Return the last run, pauses, waiting changes, tables and backfills."""
-        return Document(asdict(self._backend.query(GetStatus(self.name))))
+        return Document(calls.status_document(self._backend, self._backend.query(GetStatus(self.name))))
 
     def history(self, limit: int = 50) -> Records[Document]:
         """Return at most `limit` events of the connection, newest first."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from instep.backends.calls import (
     list_changes,
     reopen_changes,
     snooze_changes,
+    status_document,
 )
 from instep.errors import ProjectError
 from instep.python.connection import Connection, chosen
@@ -182,7 +182,8 @@ class Project(AbstractContextManager["Project"]):
 
     def status(self) -> Records[Document]:
         """Return the last run, pauses, waiting changes, tables and backfills of each connection."""
-        return Records(Document(asdict(one)) for one in self._backend.items(ListStatus()))
+        found = self._backend.items(ListStatus())
+        return Records(Document(status_document(self._backend, one)) for one in found)
 
     def changes(self, *, all: bool = False, search: str = "", tag: str = "", assignee: str = "") -> Changes:
         """Return the changes that wait for a decision, or `all` changes; newest first.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, ProjectError
-from instep.model import AcceptedVersion, Pause, Review, Run, TableRun
+from instep.model import PATTERN, AcceptedVersion, Pause, Review, Run
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table
 from instep.schema.maintenance import waits
@@ -17,9 +18,16 @@ from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.projection import pair_tables
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.clones import Copy
-from instep.store.catalogs.connection_status import LastMaintenance, LoadStatus, OldNameStatus, WaitingBackfill
+from instep.store.catalogs.connection_status import (
+    LastMaintenance,
+    LoadStatus,
+    OldNameStatus,
+    TableLoad,
+    WaitingBackfill,
+)
 from instep.store.history.recorded_event import LoggedEvent
 from instep.store.store import Store
+from instep.store.work.runs import LatestOutcome
 from instep.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -124,11 +132,13 @@ def statuses(
     runs = store.pages.latest_runs(names)
     pauses, copies = store.pauses.active_of(names), store.copies.existing_of(names)
     old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
-    tables, quarantining = store.runs.latest_tables_of(names), store.runs.with_quarantined(names)
+    outcomes, quarantining = store.runs.latest_outcomes_of(names), store.runs.with_quarantined(names)
     backfills = store.backfills.waiting_of(names)
     found = []
     for name in names:
         run, (accepted, catalog) = runs.get(name), versions.get(name, (None, {}))
+        refs = [(t["schema"], t["name"]) for t in catalog.get("tables", ()) if not t.get("retained")]
+        shown = shown_outcomes(refs, outcomes[name], run)
         found.append(
             LoadStatus(
                 connection=name,
@@ -138,8 +148,10 @@ def statuses(
                 pauses=tuple(pauses[name]),
                 copies=tuple(copies[name]),
                 old_names=old_name_statuses(old_names[name]),
-                maintained=tuple(_maintained(event) for event in maintained[name]),
-                tables=tuple(_tables(catalog, tables[name], run)),
+                outcomes=dict(Counter(one.status for one in shown if one.mode != PATTERN)),
+                unmatched=sum(one.mode == PATTERN for one in shown),
+                maintained=len(maintained[name]),
+                last_maintained=_maintained(maintained[name][-1]) if maintained[name] else None,
                 backfills=_waiting(project, store, name, context, backfills[name]),
                 quarantine=quarantined_counts(name, context, trouble) if name in quarantining else {},
             )
@@ -152,11 +164,20 @@ def _maintained(event: LoggedEvent) -> LastMaintenance:
     return LastMaintenance(at=event.at, **names)
 
 
-def _tables(accepted: Mapping[str, Any], found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
+def shown_outcomes(
+    accepted: Iterable[tuple[str, str]], found: Sequence[LatestOutcome], last: Run | None
+) -> list[LatestOutcome]:
     """Return how each table fared last: those that are accepted, and those of the last run. Others have been renamed or
     have left the source."""
-    live = {(t["schema"], t["name"]) for t in accepted.get("tables", ()) if not t.get("retained")}
-    return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
+    live = set(accepted)
+    return [one for one in found if one.table in live or (last is not None and one.run == last.id)]
+
+
+def table_loads(store: Store, connection: str, shown: Sequence[LatestOutcome]) -> list[TableLoad]:
+    """Return what the last run did to each of these tables, with its last maintenance."""
+    maintained = {one.table: one for one in map(_maintained, store.events.maintained([connection])[connection])}
+    loads = store.runs.tables_of_runs([(one.run, one.table) for one in shown])
+    return [TableLoad(**vars(one), maintained=maintained.get(".".join(filter(None, one.table)))) for one in loads]
 
 
 def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:

@@ -170,7 +170,9 @@ def _put(
     tags: tuple[str, ...] | None,
     before: Managed | None,
 ) -> ObjectDocument:
-    """Write an object that has the version of `before`."""
+    """Write an object that has the version of `before`. Blocked for a new one of a project that would not see it."""
+    if before is None:
+        context.resources.check_seen(kind, name, spec)
     expected = before.version if before else 0
     made = context.resources.put(
         kind, name, spec, who=context.who, tags=tags, expected=expected, dry_run=context.rehearsed

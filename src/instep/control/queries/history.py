@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from instep.control import object_history, schema_history
 from instep.control.queries.context import QueryContext
@@ -25,6 +25,8 @@ from instep.operations.queries.history import (
     ListLoads,
     ListPlans,
     ListRuns,
+    ListRunSteps,
+    ListRunTables,
     ListVersions,
 )
 from instep.operations.spec import QueryWork
@@ -64,8 +66,8 @@ class TableOutcome:
 
 
 @dataclass(frozen=True)
-class AppliedPlan:
-    """An applied plan with its steps, without the plan document."""
+class PlanSummary:
+    """An applied plan without its steps and document."""
 
     id: str
     connection: str
@@ -81,12 +83,18 @@ class AppliedPlan:
     error: str
     base_accepted: str
     base_destination: str
-    steps: tuple[StepRecord, ...] = ()
 
     @classmethod
-    def of(cls, plan: StoredPlan, steps: tuple[StepRecord, ...]) -> AppliedPlan:
+    def of(cls, plan: StoredPlan, **more: Any) -> Self:
         """Return the record of a stored plan."""
-        return cls(**{name: value for name, value in vars(plan).items() if name != "plan"}, steps=steps)
+        return cls(**{name: value for name, value in vars(plan).items() if name != "plan"}, **more)
+
+
+@dataclass(frozen=True)
+class AppliedPlan(PlanSummary):
+    """An applied plan with its steps, without the plan document."""
+
+    steps: tuple[StepRecord, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,11 +105,12 @@ class PlanWithDocument(AppliedPlan):
 
 
 @dataclass(frozen=True)
-class RunWithTables(Run):
-    """A run with its outcome per table, and the plans that it applied."""
+class RunWithPlans(Run):
+    """A run with its number of tables by outcome, and the plans that it applied."""
 
-    tables: tuple[TableOutcome, ...] = ()
-    plans: tuple[AppliedPlan, ...] = ()
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Number of tables by outcome."""
+    plans: tuple[PlanSummary, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,14 +176,49 @@ class RunList(QueryWork):
 class RunDetails(QueryWork):
     """One run by its whole id."""
 
-    def find(self, context: QueryContext, query: GetRun) -> RunWithTables:
-        """Return the run with what it did to each table."""
+    def find(self, context: QueryContext, query: GetRun) -> RunWithPlans:
+        """Return the run with its plans."""
         found = context.owned("run", query.run, context.store.runs.get)
-        tables = tuple(map(TableOutcome.of, context.store.runs.tables(found.id)))
-        plans = context.store.plans.of_run(found.connection, found.id)
-        steps = context.store.steps.of_many([plan.id for plan in plans])
-        applied = tuple(AppliedPlan.of(plan, steps.get(plan.id, ())) for plan in plans)
-        return RunWithTables(**vars(found), tables=tables, plans=applied)
+        plans = map(PlanSummary.of, context.store.plans.of_run(found.connection, found.id))
+        return RunWithPlans(**vars(found), outcomes=context.store.runs.outcomes_of_run(found.id), plans=tuple(plans))
+
+
+class RunTableList(QueryWork):
+    """Tables of one run by schema and name."""
+
+    place_types = (str, str)
+
+    def items(
+        self, context: QueryContext, query: ListRunTables, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[TableOutcome]:
+        """Return what the run did to each table."""
+        found = context.owned("run", query.run, context.store.runs.get)
+        behind = (after[0], after[1]) if after else None
+        return [TableOutcome.of(one) for one in context.store.runs.tables(found.id, query.status, behind, limit)]
+
+    def place(self, item: TableOutcome) -> Sequence[Any]:
+        """Return the table's schema and name."""
+        return item.ref
+
+
+class RunStepList(QueryWork):
+    """Steps of one run's plans, by the plans' numbers and their own."""
+
+    place_types = (int, int)
+
+    def items(
+        self, context: QueryContext, query: ListRunSteps, after: Sequence[Any] | None, limit: int
+    ) -> Sequence[StepRecord]:
+        """Return steps."""
+        run = context.owned("run", query.run, context.store.runs.get)
+        behind = (after[0], after[1]) if after else None
+        found = context.store.steps.of_run(run.connection, run.id, behind, limit)
+        self._plans = {step.plan: number for number, step in found}
+        return [step for _, step in found]
+
+    def place(self, item: StepRecord) -> Sequence[Any]:
+        """Return the number of the plan and of the step."""
+        return (self._plans[item.plan], item.number)
 
 
 class LoadList(QueryWork):
@@ -212,7 +256,7 @@ class PlanList(QueryWork):
         found = context.store.pages.plans(name, after[0] if after else None, limit)
         steps = context.store.steps.of_many([plan.id for _, plan in found])
         self._numbers = {plan.id: number for number, plan in found}
-        return [AppliedPlan.of(plan, steps.get(plan.id, ())) for _, plan in found]
+        return [AppliedPlan.of(plan, steps=steps.get(plan.id, ())) for _, plan in found]
 
     def place(self, item: AppliedPlan) -> Sequence[Any]:
         """Return the plan's number."""

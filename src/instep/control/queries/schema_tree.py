@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from instep.control.queries.context import QueryContext
 from instep.control.selection.listing import Listed, ObjectListing
-from instep.control.selection.partial import PartialSelection, Ref, Searched
+from instep.control.selection.partial import PartialSelection, Searched
 from instep.control.selection.selections import SwitchTarget, check
+from instep.control.selection.table_states import TableStates
 from instep.errors import InstepError, NotFound
-from instep.operations.queries.schema_tree import ListSelectedColumns, ListSelectedTables, MatchPattern
+from instep.operations.queries.schema_tree import ListSelectedColumns, ListSelectedTables, MatchPattern, SelectionState
 from instep.operations.spec import QueryWork
 from instep.schema.catalog.catalog import Column, Table
 from instep.schema.selection.selection import Pattern
+from instep.store.catalog_documents import Ref
 
 SHOWN_PATHS = 100
 """Paths that the answer about a pattern has."""
@@ -35,6 +37,8 @@ class SelectedObject:
     """True if a person has switched it; False if that follows from patterns and the policy."""
     lock: str
     """Reason why it cannot be switched; "" if it can be."""
+    problem: str
+    """Reason why it cannot be replicated; "" if it can be."""
     since: datetime | None
     """Time when it was switched or found, if recorded."""
     who: str
@@ -55,6 +59,12 @@ class SelectedTable(SelectedObject):
     """Number of its columns that are replicated as hashes."""
     matching: int
     """Number of its columns that the search fits."""
+    new: int
+    """Number of columns at the source of an accepted table that are neither accepted nor kept out."""
+    excluded: int
+    """Number of its columns that the project file keeps out."""
+    unsupported: int
+    """Number of its columns that cannot be replicated."""
     key: tuple[str, ...]
     cursor: str
     mode: str
@@ -82,6 +92,8 @@ class SelectionTotals:
     """Number of all tables of the connection."""
     matching: int
     """Number of tables that the search and the state fit."""
+    states: Mapping[str, int]
+    """Number of tables that the search fits, by state."""
     schemas: tuple[SelectedSchema, ...]
     """The schemas that the page's tables are in."""
     seen: datetime | None
@@ -135,12 +147,16 @@ class SelectedTables(QueryWork):
         """Return tables. Raises SchemaError for a regular expression that is wrong or could take long."""
         part = PartialSelection(context.project, context.store, context.connection(query.connection))
         search = Searched(query.search)
-        fitting = _by_state(part, _fitting(part, search), query.state)
+        fitting = _fitting(part, search)
+        states = TableStates(part, part.listing(())).sorted_into(fitting)
+        self._counts = {state: len(states.get(state, ())) for state in get_args(SelectionState)}
+        fitting = {ref: columns for ref, columns in fitting.items() if ref in states.get(query.state, ())}
         behind = (after[0], after[1]) if after else None
         page = list(islice((ref for ref in fitting if behind is None or ref > behind), limit))
         self._part, self._matching, self._page = part, len(fitting), page
         self._listing = listing = part.listing(page)
-        return [_table(part, listing, ref, fitting[ref]) for ref in page]
+        shown = TableStates(part, listing)
+        return [_table(shown, ref, fitting[ref]) for ref in page]
 
     def place(self, item: SelectedTable) -> Sequence[Any]:
         """Return the table's schema and name."""
@@ -151,7 +167,7 @@ class SelectedTables(QueryWork):
         counts = Counter(schema for schema, _ in self._part.known)
         names = dict.fromkeys(schema for schema, _ in self._page)
         schemas = tuple(_schema(self._listing, name, counts[name]) for name in names)
-        return SelectionTotals(len(self._part.known), self._matching, schemas, self._part.seen.at)
+        return SelectionTotals(len(self._part.known), self._matching, self._counts, schemas, self._part.seen.at)
 
 
 class SelectedColumns(QueryWork):
@@ -168,12 +184,13 @@ class SelectedColumns(QueryWork):
         if ref is None:
             raise NotFound.of("table", query.table)
         listing = part.listing([ref])
-        table = _whole(listing, ref)
+        states = TableStates(part, listing)
+        table = states.table(ref)
         there = part.destination_table(table.path)
         begin = after[0] if after else 0
         listed = [one for one in listing.columns(table) if one.column in table.by_name]
         return [
-            _column(listing, table, one, number, there)
+            _column(states, table, one, number, there)
             for number, one in enumerate(listed[begin : begin + limit], begin + 1)
         ]
 
@@ -211,35 +228,19 @@ def _fitting(part: PartialSelection, search: Searched) -> Mapping[Ref, int]:
     return {ref: columns for ref, columns in found.items() if columns or search.fits(_path(ref))}
 
 
-def _by_state(part: PartialSelection, found: Mapping[Ref, int], state: str) -> Mapping[Ref, int]:
-    if state == "all":
-        return found
-    if state == "switched":
-        switched = {one.ref for one in part.store.switches.of(part.connection) if one.is_chosen}
-        return {ref: columns for ref, columns in found.items() if ref in switched}
-    listing, requested = part.listing(()), state == "enabled"
-    return {ref: columns for ref, columns in found.items() if listing.table(_whole(listing, ref)).enabled is requested}
-
-
-def _whole(listing: ObjectListing, ref: Ref) -> Table:
-    """Return the table as the source has it, else as it is accepted."""
-    found = listing.place.source.get(ref) or listing.place.accepted.get(ref)
-    assert found is not None, ref
-    return found
-
-
 def _schema(listing: ObjectListing, name: str, tables: int) -> SelectedSchema:
     one, switch = listing.schema(name), listing.switches.get((name, "", ""))
     return SelectedSchema(name, one.enabled, one.why, switch is not None and switch.enabled is not None, tables)
 
 
-def _table(part: PartialSelection, listing: ObjectListing, ref: Ref, matching: int) -> SelectedTable:
-    table, settings = _whole(listing, ref), listing.place.settings(_whole(listing, ref))
+def _table(states: TableStates, ref: Ref, matching: int) -> SelectedTable:
+    listing, table = states.listing, states.table(ref)
+    settings = listing.place.settings(table)
     columns = [one for one in listing.columns(table) if one.column in table.by_name]
     own, on = listing.table(table), sum(one.enabled for one in columns)
     state: Literal["on", "some", "off"] = "off" if not own.enabled else "on" if on == len(columns) else "some"
     return SelectedTable(
-        **_common(listing, own, SwitchTarget(table.schema, table)),
+        **_common(states, own, SwitchTarget(table.schema, table)),
         schema=table.schema,
         name=table.name,
         kind=table.kind,
@@ -248,21 +249,25 @@ def _table(part: PartialSelection, listing: ObjectListing, ref: Ref, matching: i
         columns_on=on,
         hashed=sum(bool(one.hashed) for one in columns),
         matching=matching,
+        new=len(states.new_columns(ref)),
+        excluded=len(states.excluded_columns(ref)),
+        unsupported=states.problems(ref),
         key=table.key or tuple(settings.key),
         cursor=settings.cursor or table.cursor or "",
         mode=settings.mode,
-        at_source=ref in part.source.tables,
-        accepted=ref in part.accepted.tables,
+        at_source=ref in states.part.source.tables,
+        accepted=ref in states.part.accepted.tables,
     )
 
 
-def _column(listing: ObjectListing, table: Table, one: Listed, number: int, there: Table | None) -> SelectedColumn:
+def _column(states: TableStates, table: Table, one: Listed, number: int, there: Table | None) -> SelectedColumn:
+    listing = states.listing
     column, known = table.by_name[one.column], listing.place.accepted.get(table.ref)
     accepted = known.by_name.get(column.name) if known else None
     landed = _landed(there, accepted or column)
     settings = listing.place.settings(table)
     return SelectedColumn(
-        **_common(listing, one, SwitchTarget(table.schema, table, column)),
+        **_common(states, one, SwitchTarget(table.schema, table, column)),
         number=number,
         name=column.name,
         hashed=bool(one.hashed),
@@ -285,19 +290,25 @@ def _landed(there: Table | None, column: Column) -> Column | None:
     return next((one for one in there.columns if column.name in (one.alias, one.name)), None)
 
 
-def _common(listing: ObjectListing, one: Listed, target: SwitchTarget) -> dict[str, Any]:
-    switch = listing.switches.get((one.schema, one.table, one.column))
-    lock = ""
-    try:
-        check(listing.place, "off" if one.enabled else "on", target)
-    except InstepError as error:
-        lock = error.message
+def _common(states: TableStates, one: Listed, target: SwitchTarget) -> dict[str, Any]:
+    switch = states.listing.switches.get((one.schema, one.table, one.column))
+    ref = (one.schema, one.table)
+    problem = states.problem(ref, one.column)
     return {
         "path": one.path,
         "enabled": one.enabled,
         "why": one.why,
         "chosen": switch is not None and switch.is_chosen,
-        "lock": lock,
+        "lock": _lock(states, one, target) or (problem if not states.is_listed(ref) else ""),
+        "problem": problem,
         "since": one.since,
         "who": one.who,
     }
+
+
+def _lock(states: TableStates, one: Listed, target: SwitchTarget) -> str:
+    try:
+        check(states.listing.place, "off" if one.enabled else "on", target)
+    except InstepError as error:
+        return error.message
+    return ""

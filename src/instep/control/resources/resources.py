@@ -210,6 +210,27 @@ class Resources:
                 self.store.events.add(*self._events(kind, name, who, new=before is None))
         return _of_server(made)
 
+    def check_seen(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
+        """Raise Blocked, with what to write into instep.yml, where a new object of the store would not be seen: by a
+        project that is read from its file alone. Conflict for a name that the file has."""
+        if isinstance(self.project, ServedProject):
+            return
+        check_name(kind, name)
+        check_storable(kind, name, spec)
+        self._not_of_file(kind, name, spec)
+        raise Blocked(
+            f"{kind} {name} would be kept by a server, and this project is read from {self.project.file.name} alone",
+            hint=f"write it there:\n{self._as_yaml(kind, name, spec)}",
+        )
+
+    def _as_yaml(self, kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> str:
+        """Return the section of an object, with places for its secrets. InvalidObject for what is wrong with it."""
+        plural = PLURALS[kind]
+        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, name, spec)}
+        document = replaced(spec, secrets)
+        section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
+        return yaml_tree.dump({plural: {name: document}})
+
     def _events(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:
         """Return what happened to connections: what is written of a source is an edit of those that read it."""
         if kind == "connection":
@@ -250,14 +271,11 @@ class Resources:
     def _not_of_file(self, kind: ObjectKind, name: str, spec: Mapping[str, Any] | None) -> None:
         if name not in self._sections(kind):
             return
-        plural, where = PLURALS[kind], self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
+        where = self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
         message = f"{kind} {name} is managed by {where}"
         if spec is None:
             raise Conflict(message, hint="take it out of the file")
-        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, name, spec)}
-        document = replaced(spec, secrets)
-        section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
-        raise Conflict(message, hint=f"write it there:\n{yaml_tree.dump({plural: {name: document}})}")
+        raise Conflict(message, hint=f"write it there:\n{self._as_yaml(kind, name, spec)}")
 
     def _with_secrets(
         self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None

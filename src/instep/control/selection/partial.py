@@ -1,11 +1,8 @@
-"""The selection of a connection with many tables: names are at hand, and only the tables of a page are read in full.
-
-The documents of the last catalogs are cached: they are large, and change with a detection or a new version alone.
-"""
+"""The selection of a connection with many tables: names are at hand, and only the tables of a page are read in full."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -16,50 +13,16 @@ from instep.control.selection.listing import ObjectListing
 from instep.control.selection.selections import SwitchedConnection, place_in
 from instep.errors import SchemaError
 from instep.project.project import Project
-from instep.schema.catalog.catalog import Catalog, Table, table_from_dict
+from instep.schema.catalog.catalog import Catalog, Table
 from instep.schema.policy.new_objects import FirstLook
 from instep.schema.selection.selection import Pattern
+from instep.store.catalog_documents import CatalogDocument, Ref, source_document, version_document
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.first_look import first_look
 from instep.store.store import Store
 
-Ref = tuple[str, str]
 _CATALOGS = 6
 """Catalogs that are cached: those of two connections."""
-
-
-@dataclass(frozen=True)
-class CatalogDocument:
-    """A catalog as JSON has it, by table, and its tables without their columns."""
-
-    tables: Mapping[Ref, Mapping[str, Any]]
-    outlines: Mapping[Ref, Table]
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> CatalogDocument:
-        """Return the document of a catalog."""
-        tables = {(one["schema"], one["name"]): one for one in document.get("tables", ())}
-        return cls(tables, {ref: table_from_dict({**one, "columns": ()}) for ref, one in tables.items()})
-
-    def table(self, ref: Ref) -> Table | None:
-        """Return a table with its columns; None if it is not in the catalog."""
-        found = self.tables.get(ref)
-        return None if found is None else table_from_dict(found)
-
-    def catalog(self, refs: Collection[Ref]) -> Catalog:
-        """Return all tables; only these have their columns."""
-        whole = {ref: table_from_dict(self.tables[ref]) for ref in refs if ref in self.tables}
-        return Catalog.of({**self.outlines, **whole}.values())
-
-
-@lru_cache(maxsize=_CATALOGS)
-def _source(store: Store, connection: str, at: datetime | None) -> CatalogDocument:
-    return CatalogDocument.of(store.discoveries.document(connection))
-
-
-@lru_cache(maxsize=_CATALOGS)
-def _accepted(store: Store, connection: str, version: int) -> CatalogDocument:
-    return CatalogDocument.of(store.accepted.document(connection, version))
 
 
 @lru_cache(maxsize=_CATALOGS)
@@ -91,7 +54,7 @@ class PartialSelection:
     @cached_property
     def source(self) -> CatalogDocument:
         """The tables that the source had at the last detection."""
-        return _source(self.store, self.connection, self.seen.at)
+        return source_document(self.store, self.connection, self.seen.at)
 
     @cached_property
     def version(self) -> int:
@@ -102,7 +65,7 @@ class PartialSelection:
     @cached_property
     def accepted(self) -> CatalogDocument:
         """The accepted tables."""
-        return _accepted(self.store, self.connection, self.version)
+        return version_document(self.store, self.connection, self.version)
 
     def destination_table(self, path: str) -> Table | None:
         """Return the destination's table for the source's one with this path, as it was last seen."""
@@ -111,9 +74,11 @@ class PartialSelection:
 
     @cached_property
     def known(self) -> Mapping[Ref, Mapping[str, Any]]:
-        """All tables that can be switched, by their names: documents of the source, else of what is accepted."""
+        """All tables by their names: documents of the source, else of what is accepted. What the source lists and keeps
+        from being read has no columns."""
+        closed = {(path[0], path[1]): {"columns": ()} for path in self.seen.denied if len(path) == 2}
         there = {ref: one for ref, one in self.accepted.tables.items() if not one.get("retained")}
-        both = {**there, **self.source.tables}
+        both = {**closed, **there, **self.source.tables}
         return {ref: both[ref] for ref in sorted(both)}
 
     def listing(self, refs: Iterable[Ref]) -> ObjectListing:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from instep.control.selection.partial import CatalogDocument
 from instep.project.project import Project
 from instep.schema.catalog.catalog import Table, catalog_from_dict, table_from_dict
 from instep.schema.changes.kinds import Ref
@@ -22,6 +21,7 @@ from instep.schema.planning.projection import (
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, with_switches
 from instep.schema.selection.selection import Selection, column_is_on, hashed, is_on
+from instep.store.catalog_documents import CatalogDocument
 from instep.store.catalogs.backfills import Backfill
 from instep.store.catalogs.discoveries import CachedDiscovery
 from instep.store.engine.database import by_connection

@@ -7,7 +7,17 @@ from datetime import datetime
 from typing import Annotated
 
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import Length, Name, NameList, NumberRange, RunKind, RunStatus, SettingText, Side
+from instep.operations.values import (
+    Length,
+    Name,
+    NameList,
+    NumberRange,
+    RunKind,
+    RunStatus,
+    SettingText,
+    Side,
+    TableOutcomeStatus,
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,25 @@ class ListRuns(Query):
 
 @dataclass(frozen=True)
 class GetRun(Query):
-    """Return one run with its outcome per table."""
+    """Return one run with the number of its tables by outcome, and the plans that it applied."""
+
+    run: Name
+    """The run's id."""
+
+
+@dataclass(frozen=True)
+class ListRunTables(Query):
+    """List the outcomes of a run for its tables, by schema and name."""
+
+    run: Name
+    """The run's id."""
+    status: Annotated[tuple[TableOutcomeStatus, ...], Length(0, 5)] = ()
+    """Only tables with one of these outcomes."""
+
+
+@dataclass(frozen=True)
+class ListRunSteps(Query):
+    """List the steps of the plans that a run applied, in the order of their execution."""
 
     run: Name
     """The run's id."""
@@ -160,8 +188,28 @@ SPECS = (
         role="viewer",
         route="GET /runs/{run}",
         query=GetRun,
-        result="instep.control.queries.history:RunWithTables",
+        result="instep.control.queries.history:RunWithPlans",
         work="instep.control.queries.history:RunDetails",
+    ),
+    QuerySpec(
+        "list_run_tables",
+        role="viewer",
+        route="GET /runs/{run}/tables",
+        query=ListRunTables,
+        result="instep.control.queries.history:TableOutcome",
+        work="instep.control.queries.history:RunTableList",
+        paged=True,
+        largest_page=200,
+    ),
+    QuerySpec(
+        "list_run_steps",
+        role="viewer",
+        route="GET /runs/{run}/steps",
+        query=ListRunSteps,
+        result="instep.store.catalogs.plans:StepRecord",
+        work="instep.control.queries.history:RunStepList",
+        paged=True,
+        largest_page=200,
     ),
     QuerySpec(
         "list_loads",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
@@ -110,11 +111,13 @@ class QuarantineCounts:
 
 
 @dataclass(frozen=True)
-class UnreadableFiles:
-    """Files of the quarantine that cannot be read."""
+class QuarantineOverview:
+    """What waits in quarantine by table, and files of it that cannot be read."""
 
     unreadable: tuple[str, ...]
-    """Table and file of each."""
+    """Table and file of each file that cannot be read."""
+    waiting: Mapping[str, int]
+    """Number of entries that wait, by table."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ SPECS = (
         result="instep.operations.queries.quarantine:QuarantineItem",
         work="instep.sync.quarantine.listing:QuarantineItems",
         paged=True,
-        beside="instep.operations.queries.quarantine:UnreadableFiles",
+        beside="instep.operations.queries.quarantine:QuarantineOverview",
     ),
     QuerySpec(
         "count_quarantined",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from instep.operations.spec import Query, QuerySpec
 from instep.operations.values import LeadsTo, Length, Name
 
-SelectionState = Literal["all", "enabled", "disabled", "switched"]
+SelectionState = Literal["all", "enabled", "disabled", "new", "excluded", "unsupported", "switched"]
 Search = Annotated[str, Length(0, 500), LeadsTo("name")]
 
 
@@ -21,7 +21,9 @@ class ListSelectedTables(Query):
     search: Search = ""
     """A part of a table's or a column's name, or a regular expression for a whole path after `re:`."""
     state: SelectionState = "all"
-    """Only tables that are enabled or disabled, or that a person has switched (or a column of them)."""
+    """Only tables in this state, or with a column in it. new: found at the source, and neither accepted nor rejected;
+    excluded: kept out by the project file; unsupported: it may not be read, or its name cannot be used; switched: by a
+    person."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from instep.operations.spec import Query, QuerySpec
-from instep.operations.values import BackfillStatus, JobStatus, LeadsTo, Length, Name, NameList
+from instep.operations.values import BackfillStatus, JobStatus, LeadsTo, Length, Name, NameList, TableOutcomeStatus
 
 Text = Annotated[str, Length(0, 200), LeadsTo("name")]
 ConnectionState = Literal["processing", "paused", "running", "failing", "waiting", "idle", "new"]
@@ -47,11 +47,23 @@ class ListStatus(Query):
 
 @dataclass(frozen=True)
 class GetStatus(Query):
-    """Last run, pauses, waiting changes, how each table fared last, requested backfills, quarantined values. Without
+    """Last run, pauses, waiting changes, how many tables fared how, requested backfills, quarantined values. Without
     the state of a source's log: the server opens no source."""
 
     connection: Name
     """The connection."""
+
+
+@dataclass(frozen=True)
+class ListTableStatus(Query):
+    """List how each table of a connection fared last and when it was maintained, by schema and name."""
+
+    connection: Name
+    """The connection."""
+    search: Annotated[str, Length(0, 500), LeadsTo("name")] = ""
+    """A part of a table's name."""
+    status: Annotated[tuple[TableOutcomeStatus, ...], Length(0, 5)] = ()
+    """Only tables with one of these outcomes."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,16 @@ SPECS = (
         query=GetStatus,
         result="instep.store.catalogs.connection_status:ConnectionStatus",
         work="instep.bootstrap.status:StatusLookup",
+    ),
+    QuerySpec(
+        "list_table_status",
+        role="viewer",
+        route="GET /connections/{connection}/status/tables",
+        query=ListTableStatus,
+        result="instep.store.catalogs.connection_status:TableLoad",
+        work="instep.bootstrap.status:TableStatusList",
+        paged=True,
+        largest_page=200,
     ),
     QuerySpec(
         "list_backfills",

@@ -186,13 +186,14 @@ class Naming:
 
 def check_name(name: str, what: str) -> None:
     """Raise SchemaError, naming `what`, for a name that no destination can hold."""
-    if why := _flaw(name):
+    if why := flaw_of(name):
         raise SchemaError(
             f"{what} {why}: {name[:_SHOWN]!r}", hint="rename it in the source, or exclude it in the project file"
         )
 
 
-def _flaw(name: str) -> str:
+def flaw_of(name: str) -> str:
+    """Return why no destination can hold a name; "" if one can."""
     if len(name) > LONGEST:
         return f"has a name of {len(name):,} characters ({LONGEST:,} are the most)"
     if name.isascii() and name.isprintable() and name.strip():
@@ -213,9 +214,9 @@ def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
     found: dict[tuple[str, ...], str] = {}
     for table in catalog.tables:
         known = accepted.get(table.ref)
-        if known is None and (why := _flaw(table.name) or (table.schema and _flaw(table.schema))):
+        if known is None and (why := flaw_of(table.name) or (table.schema and flaw_of(table.schema))):
             found[table.ref] = f"it {why}"
-        flawed = {c.name: why for c in table.columns if (why := _flaw(c.name))}
+        flawed = {c.name: why for c in table.columns if (why := flaw_of(c.name))}
         found |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
     return found
 

@@ -93,6 +93,7 @@ def environment() -> Environment:
         loader=PackageLoader("instep.server.web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        extensions=["jinja2.ext.do"],
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -114,15 +115,17 @@ def environment() -> Environment:
         static_url=static_url,
         query=query,
         action_of=action_of,
-        copies_of=lambda operation, values, base: copies(action_of(operation), values, base),
+        copies_of=copies_of,
         form_token_of=lambda visit: sign_in.form_token(visit.token),
         now=lambda: datetime.now(UTC),
     )
     return made
 
 
-def _form_token_of(visit: Visit) -> str:
-    return sign_in.form_token(visit.token)
+def copies_of(operation: str, values: Mapping[str, Any], base: str) -> dict[str, str]:
+    """Return what a button does with the values of its form, as text for other faces."""
+    action = action_of(operation)
+    return copies(action, action.read({name: [str(one)] for name, one in values.items()}), base)
 
 
 def render(template: str, *, request: Request, visit: Visit | None, **values: Any) -> str:
@@ -135,6 +138,7 @@ def render(template: str, *, request: Request, visit: Visit | None, **values: An
         "form_token": sign_in.form_token(visit.token) if visit else "",
         "navigation": [one for one in NAVIGATION if visit.may(one[2])] if visit else (),
         "theme": theme if theme in THEMES else "auto",
+        "page_actions": [],
         "keys_on": request.cookies.get("instep_keys", "on") != "off",
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -23,6 +23,32 @@ class LastMaintenance:
     bytes_before: int
     bytes: int
     snapshots: int
+
+
+@dataclass(frozen=True)
+class TableFreshness:
+    """Freshness of a table against its target."""
+
+    table: str
+    """`schema.table`."""
+    state: Literal["on_time", "late", "paused", "not_loaded"]
+    """paused: nothing is expected of it; not_loaded: no sync has loaded it yet."""
+    target: float
+    """Seconds that its rows may be old."""
+    as_of: datetime | None
+    """Begin of the last sync that loaded it: its rows are at least as new."""
+    due: datetime | None
+    """Time from which on it is late, unless a sync loads it before; null while it is paused or not loaded."""
+
+
+@dataclass(frozen=True)
+class TableLoad(TableRun):
+    """How a table fared last."""
+
+    maintained: LastMaintenance | None = None
+    """Its last maintenance; null if it had none."""
+    freshness: TableFreshness | None = None
+    """Its freshness against its target; null if it has none."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +83,16 @@ class LoadStatus:
     copies: tuple[Copy, ...]
     """Clones that the destination retains."""
     old_names: tuple[OldNameStatus, ...]
-    maintained: tuple[LastMaintenance, ...]
-    tables: tuple[TableRun, ...]
-    """How each table fared last."""
+    outcomes: Mapping[str, int]
+    """Number of tables by how they fared last."""
+    unmatched: int
+    """Number of patterns of the project file that fit no table."""
+    maintained: int
+    """Number of tables that were maintained."""
+    last_maintained: LastMaintenance | None
     backfills: tuple[WaitingBackfill, ...]
     quarantine: Mapping[str, int]
     """How many entries each table holds."""
-
-
-@dataclass(frozen=True)
-class TableFreshness:
-    """Freshness of a table against its target."""
-
-    table: str
-    """`schema.table`."""
-    state: Literal["on_time", "late", "paused", "not_loaded"]
-    """paused: nothing is expected of it; not_loaded: no sync has loaded it yet."""
-    target: float
-    """Seconds that its rows may be old."""
-    as_of: datetime | None
-    """Begin of the last sync that loaded it: its rows are at least as new."""
-    due: datetime | None
-    """Time from which on it is late, unless a sync loads it before; null while it is paused or not loaded."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +112,9 @@ class ConnectionStatus(LoadStatus):
     """Status of a connection."""
 
     freshness: tuple[TableFreshness, ...] = ()
-    """Each table that has a freshness target, the late ones first."""
-
+    """Up to 200 tables that have a freshness target, the late ones first."""
+    freshness_counts: Mapping[str, int] = field(default_factory=dict)
+    """Number of tables that have a freshness target, by their state."""
     waiting_changes: int = 0
     """Changes that wait for a person."""
     reselected: tuple[Mapping[str, Any], ...] = ()

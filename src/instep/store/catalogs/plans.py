@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, literal, select, tuple_, update
 
 from instep.errors import InstepError
 from instep.store.catalogs.connections import ensure
@@ -129,11 +129,12 @@ class Plans:
             return [plan_of(row) for row in _newest(transaction, connection, limit)]
 
     def of_run(self, connection: str, run: str) -> list[StoredPlan]:
-        """Return the plans that a run of a connection applied, oldest first."""
+        """Return the plans that a run of a connection applied, oldest first, without their documents."""
         where = (plans.c.connection == connection, plans.c.run == run)
-        query = select(plans).where(*where).order_by(plans.c.number)
+        columns = [one for one in plans.c if one.name != "plan"]
+        query = select(*columns).where(*where).order_by(plans.c.number)
         with self._db.read() as transaction:
-            return [plan_of(row) for row in transaction.execute(query).mappings()]
+            return [plan_of({**row, "plan": {}}) for row in transaction.execute(query).mappings()]
 
     def unfinished(self, connection: str) -> list[StoredPlan]:
         """Return those that may have left tables half way, newest first: nothing has ended well since."""
@@ -181,6 +182,20 @@ class Steps:
                     found.setdefault(row["plan"], []).append(StepRecord(**row))
         return {plan: tuple(taken) for plan, taken in found.items()}
 
+    def of_run(
+        self, connection: str, run: str, after: tuple[int, int] | None, limit: int
+    ) -> list[tuple[int, StepRecord]]:
+        """Return steps of the plans that a run of a connection applied, each with the number of its plan, in the order
+        of their execution; `after`: those behind these numbers of a plan and a step."""
+        where = [plans.c.connection == connection, plans.c.run == run]
+        if after is not None:
+            where.append(tuple_(plans.c.number, steps.c.number) > tuple_(literal(after[0]), literal(after[1])))
+        query = select(plans.c.number.label("plan_number"), steps).join(plans, plans.c.id == steps.c.plan)
+        query = query.where(*where).order_by(plans.c.number, steps.c.number).limit(limit)
+        with self._db.read() as transaction:
+            rows = [dict(row) for row in transaction.execute(query).mappings()]
+        return [(row.pop("plan_number"), StepRecord(**row)) for row in rows]
+
     def timed(self, connection: str, kind: str, limit: int = 50) -> list[StepRecord]:
         """Return steps of a kind that were done and wrote rows again, newest first."""
         query = select(steps).join(plans, plans.c.id == steps.c.plan).order_by(steps.c.ended.desc()).limit(limit)
@@ -199,6 +214,6 @@ def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[Ro
     return transaction.execute(query.order_by(plans.c.number.desc()).limit(limit)).mappings().all()
 
 
-def plan_of(row: RowMapping) -> StoredPlan:
+def plan_of(row: RowMapping | Mapping[str, Any]) -> StoredPlan:
     values = {name: row[name] for name in StoredPlan.__dataclass_fields__}
     return StoredPlan(**{**values, "changes": tuple(row["changes"])})

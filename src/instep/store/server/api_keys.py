@@ -31,6 +31,10 @@ class ApiSecret:
         return self.expires is None or self.expires > now
 
 
+PAGE_COMMAND = "instep ui"
+"""The creator of the keys of those who open the page without an account."""
+
+
 @dataclass(frozen=True)
 class ApiKey:
     """An API key. `groups` are the tags of the connections that it may access (none: all); `ended` is the time since
@@ -45,6 +49,11 @@ class ApiKey:
     ended: datetime | None = None
     ended_by: str = ""
     secrets: tuple[ApiSecret, ...] = field(default=())
+
+    @property
+    def is_of_page(self) -> bool:
+        """True for the key of `instep ui`, which has no secret: its sessions end with the command."""
+        return self.created_by == PAGE_COMMAND
 
     def lives(self, now: datetime) -> bool:
         """Return whether a request with one of its secrets is accepted."""

@@ -14,9 +14,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, text, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
@@ -30,6 +44,8 @@ from instep.store.tables.catalogs import QUARANTINED, connections, runs, table_r
 from instep.store.tables.queue import LOST, MOVES, jobs
 
 LEASE = timedelta(seconds=60)
+_AT_ONCE = 200
+"""Rows that one statement names."""
 SYNCS = ("sync", "backfill")
 FAILED = ("failed", "partial", "blocked")
 
@@ -42,6 +58,15 @@ class Outcomes:
     succeeded: datetime | None = None
     failed: datetime | None = None
     running: bool = False
+
+
+class LatestOutcome(NamedTuple):
+    """How the last run of a table went, and its id."""
+
+    table: tuple[str, str]
+    status: str
+    mode: str
+    run: str
 
 
 class Runs:
@@ -207,12 +232,41 @@ class Runs:
             transaction.execute(table_runs.delete().where(*same), keys)
             transaction.execute(insert(table_runs), [_row(r) for r in results])
 
-    def tables(self, run_id: str) -> list[TableRun]:
-        """Return the tables of a run, by name."""
+    def tables(
+        self,
+        run_id: str,
+        statuses: Sequence[str] = (),
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[TableRun]:
+        """Return the tables of a run, by name; with these statuses or all, `after` this schema and name."""
         c = table_runs.c
-        query = select(table_runs).where(c.run == run_id).order_by(c.table_schema, c.table_name)
+        query = select(table_runs).where(c.run == run_id).order_by(c.table_schema, c.table_name).limit(limit)
+        if statuses:
+            query = query.where(c.status.in_(statuses))
+        if after is not None:
+            query = query.where(tuple_(c.table_schema, c.table_name) > tuple_(literal(after[0]), literal(after[1])))
         with self._db.read() as transaction:
             return [_table_run(row) for row in transaction.execute(query)]
+
+    def outcomes_of_run(self, run_id: str) -> dict[str, int]:
+        """Return the number of a run's tables by status."""
+        c = table_runs.c
+        query = select(c.status, func.count()).where(c.run == run_id).group_by(c.status).order_by(c.status)
+        with self._db.read() as transaction:
+            return {row[0]: row[1] for row in transaction.execute(query)}
+
+    def tables_of_runs(self, places: Sequence[tuple[str, tuple[str, str]]]) -> list[TableRun]:
+        """Return the results of some runs (ids) for some tables, in the order given."""
+        c = table_runs.c
+        found: dict[tuple[str, tuple[str, str]], TableRun] = {}
+        with self._db.read() as transaction:
+            for at in range(0, len(places), _AT_ONCE):
+                part = [(run, *ref) for run, ref in places[at : at + _AT_ONCE]]
+                where = tuple_(c.run, c.table_schema, c.table_name).in_(part)
+                for one in map(_table_run, transaction.execute(select(table_runs).where(where))):
+                    found[one.run, one.table] = one
+        return [found[place] for place in places if place in found]
 
     def loads(self, connection: str, table: str | None, before: int | None, limit: int) -> list[tuple[Run, TableRun]]:
         """Return runs that loaded a table with what they did to it, or (None) to all tables together, newest first.
@@ -244,14 +298,25 @@ class Runs:
             where = (runs.c.connection.in_(names), text(QUARANTINED))
             return frozenset(transaction.execute(query.where(*where)).scalars())
 
+    def latest_outcomes_of(self, names: Sequence[str]) -> dict[str, list[LatestOutcome]]:
+        """Return for each table of these connections how its last run went, by schema and name."""
+        c = table_runs.c
+        columns = (runs.c.connection, c.table_schema, c.table_name, c.status, c.mode, c.run)
+        found: dict[str, list[LatestOutcome]] = {name: [] for name in names}
+        with self._db.read() as transaction:
+            for connection, schema, name, *rest in transaction.execute(self._latest(columns, names)):
+                found[connection].append(LatestOutcome((schema, name), *rest))
+        return {name: sorted(own) for name, own in found.items()}
+
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
         """Return for each table of a connection the result of the last run that loaded it."""
-        return self.latest_tables_of([connection])[connection]
+        with self._db.read() as transaction:
+            rows = transaction.execute(self._latest(tuple(table_runs.c), [connection]))
+            return {one.table: one for one in map(_table_run, rows)}
 
-    def latest_tables_of(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], TableRun]]:
-        """`latest_tables` of several connections."""
+    def _latest(self, columns: Sequence[Column[Any]], names: Sequence[str]) -> Select[Any]:
         c = table_runs.c
-        query = select(runs.c.connection, *c).join(runs, runs.c.id == c.run)
+        query = select(*columns).select_from(table_runs).join(runs, runs.c.id == c.run)
         newest = (
             select(runs.c.connection, c.table_schema, c.table_name, func.max(runs.c.fence).label("fence"))
             .join(runs, runs.c.id == c.run)
@@ -259,19 +324,13 @@ class Runs:
             .group_by(runs.c.connection, c.table_schema, c.table_name)
             .subquery()
         )
-        query = query.join(
+        return query.join(
             newest,
             (newest.c.connection == runs.c.connection)
             & (newest.c.table_schema == c.table_schema)
             & (newest.c.table_name == c.table_name)
             & (newest.c.fence == runs.c.fence),
         )
-        found: dict[str, dict[tuple[str, str], TableRun]] = {name: {} for name in names}
-        with self._db.read() as transaction:
-            for row in transaction.execute(query):
-                one = _table_run(row)
-                found[row.connection][one.table] = one
-        return found
 
 
 def _run_id(now: datetime) -> str:
@@ -325,7 +384,7 @@ def _row(result: TableRun) -> dict[str, Any]:
 
 
 def _table_run(row: Row[Any]) -> TableRun:
-    values = {name: value for name, value in row._mapping.items() if name != "connection"}
+    values = dict(row._mapping)
     return TableRun(table=(values.pop("table_schema"), values.pop("table_name")), **values)
 
 

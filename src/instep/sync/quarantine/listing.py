@@ -20,14 +20,14 @@ from instep.operations.queries.quarantine import (
     QuarantineGroup,
     QuarantineItem,
     QuarantineMatches,
-    UnreadableFiles,
+    QuarantineOverview,
 )
 from instep.operations.spec import QueryWork
 from instep.operations.values import EntryStatus
 from instep.stage.files.place import StorageFolder
 from instep.stage.quarantine import QuarantineEntry, files_in
 from instep.stage.quarantine_store import COUNTED, GROUP, EntryFilter, Place
-from instep.sync.quarantine.quarantine import QuarantinePlace, of_row, quarantine_places
+from instep.sync.quarantine.quarantine import QuarantinePlace, counts_of, of_row, quarantine_places
 
 
 def item_of(table: str, entry: QuarantineEntry) -> QuarantineItem:
@@ -48,8 +48,9 @@ class QuarantineItems(QueryWork):
         self, context: Any, query: ListQuarantined, after: Sequence[Any] | None, limit: int
     ) -> Sequence[QuarantineItem]:
         """Return entries in the order of their places. Raises InstepError for a table that there is not."""
-        opened, found = context.open_connection(context.connection(query.connection)), list[QuarantineItem]()
-        for place in _places(opened, query.table):
+        self._opened = opened = context.open_connection(context.connection(query.connection))
+        self._places, found = _places(opened, query.table), list[QuarantineItem]()
+        for place in self._places:
             table = place.table.path
             if len(found) >= limit or (after is not None and table < after[0]):
                 continue
@@ -61,11 +62,12 @@ class QuarantineItems(QueryWork):
         """Return the entry's table, moment and id."""
         return (item.table, item.at, item.id)
 
-    def beside(self, context: Any, query: ListQuarantined) -> UnreadableFiles:
-        """Return the files that cannot be read."""
-        opened = context.open_connection(context.connection(query.connection))
-        return UnreadableFiles(
-            tuple(f"{place.table.path}: {name}" for place in _places(opened, query.table) for name in _broken(place))
+    def beside(self, context: Any, query: ListQuarantined) -> QuarantineOverview:
+        """Return how much waits, and the files that cannot be read."""
+        every = self._places if query.table is None else _places(self._opened, None)
+        return QuarantineOverview(
+            tuple(f"{place.table.path}: {name}" for place in self._places for name in _broken(place)),
+            counts_of(self._opened, every),
         )
 
 

@@ -41,6 +41,7 @@ from instep.stage.quarantine_store import (
     count_waiting,
     stored_quarantine,
 )
+from instep.store.catalog_documents import accepted_document
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext, unknown_table
 from instep.sync.housekeeping import dead_runs, is_first_today, remove_uncommitted_files, uncommitted
@@ -97,8 +98,13 @@ def quarantine_places(
 def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict[str, int]:
     """Return how many entries of each table wait in quarantine, by path; of these tables, or of all. A quarantine whose
     files are those that were counted before is not read."""
+    return counts_of(context, quarantine_places(context, only))
+
+
+def counts_of(context: SyncContext, places: Iterable[QuarantinePlace]) -> dict[str, int]:
+    """`quarantined_counts` of these quarantines."""
     found, known = dict[str, int](), context.store.quarantines.of(context.name)
-    for place in quarantine_places(context, only):
+    for place in places:
         uri, files = place.target.quarantine, place.files()
         if not files:
             continue
@@ -114,13 +120,15 @@ def quarantined_counts(context: SyncContext, only: Collection[str] = ()) -> dict
 
 def _tables(context: SyncContext, only: Collection[str]) -> list[tuple[Table, Ref]]:
     """Return the accepted tables that are in the destination and ours."""
-    accepted = {t.path: t for t in context.store.accepted.catalog(context.name).tables if t.alias}
+    document = accepted_document(context.store, context.name)[1]
+    accepted = {t.path: t for t in document.outlines.values() if t.alias}
     for path in sorted(set(only) - set(accepted)):
         raise unknown_table(f"connection {context.name} has no table", path, accepted)
-    refs = {destination_ref(t, context.naming): t for path, t in accepted.items() if not only or path in only}
+    refs = {destination_ref(t, context.naming): t.ref for path, t in accepted.items() if not only or path in only}
     foreign = context.destination.schema.foreign(refs)
     there = context.destination.schema.inspect(ref for ref in refs if ref not in foreign)
-    return [(refs[t.ref], t.ref) for t in there.tables]
+    whole = ((document.table(refs[t.ref]), t.ref) for t in there.tables)
+    return [(table, ref) for table, ref in whole if table is not None]
 
 
 class Guard:

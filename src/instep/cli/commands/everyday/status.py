@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from itertools import count as counted
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,10 +43,12 @@ def status(
     ] = False,
 ) -> None:
     """Show last runs, pauses, open changes, failed and late tables by connection."""
+    from instep.backends.calls import status_document
+
     with open_backend() as backend:
-        found = [asdict(one) for one in backend.items(ListStatus())]
+        found = [status_document(backend, one) for one in backend.items(ListStatus())]
     emit({"connections": found}, lambda out: _show_status(out, found))
-    if check and any(table["state"] == "late" for one in found for table in one["freshness"]):
+    if check and any(one["freshness_counts"].get("late") for one in found):
         raise typer.Exit(2)
 
 
@@ -56,8 +57,8 @@ LATE_TABLES = 10
 """Late tables of a connection that are shown to people."""
 
 
-def _show_freshness(out: Screen, found: list[dict[str, Any]]) -> None:
-    """Print one line for what is well, and one a late table; those come first."""
+def _show_freshness(out: Screen, found: list[dict[str, Any]], numbers: Mapping[str, int]) -> None:
+    """Print one line a late table, then one for the others."""
     late = [one for one in found if one["state"] == "late"]
     for one in late[:LATE_TABLES]:
         out.write(
@@ -65,10 +66,9 @@ def _show_freshness(out: Screen, found: list[dict[str, Any]]) -> None:
             f"{one['as_of']:%Y-%m-%d %H:%M} UTC, target {duration_text(one['target'])}",
             "red",
         )
-    if len(late) > LATE_TABLES:
-        out.write(f"  and {len(late) - LATE_TABLES} more late tables: --output json has them", "red")
-    states = [one["state"] for one in found]
-    counts = [f"{states.count(state)} {words}" for state, words in _STATES.items() if state in states]
+    if (more := numbers.get("late", 0) - LATE_TABLES) > 0:
+        out.write(f"  and {more} more late tables: --output json has them", "red")
+    counts = [f"{numbers[state]} {words}" for state, words in _STATES.items() if numbers.get(state)]
     if counts:
         out.write(f"  freshness: {', '.join(counts)}", "dim")
 
@@ -113,7 +113,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             out.print(
                 f"  {c['waiting_changes']} change(s) wait for a review: run `instep changes list`", style="yellow"
             )
-        _show_freshness(out, c["freshness"])
+        _show_freshness(out, c["freshness"], c["freshness_counts"])
         for pause in c["pauses"]:
             what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")

@@ -169,9 +169,11 @@ def serve(
     log_options: LogOptions,
     worker: tuple[int, float] | None,
     begin: Callable[[App, str], None],
+    end: Callable[[App], None] = lambda _: None,
 ) -> None:
     """Serve an open project until a signal comes. `worker`: the lanes and the grace time of one beside it. `begin` is
-    called with the address once it listens. Raises SetupError where the extra `server` is not installed."""
+    called with the address once it listens, `end` when it does not any more. Raises SetupError where the extra `server`
+    is not installed."""
     try:
         import uvicorn
 
@@ -202,7 +204,10 @@ def serve(
         # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.
         with stopping(beside.stop if beside else _on_signal), beside or nullcontext(), FileFollower(app):
             begin(app, f"http://{_shown(place.host)}:{taken.getsockname()[1]}")
-            uvicorn.Server(config).run(sockets=[taken])
+            try:
+                uvicorn.Server(config).run(sockets=[taken])
+            finally:
+                end(app)
     say("the server has stopped")
 
 
@@ -290,7 +295,7 @@ def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
     head = ("id", "name", "role", "groups", "state", "secrets", "last used")
     grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
     for key, lives in found:
-        state = "revoked" if key.ended else "live" if lives else "expired"
+        state = "revoked" if key.ended else "session" if key.is_of_page else "live" if lives else "expired"
         used = max((s.last_used for s in key.secrets if s.last_used), default=None)
         last = f"{used:%Y-%m-%d %H:%M} UTC" if used else "never"
         starts = " ".join(s.prefix for s in key.secrets)

@@ -45,7 +45,18 @@ def ui(
     opener = partial(open_page, options.project.resolve())
     with ExitStack() as at_end:
         begin = partial(_show, browser, at_end)
-        serve(opener, Place("127.0.0.1", port), LogOptions(log_format, log_level), (lanes, grace), begin)
+        place, logs = Place("127.0.0.1", port), LogOptions(log_format, log_level)
+        serve(opener, place, logs, (lanes, grace), begin, _end_sessions)
+
+
+def _name() -> str:
+    return f"{getpass.getuser()}@local"
+
+
+def _end_sessions(app: App) -> None:
+    """Sign out who came by the link: a server that opens this store later does not know the browser."""
+    if key := app.store.api_keys.named(_name()):
+        app.store.sessions.end_all(key.id)
 
 
 def _show(browser: bool, at_end: ExitStack, app: App, address: str) -> None:
@@ -56,11 +67,12 @@ def _show(browser: bool, at_end: ExitStack, app: App, address: str) -> None:
     """
     from instep.control.resources.sign_in import make_link
     from instep.private import write_private
+    from instep.store.server.api_keys import PAGE_COMMAND
 
-    name = f"{getpass.getuser()}@local"
+    name = _name()
     with app.store.transaction():
         key = app.store.api_keys.named(name) or app.store.api_keys.add(
-            f"k-{secrets.token_hex(6)}", name, "admin", (), "instep ui"
+            f"k-{secrets.token_hex(6)}", name, "admin", (), PAGE_COMMAND
         )
         link = f"{address}/sign-in/once/{make_link(app.store, key)}"
     say("the page, until Ctrl-C; the link signs in once within 15 minutes:")

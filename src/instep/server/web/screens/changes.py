@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +12,8 @@ from starlette.responses import RedirectResponse, Response
 from instep.schema.changes.version import BREAKING
 from instep.schema.policy.similarity import PROPOSAL
 from instep.server.problems import ApiProblem
+from instep.server.web.copies import copies
+from instep.server.web.forms import action_of
 from instep.server.web.rendering import query
 from instep.server.web.screens.actions import undo_of_answers
 from instep.server.web.visit import PageRoutes, Visit
@@ -39,6 +42,8 @@ ANSWERS = {
 _PATHS = {"snoozed": "/changes/snoozes", "assigned": "/changes/assignments"}
 _FILTER = ("search", "connection", "kind", "tag", "assignee")
 SHOWN = 50
+MOST_COPIED = 2000
+"""Changes that a copied command names one by one."""
 """Changes that a preview lists."""
 
 
@@ -151,12 +156,25 @@ async def answer(visit: Visit) -> Response:
         fine=fine,
         renames=renames,
         refused=[one for one in items if not one["ok"]],
+        copies=_copies(visit, given, body, [one["id"] for one in fine]),
         kinds=Counter(one["kind"] for one in fine).most_common(),
         connections=Counter(one["connection"] for one in fine).most_common(),
         breaking=sum(one["kind"] in BREAKING for one in fine),
         shown=SHOWN,
         breaking_kinds=BREAKING,
     )
+
+
+def _copies(visit: Visit, given: str, body: Mapping[str, Any], ids: Sequence[str]) -> dict[str, str]:
+    """Return the answer as text for other faces: to these changes by id, or where they are too many by the filter,
+    which a command does not have in all of its parts."""
+    name = {"snoozed": "snooze_changes", "assigned": "assign_changes"}.get(given, "answer_changes")
+    by_id = len(ids) <= MOST_COPIED
+    filters = {"ids", "view", "search", "tag", "connection", "assigned_to", "kinds"}
+    own = {field: value for field, value in body.items() if field not in filters}
+    base = str(visit.request.base_url).rstrip("/")
+    texts = copies(action_of(name), {**own, "ids": list(ids)} if by_id else body, base)
+    return texts if by_id else {face: text for face, text in texts.items() if face != "CLI"}
 
 
 def _all_that_match(visit: Visit) -> dict[str, Any]:

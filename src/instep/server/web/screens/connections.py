@@ -80,8 +80,8 @@ async def connection(visit: Visit) -> Response:
     loads = (await visit.api.get(f"{base}/loads", table=table, limit=CHART_RUNS))["items"]
     queue = await visit.api.get("/queue", connection=name, status=["queued", "running"], limit=50)
     queued = queue["items"]
-    fresh = {one["table"]: one for one in report["freshness"]}
-    shown, more = _tables(report["tables"], visit.query("search").strip(), visit.query("from"))
+    search, cursor = visit.query("search").strip(), visit.query("cursor")
+    tables = await visit.api.get(f"{base}/status/tables", search=search, cursor=cursor, limit=ROWS)
     details = found.document
     return await visit.render(
         "connection.html",
@@ -96,26 +96,17 @@ async def connection(visit: Visit) -> Response:
         charts=charts_of(loads, table or name),
         queued=queued,
         workers=queue["workers"],
-        tables=shown,
-        fresh=fresh,
+        tables=[{**one, "path": ".".join(filter(None, one["table"]))} for one in tables["items"]],
+        next_cursor=tables["next_cursor"],
         late=[one for one in report["freshness"] if one["state"] == "late"],
+        late_tables=report["freshness_counts"].get("late", 0),
         freshness=FRESHNESS,
-        next_table=more,
-        search=visit.query("search").strip(),
+        search=search,
         quarantined=sum(report["quarantine"].values()),
         blocked=blockers(details),
         pausing=pausing(details, queued),
         resuming=resuming(details, report, queued),
     )
-
-
-def _tables(tables: Sequence[Mapping[str, Any]], search: str, begin: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the tables of a page by name, and where the next page begins; "" on the last one."""
-    named = sorted(
-        ({**one, "path": ".".join(filter(None, one["table"]))} for one in tables), key=lambda one: one["path"]
-    )
-    fits = [one for one in named if search.casefold() in one["path"].casefold() and one["path"] >= begin]
-    return fits[:ROWS], fits[ROWS]["path"] if len(fits) > ROWS else ""
 
 
 def charts_of(loads: Sequence[Mapping[str, Any]], of: str) -> dict[str, Any]:
@@ -182,7 +173,6 @@ async def quarantine(visit: Visit) -> Response:
     base, table = f"/connections/{quoted(name)}", visit.query("table")
     every = visit.query("all") == "true"
     page = await visit.api.get(f"{base}/quarantine", table=table, all=every, cursor=visit.query("cursor"), limit=100)
-    report = await visit.api.get(f"{base}/status")
     return await visit.render(
         "quarantine.html",
         name=name,
@@ -192,7 +182,7 @@ async def quarantine(visit: Visit) -> Response:
         items=page["items"],
         unreadable=page["unreadable"],
         next_cursor=page["next_cursor"],
-        counts=report["quarantine"],
+        counts=page["waiting"],
     )
 
 

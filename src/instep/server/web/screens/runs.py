@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from instep.operations.values import RunKind, RunStatus
 from instep.server.web.charts import span
-from instep.server.web.rendering import duration, quoted
+from instep.server.web.rendering import count, duration, query, quoted
 from instep.server.web.screens.timeline import event_types
 from instep.server.web.visit import PageRoutes, Visit
 
@@ -46,8 +46,16 @@ async def runs(visit: Visit) -> Response:
 @pages.page("/runs/{run}")
 async def run(visit: Visit) -> Response:
     """Show one run."""
-    found = await visit.api.get(f"/runs/{quoted(visit.path['run'])}")
-    search, level = visit.query("search").strip(), visit.query("level")
+    base = f"/runs/{quoted(visit.path['run'])}"
+    found = await visit.api.get(base)
+    search, level, outcome = visit.query("search").strip(), visit.query("level"), visit.query("outcome")
+    steps = await visit.api.get(f"{base}/steps", cursor=visit.query("steps"), limit=ROWS)
+    tables = await visit.api.get(
+        f"{base}/tables",
+        status=outcome if outcome in found["outcomes"] else "",
+        cursor=visit.query("cursor"),
+        limit=ROWS,
+    )
     log = (await visit.api.get("/events", connection=found["connection"], run=found["id"], limit=LOG_LINES))["items"]
     lines = [line_of(one) for one in log]
     job = await _job_of(visit, found)
@@ -56,9 +64,13 @@ async def run(visit: Visit) -> Response:
         run=found,
         job=job,
         running=found["status"] == "running",
-        steps=steps_of(found, log),
-        tables=found["tables"][:ROWS],
-        table_count=len(found["tables"]),
+        steps=steps_of(found, steps["items"]),
+        loads=loads_of(found, tables["items"], log),
+        next_steps=steps["next_cursor"],
+        next_tables=tables["next_cursor"],
+        outcome=outcome,
+        outcomes=outcomes_of(base, found["outcomes"], outcome),
+        address=base,
         engine=found["detail"].get("engine") or {},
         received=received_rows(found),
         lines=[one for one in lines if _fits(one, search, level)],
@@ -111,22 +123,31 @@ def _fits(line: Mapping[str, Any], search: str, level: str) -> bool:
     return search.casefold() in named and (level != "warning" or line["level"] == "warning")
 
 
-def steps_of(found: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the steps of a run with their place on its time: those of its plans, then the loads of its tables."""
+def outcomes_of(address: str, counts: Mapping[str, int], chosen: str) -> list[tuple[str, str, bool]]:
+    """Return the tabs of a run's tables by outcome; none where all fared alike."""
+    if len(counts) < 2:
+        return []
+    one_each = [(f"{status} ({count(number)})", status) for status, number in counts.items()]
+    tabs = [(f"all ({count(sum(counts.values()))})", ""), *one_each]
+    return [(text, query(address, outcome=status) + "#tables", status == chosen) for text, status in tabs]
+
+
+def steps_of(found: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return steps of a run's plans with their place on its time."""
+    return [{**one, **_bar(found, one["text"], _at(one["started"]), _at(one["ended"]))} for one in steps]
+
+
+def loads_of(
+    found: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what a run did to tables, with the place of each on its time where an event of the log tells it."""
     ends = {one["data"].get("table"): one["at"] for one in events if one["type"] in ("table.loaded", "table.failed")}
-    steps = []
-    for plan in found["plans"]:
-        for one in plan["steps"]:
-            place = _bar(found, one["text"], _at(one["started"]), _at(one["ended"]))
-            steps.append({**one, "what": one["text"], "plan": plan["id"], **place})
-    for one in found["tables"]:
+    loads = []
+    for one in tables:
         ended, lasted = _at(ends.get(one["table"])), timedelta(seconds=one["seconds"])
-        what = f"load {one['table']}"
-        place = _bar(found, what, ended - lasted if ended else None, ended)
-        rows = one["inserted"] + one["updated"] + one["deleted"]
-        took = {} if ended else {"took": f"{one['seconds']:.2f} s"}
-        steps.append({**one, "what": what, "plan": "", "rows": rows, **place, **took})
-    return steps[:ROWS]
+        place = _bar(found, f"load {one['table']}", ended - lasted if ended else None, ended)
+        loads.append({**one, **place, "took": place["took"] or f"{one['seconds']:.2f} s"})
+    return loads
 
 
 def _bar(found: Mapping[str, Any], what: str, started: datetime | None, ended: datetime | None) -> dict[str, Any]:

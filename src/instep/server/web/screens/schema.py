@@ -11,16 +11,31 @@ from starlette.responses import Response
 from instep.server.problems import ApiProblem
 from instep.server.web.copies import copies
 from instep.server.web.forms import action_of
-from instep.server.web.rendering import query, quoted
+from instep.server.web.rendering import count, query, quoted
 from instep.server.web.screens.connections import tabs_of
 from instep.server.web.visit import PageRoutes, Visit, local
 
 pages = PageRoutes()
 TABLES, COLUMNS = 50, 100
-STATES = (("All", "all"), ("Enabled", "enabled"), ("Disabled", "disabled"), ("Switched by a person", "switched"))
+STATES = {
+    "all": "All",
+    "enabled": "Enabled",
+    "disabled": "Disabled",
+    "new": "New",
+    "excluded": "Excluded",
+    "unsupported": "Unsupported",
+    "switched": "Switched",
+}
+ABOUT = {
+    "new": "Found at the source; neither accepted nor rejected yet. Columns that are new count too.",
+    "excluded": "Kept out by the project file: by a pattern, by name, or views that are not included by name.",
+    "unsupported": "Listed by the source, and impossible to read or to name at the destination.",
+    "switched": "A person has switched the table or a column of it.",
+}
+"""What the states mean that do not explain themselves."""
 
 NO_COLUMNS: Mapping[str, Any] = {"items": [], "next_cursor": None}
-NO_TABLES: Mapping[str, Any] = {**NO_COLUMNS, "tables": 0, "matching": 0, "schemas": [], "seen": None}
+NO_TABLES: Mapping[str, Any] = {**NO_COLUMNS, "tables": 0, "matching": 0, "schemas": [], "seen": None, "states": {}}
 
 
 @pages.page("/connections/{connection}/schema")
@@ -33,7 +48,7 @@ async def _show(visit: Visit, problem: ApiProblem | None = None) -> Response:
     name, opened = visit.path["connection"], visit.query("open")
     base = f"/connections/{quoted(name)}"
     search, state = visit.query("search").strip(), visit.query("state", "all")
-    filters = {"search": search, "state": state if state in [one for _, one in STATES] else "all"}
+    filters = {"search": search, "state": state if state in STATES else "all"}
     page, columns = NO_TABLES, NO_COLUMNS
     matches = None
     try:
@@ -58,7 +73,8 @@ async def _show(visit: Visit, problem: ApiProblem | None = None) -> Response:
         tabs=tabs_of(visit, name, "/schema"),
         filters=filters,
         address=address,
-        states=[(text, query(address, search=search, state=one), one == filters["state"]) for text, one in STATES],
+        states=states_of(address, filters, page["states"]),
+        about=ABOUT.get(filters["state"], ""),
         page=page,
         groups=[(about[schema], list(rows)) for schema, rows in groupby(page["items"], lambda one: one["schema"])],
         opened=opened,
@@ -67,6 +83,18 @@ async def _show(visit: Visit, problem: ApiProblem | None = None) -> Response:
         matches=matches,
         may_switch=visit.may(action_of("switch_selection").role),
     )
+
+
+def states_of(address: str, filters: Mapping[str, str], counts: Mapping[str, int]) -> list[tuple[str, str, bool]]:
+    """Return the tabs of the states, with the number of tables that the search fits in each."""
+    return [
+        (
+            f"{text} ({count(counts[state])})" if state in counts else text,
+            query(address, search=filters["search"], state="" if state == "all" else state),
+            state == filters["state"],
+        )
+        for state, text in STATES.items()
+    ]
 
 
 @pages.form("/connections/{connection}/schema", "approver")

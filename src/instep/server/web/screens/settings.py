@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from instep.operations.spec import Role
 from instep.server.web.visit import PageRoutes, Visit
+from instep.store.server.api_keys import PAGE_COMMAND
 
 pages = PageRoutes()
 _TABS: tuple[tuple[str, str, Role], ...] = (
@@ -49,6 +50,8 @@ async def keys(visit: Visit) -> Response:
 def _state(key: dict[str, Any]) -> str:
     if key["ended"]:
         return "revoked"
+    if key["created_by"] == PAGE_COMMAND:
+        return "session"
     now = datetime.now(UTC)
     ends = [one["expires"] for one in key["secrets"]]
     return "active" if any(end is None or datetime.fromisoformat(end) > now for end in ends) else "expired"

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from instep.events import Event
 from instep.server.problems import ApiProblem
+from instep.server.web.event_texts import sentence_of, title_of
 from instep.server.web.rendering import query, quoted
 from instep.server.web.screens.connections import tabs_of
 from instep.server.web.visit import PageRoutes, Visit
@@ -22,7 +23,6 @@ COLUMNS = ("number", "at", "type", "actor", "status", "about", "data")
 AT_ONCE = 1000
 LINKS = {"run": "/runs/", "change": "/changes/", "job": "/jobs/", "rollout": "/rollouts/"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_SHOWN = ("connection", "who", "status", "run", "change", "job", "rollout")
 
 
 def event_types() -> list[str]:
@@ -60,37 +60,16 @@ def _parameters(filters: Mapping[str, str]) -> dict[str, str]:
 def shown(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event as the page shows it: its actor, what it is about, and its links."""
     data = event["data"]
-    rest = {
-        name: value
-        for name, value in data.items()
-        if name not in _SHOWN and value not in ("", None, [], {}) and value is not False
-    }
-    summary = rest.pop("summary", "")
-    more = ", ".join(f"{name.replace('_', ' ')} {_words(value)}".removesuffix(" yes") for name, value in rest.items())
     return {
         "number": event["number"],
         "at": event["at"],
         "type": event["type"],
         "actor": actor_of(event),
         "status": data.get("status", ""),
-        "about": "; ".join(filter(None, (str(summary), more))),
+        "title": title_of(event["type"]),
+        "about": sentence_of(event["type"], data),
         "links": [(name, base + quoted(data[name])) for name, base in LINKS.items() if data.get(name)],
     }
-
-
-def _words(value: Any) -> str:
-    """Return a value of an event in words: counts by level without those that are 0, numbers with separators."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-    if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    if not isinstance(value, dict):
-        return str(value)
-    if all(isinstance(one, dict) for one in value.values()):
-        return "; ".join(f"{name}: {_words(one) or 'none'}" for name, one in value.items())
-    return ", ".join(f"{_words(one)} {name.replace('_', ' ')}" for name, one in value.items() if one)
 
 
 def actor_of(event: Mapping[str, Any]) -> str:
@@ -116,7 +95,7 @@ async def timeline(visit: Visit) -> Response:
         address=address,
         filters=filters,
         filtered=any(filters.values()),
-        types=event_types(),
+        types=[(one, title_of(one)) for one in event_types()],
         items=[shown(one) for one in page["items"]],
         next_cursor=page["next_cursor"],
         csv=query(f"{address}.csv", **filters),

@@ -120,8 +120,38 @@ function localTimes(part) {
   }
 }
 
+// What a person has opened stays open while its page follows a run.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if (event.detail.target.querySelector("details[open]")) event.detail.shouldSwap = false;
+});
+
+// The keyboard's place outlives a swap: in a part that is refreshed, the same link or button; on another page, its
+// content; and where a page opens or closes something of its own, what was pressed.
+const NAMED = ["id", "href", "name", "value", "data-key", "aria-label"];
+let left = null;
+
+function signature(element) {
+  return { tag: element.tagName, text: element.textContent, names: NAMED.map((name) => element.getAttribute(name)) };
+}
+
+function again(part, was) {
+  const like = [...part.getElementsByTagName(was.tag)].filter((one) => NAMED.every((name, at) => one.getAttribute(name) === was.names[at]));
+  return like.find((one) => one.textContent === was.text) ?? like[0];
+}
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const at = document.activeElement;
+  left = at && at !== document.body && event.detail.target.contains(at) ? { ...signature(at), path: window.location.pathname } : null;
+});
+
 localTimes(document);
 document.addEventListener("htmx:afterSettle", (event) => {
   localTimes(document);
-  if (event.detail.elt === document.body) document.getElementById("content")?.focus({ preventScroll: true });
+  const was = left;
+  if (event.detail.elt === document.body) {
+    const same = was?.names[0] && was.path === window.location.pathname ? document.getElementById(was.names[0]) : null;
+    (same ?? document.getElementById("content"))?.focus({ preventScroll: true });
+  } else if (was && (document.activeElement === document.body || document.activeElement === null)) {
+    again(document, was)?.focus({ preventScroll: true });
+  }
 });
