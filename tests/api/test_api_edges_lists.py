@@ -51,7 +51,9 @@ def parameters(api: Api) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]
 def test_no_list_is_missing_here(api: Api) -> None:
     paged = {path for path, said, _ in parameters(api) if said["name"] == "cursor"}
     mine = {path.replace("/eu/", "/{connection}/") for path in LISTS}
-    of_one = {"/rollouts/{rollout}/connections", "/changes/{change}/comments"}
+    of_one = {
+        "/rollouts/{rollout}/connections", "/changes/{change}/comments", "/runs/{run}/tables", "/runs/{run}/steps",
+    }  # fmt: skip
     with_parameters = {"/connections/{connection}/selection/columns", "/connections/{connection}/version-comparison"}
     assert paged == mine | of_one | with_parameters
 

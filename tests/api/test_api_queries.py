@@ -201,7 +201,10 @@ def asked(api: Api) -> Iterator[Query]:
 def test_a_server_answers_what_the_project_answers(api: Api) -> None:
     seen: set[type[Query]] = set()
     context = QueryContext(api.app.project, lambda: api.store, open_connection=api.app.sync_context)
-    empty = (ListFilters(), ListPlans("eu"), ListDeliveries(status="sent"), ListChannels(), ListNotificationRoutes())
+    steps = ListRunSteps(api.store.runs.history("eu")[0].id)
+    empty = (
+        ListFilters(), ListPlans("eu"), ListDeliveries(status="sent"), ListChannels(), ListNotificationRoutes(), steps,
+    )  # fmt: skip
     for query in asked(api):
         spec = query_for(query)
         seen.add(type(query))
