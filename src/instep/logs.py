@@ -118,7 +118,7 @@ class AsText(logging.Formatter):
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Everything that this process logs goes to `stream` (standard error) in this form. May be called again."""
+    """Log everything of this process to `stream` (standard error) in this form. May be called again."""
     out = stream or sys.stderr
     form = settings.form if settings.form != "auto" else ("text" if out.isatty() else "json")
     writer = logging.StreamHandler(out)

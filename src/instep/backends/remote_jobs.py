@@ -65,7 +65,7 @@ class Follower:
         return job
 
     def waits(self) -> Iterator[float]:
-        """Seconds before each next look."""
+        """Yield the seconds to wait before each next look."""
         wait = FIRST
         while True:
             yield min(wait, self.poll)

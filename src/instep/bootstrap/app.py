@@ -125,8 +125,8 @@ class App:
         reread: Callable[[], Project] | None = None,
         spark: GivenSession | None = None,
     ) -> None:
-        """`store`: one that is open; without it, the project's is opened when it is needed. `reread` answers the
-        project as its files are now. `spark`: a session of the caller; without it, one is started when it is needed."""
+        """Take an open `store`, or open the project's when it is needed. `reread` returns the project as its files
+        are now. `spark` is a session of the caller; without it, one is started when it is needed."""
         from instep.project.text.references import ENV_FILE, FileWatch
 
         self.project = project
@@ -282,7 +282,7 @@ class App:
         return next(iter(known))
 
     def sync_context(self, connection: str) -> SyncContext:
-        """Everything that one connection's run needs."""
+        """Return everything that one connection's run needs."""
         self.traced()
         from instep.schema.planning.naming import Naming
         from instep.sync.context import SyncContext

@@ -97,12 +97,12 @@ def emit(data: Any, render: Callable[[Screen], None]) -> None:
 
 
 def write_json(data: Mapping[str, Any]) -> None:
-    """One document on stdout."""
+    """Write one JSON document to stdout."""
     sys.stdout.write(json_text({"format_version": FORMAT_VERSION, **data}) + "\n")
 
 
 def say(text: str, style: str = "") -> None:
-    """Talk: never mixed into data."""
+    """Write a message to stderr, so that it never mixes with data."""
     console(stderr=True).print(text, style=style)
 
 

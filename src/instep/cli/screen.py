@@ -45,7 +45,8 @@ class Screen(Console):
         return super().render_str(visible(text), **options)
 
     def write(self, text: str, style: str = "") -> None:
-        """One line, whatever names are in the text; on a terminal folded at its width, commands in one piece."""
+        """Write one line, whatever the names in the text hold; on a terminal it is folded at its width, with
+        commands kept in one piece."""
         line = one_line(text)
         self.print(folded(line, self.width) if self.is_terminal else line, style=style)
 

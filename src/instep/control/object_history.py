@@ -220,7 +220,7 @@ def _column_links(old: Table, new: Table, recorded: Sequence[Change]) -> dict[st
 
 
 def _find(past: _AcceptedHistory, connection: str, text: str) -> tuple[int, Spot]:
-    """(number of the newest version that has it, where)."""
+    """Return (number of the newest version that has the object, its place there)."""
     for names in (_full, _short):
         for at in range(len(past.catalogs) - 1, -1, -1):
             found = list(dict.fromkeys(s for s, name in names(past.catalogs[at]) if name == text))

@@ -25,8 +25,8 @@ from instep.stage.conform import compact_json
 
 
 def differing(values: pa.Array, old: DataType, new: DataType, target: pa.DataType) -> tuple[set[int], set[int]]:
-    """Positions of the values of type `old` that do not fit `new` (held as the Arrow type `target`), and of those
-    that are another value when they are cast there and back. NULL is neither."""
+    """Return positions of the values of type `old` that do not fit `new` (the Arrow type `target`), and of those
+    that come back as another value. NULL is neither."""
     there = cast(values, old, target, new)
     invalid_values = set(there.invalid_values)
     back = cast(there.values, new, values.type, old)

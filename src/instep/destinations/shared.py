@@ -75,8 +75,8 @@ class SharedTable:
 
 
 def landed(attempt: Callable[[], T]) -> T:
-    """A commit that other shards were in the way of is made again: none of them touches its rows. What was made of
-    another schema or of other rows is not."""
+    """Retry a commit that other shards were in the way of, as none of them touches its rows; not if it was made for
+    another schema or other rows."""
     for number in range(1, TRIES + 1):
         try:
             return attempt()
@@ -88,7 +88,7 @@ def landed(attempt: Callable[[], T]) -> T:
 
 
 def wait(number: int) -> None:
-    """Lets others commit, who may be many: up to a second, the longer the more often one was too late."""
+    """Let others commit, who may be many: up to a second, the longer the more often one was too late."""
     time.sleep(random.uniform(0, min(2**number / 200, 1.0)))
 
 

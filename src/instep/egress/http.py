@@ -27,7 +27,7 @@ class Talking(Protocol):
 
 @contextmanager
 def ended_at(talking: Talking, deadline: float) -> Iterator[None]:
-    """Ends the connection at `deadline` (of the monotonic clock) if the block is not over by then: what reads from it
+    """End the connection at `deadline` (of the monotonic clock) if the block is not over by then: what reads from it
     fails."""
 
     def end() -> None:
@@ -71,7 +71,7 @@ class HttpAddress:
 
 
 def place(url: str) -> HttpAddress:
-    """EgressRefused, without the URL, for one that is not plain http or https."""
+    """Parse a URL; raises EgressRefused, which does not repeat it, for one that is not plain http or https."""
     wrong = "" if not _UNFIT.search(url) else "it has characters that belong into no URL"
     try:
         parts = urlsplit(url)

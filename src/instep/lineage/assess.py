@@ -173,7 +173,7 @@ class _Reading:
         self._findings.setdefault((edit.change, level, why), finding)
 
     def _shift(self, edit: ModelEdit, why: str, node: exp.Expr) -> None:
-        """The rows that come out are others, in silence."""
+        """Report that the model returns other rows, in silence."""
         self._add(edit, "silent", why, node)
         self._shifted.setdefault(edit.change, ModelEdit(edit.change, "shifted", edit.text))
 
@@ -218,7 +218,7 @@ class _Reading:
             self._shift(edit, why, column)
 
     def _rivals(self, scope: Scope, column: exp.Column, found: ResolvedColumn) -> None:
-        """A natural join makes one column of two."""
+        """Report that a natural join makes one column of two."""
         natural = any(j.method.upper() == "NATURAL" for j in scope.expression.args.get("joins") or ())
         for rival in found.rivals:
             for edit in rival.edits:
@@ -250,7 +250,7 @@ class _Reading:
                         self._shift(edit, f"its natural join is by other columns: {edit.text}", join.this)
 
     def _star(self, scope: Scope, star: exp.Star) -> None:
-        """A `*` inside a function other than count() makes a value of all columns."""
+        """Report a `*` inside a function other than count(), which makes a value of all columns."""
         node = star.parent if isinstance(star.parent, exp.Column) else star
         if isinstance(node.parent, exp.Count | exp.Select):
             return

@@ -24,7 +24,7 @@ class UnreadableSql(Exception):
 
 
 def check_dialect(dialect: str) -> str:
-    """`dialect`; ProjectError if there is none of that name."""
+    """Return `dialect`; raises ProjectError for an unknown one."""
     known = sorted(name for name in sqlglot.Dialect.classes if name)
     if dialect not in known:
         raise ProjectError(f"unknown SQL dialect {dialect!r}", hint=f"use one of: {', '.join(known)}")
@@ -49,7 +49,7 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
 
 
 def _defines_code(statement: exp.Expr) -> bool:
-    """A function or procedure: what it reads is in its body."""
+    """Return whether the statement defines a function or procedure: what it reads is in its body."""
     return isinstance(statement, exp.Create) and statement.kind in ("FUNCTION", "PROCEDURE", "TRIGGER", "TASK")
 
 

@@ -27,7 +27,7 @@ class Case:
 
     @classmethod
     def of(cls, dialect: str) -> Case:
-        """MySQL's columns ignore case although its tables may not."""
+        """Return the dialect's case rules. MySQL's columns ignore case although its tables may not."""
         rule = Dialect.get_or_raise(dialect).normalization_strategy
         strict = rule is NormalizationStrategy.CASE_SENSITIVE and dialect not in ("mysql", "tsql", "fabric", "doris")
         folding = (NormalizationStrategy.LOWERCASE, NormalizationStrategy.UPPERCASE)
@@ -98,7 +98,7 @@ class Sources:
         return None
 
     def _bare(self, scope: Scope, name: exp.Expr) -> ResolvedColumn:
-        """Inside out. What is on its way into an inner scope takes the place of what an outer one has."""
+        """Resolve a name from the inside out: an inner scope hides what an outer one has."""
         rivals: list[ModelField] = []
         at: Scope | None = scope
         open = False

@@ -125,7 +125,7 @@ def _failed(opened: Span, error: BaseException) -> None:
 
 
 def _attributes(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """`instep.` before each name, and no secret in a text."""
+    """Prefix each name with `instep.`, and remove secrets from texts."""
     return {f"instep.{name}": _clean(value) for name, value in facts.items() if name != "trace_id"}
 
 

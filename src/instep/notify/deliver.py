@@ -31,8 +31,8 @@ def counted(store: Store, lines: Iterable[MessageLine]) -> Mapping[str, Counts]:
 
 
 def counts_of(now: Catalog, lines: Iterable[MessageLine]) -> Counts:
-    """`now`: the source as it was seen last. Of a connection of which only a part is read, what is not read counts as
-    unchanged."""
+    """Return the counts of a message. `now` is the source as last seen; tables of a connection that are not read
+    count as unchanged."""
     notified = list(lines)
     fresh = {line.table for line in notified if line.kind == "table.added"}
     touched = {line.table for line in notified if line.kind.startswith(("column.", "key.", "cursor.", "table."))}

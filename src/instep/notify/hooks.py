@@ -147,7 +147,7 @@ class _Known:
 
 
 def _about(event: Event, about: Callable[[str], About]) -> About:
-    """A connection that is deleted is known by its last event alone."""
+    """Return what a message says of its connection; a deleted one is known by its last event alone."""
     if isinstance(event, events.ConnectionDeleted):
         return _Known(event.service, event.namespace, event.destination)
     return about(event.connection)
@@ -188,7 +188,7 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def signature(secret: str, body: bytes) -> str:
-    """HMAC-SHA256 in hexadecimal, in capitals: some receivers compare them as they are."""
+    """Return the HMAC-SHA256 in upper-case hexadecimal: some receivers compare the text as it is."""
     return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest().upper()
 
 

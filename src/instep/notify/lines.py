@@ -145,7 +145,7 @@ def _run(store: Store, line: MessageLine, event: events.RunEnded) -> MessageLine
 
 
 def _change(store: Store, line: MessageLine, event: Event) -> MessageLine:
-    """A line about a change, or about a pause that one may have caused."""
+    """Return a line about a change, or about a pause that a change may have caused."""
     review = _review(store, getattr(event, "change", ""))
     line = replace(line, **_facts(review)) if review else line
     status, why = _status_and_reason(event)
@@ -170,7 +170,7 @@ def _review(store: Store, change: str) -> Review | None:
 
 
 def _status_and_reason(event: Event) -> tuple[str, str]:
-    """(status, why) of a change's event."""
+    """Return (status, reason) of a change's event."""
     match event:
         case events.ReviewNeeded() | events.ChangeReopened():
             return "needs a review", event.why
@@ -208,7 +208,7 @@ def _facts(review: Review) -> dict[str, Any]:
 
 
 def _moved(change: Change) -> tuple[Tone, str, str]:
-    """(tone, old, new). Defaults and comments are not told: they may hold what is nobody's business."""
+    """Return (tone, old, new). Defaults and comments are left out: they may hold private data."""
     match change:
         case kinds.ColumnAdded():
             return "added", "", str(change.after.type)

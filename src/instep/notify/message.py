@@ -77,7 +77,7 @@ def headline(line: MessageLine) -> str:
 
 
 def summary(lines: Sequence[MessageLine]) -> str:
-    """`3 notices (1 new, 1 removed), 1 needs a review`."""
+    """Return a summary such as `3 notices (1 new, 1 removed), 1 needs a review`."""
     counts = Counter(_COUNTED[line.tone] for line in lines if line.tone in _COUNTED)
     stopped = sum(line.tone == "stopped" for line in lines)
     waiting = sum(line.status == "needs a review" for line in lines)
@@ -89,7 +89,7 @@ def summary(lines: Sequence[MessageLine]) -> str:
 
 
 def details(line: MessageLine) -> list[tuple[str, str]]:
-    """(name, value) of all that is known of a line."""
+    """Return (name, value) of everything known of a line."""
     given = (
         ("source", line.source),
         ("connection", line.connection),
@@ -120,7 +120,7 @@ LONGEST = 200
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
-    """One line without control, direction or invisible characters (they become `\\x1b`), cut in the middle."""
+    r"""Return one line, cut in the middle, with control, direction and invisible characters escaped (`\x1b`)."""
     line = _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     if len(line) <= longest:
         return line
@@ -133,7 +133,7 @@ def as_html(text: str, longest: int = LONGEST) -> str:
 
 
 def as_slack(text: str, longest: int = LONGEST) -> str:
-    """Text in which nothing means anything to Slack: neither links nor mentions nor emphasis nor emoji."""
+    """Return text in which Slack finds no links, mentions, emphasis or emoji."""
     safe = shown(text, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([*_~`:@#])", "\u200b\\1\u200b", safe)
 
@@ -145,5 +145,5 @@ def as_code(text: str, longest: int = LONGEST) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """Text in which nothing means anything to Markdown, or to HTML within it."""
+    """Return text in which Markdown, and HTML within it, finds nothing."""
     return re.sub(r"([\\`*_{}\[\]()#+\-.!|~<>&:@$^=])", r"\\\1", shown(text, LONGEST))

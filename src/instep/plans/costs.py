@@ -28,9 +28,9 @@ Line = tuple[str, str]
 
 
 def costs(app: App, connection: str, found: PlanPreview, sample: int, *, keys: bool = True) -> dict[str, Any]:
-    """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows, each with the
-    key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
-    one is not accepted."""
+    """Return `steps` (one entry per step with what it touches), `lossy` (type changes tried on up to `sample` rows,
+    each with the key of a row that does not fit unless `keys` is false) and `held` (source values tried on the
+    accepted type where a new one is not accepted)."""
     from instep.sync.loading.backfill import requested_backfills
     from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
@@ -181,7 +181,7 @@ def _span(seconds: float) -> str:
 
 
 def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
-    """`rates` are rows per second of runs."""
+    """Estimate from `rates`, rows per second of earlier runs."""
     times = sorted(rows / rate for rate in rates if rate > 0)
     if not times:
         return TimeEstimate()
@@ -212,15 +212,15 @@ def _rates(store: Store, connection: str) -> Iterator[Rate]:
 
 
 def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> TimeEstimate:
-    """Reading `rows` of an accepted table in this mode and committing them: by runs of the table itself, else of
-    others. A run of another mode says nothing: to append is not to merge."""
+    """Estimate reading `rows` of an accepted table in this mode and committing them: by runs of the table itself,
+    else of others. Runs of another mode do not count: appending is not merging."""
     same = [rate for rate in known if rate.mode == mode]
     mine = [rate.speed for rate in same if rate.table == table]
     return replace(from_rates(rows, mine or [rate.speed for rate in same], own=bool(mine)), mode=mode)
 
 
 def rewriting(store: Store, connection: str, path: str, rows: int) -> TimeEstimate:
-    """Writing `rows` of a destination table again, by the steps on record that did."""
+    """Estimate rewriting `rows` of a destination table, by recorded steps that did so."""
     steps = store.steps.timed(connection, "column.rewritten", RUNS)
     took = [(s.at_table == path, s.rows / seconds) for s in steps if (seconds := _took(s)) >= SHORTEST]
     mine = [rate for own, rate in took if own]

@@ -80,14 +80,14 @@ def _adapter(kind: ObjectKind) -> TypeAdapter[Section]:
 
 
 def check_name(kind: ObjectKind, name: str) -> None:
-    """InvalidObject for what cannot be a name in the project file."""
+    """Raise InvalidObject for what cannot be a name in the project file."""
     if not NAME.fullmatch(name):
         message = "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
         raise InvalidObject(kind, name[:63], [((), message)])
 
 
 def check_storable(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
-    """InvalidObject for what no database takes, or no file: numbers that are none, half characters, bottomless
+    """Raise InvalidObject for what no database takes, or no file: numbers that are none, half characters, bottomless
     nesting, more than MOST_VALUES values."""
     try:
         problems = list(_unstorable(spec, ()))
@@ -195,7 +195,7 @@ def written(value: Any) -> Any:
 
 
 def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """(place, text) of every text in a document, references included; keys are none."""
+    """Yield (place, text) of every text in a document, references included, keys left out."""
     if isinstance(value, dict | list | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:

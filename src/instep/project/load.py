@@ -168,7 +168,7 @@ def _links(tree: Tree) -> Iterator[tuple[Place, str]]:
 
 
 def _log_links(data: Any) -> Iterator[tuple[str, str, str]]:
-    """Two connections of a source cannot share a slot, nor what it publishes."""
+    """Yield conflicts of connections of one source, which cannot share a slot or a publication."""
     known: dict[tuple[str, str, str], str] = {}
     for name, connection in _section(data, "connections").items():
         of = str(_source(data, connection))
@@ -187,7 +187,7 @@ def _source(data: Any, connection: Any) -> Any:
 
 
 def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
-    """Shards of one table have a namespace in common, and a name each."""
+    """Yield conflicts of shards: those of one table share a namespace, and each needs a name of its own."""
     connections, destinations = _section(data, "connections"), _section(data, "destinations")
     known: dict[tuple[str, str, str], str] = {}
     for name, connection in connections.items():
@@ -204,7 +204,8 @@ def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
 
 
 def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
-    """(problem, place within the connection) of what it says of other sections; of these only the names count."""
+    """Yield (problem, place within the connection) of its references to other sections; only the names of those
+    count."""
     for field in ("source", "destination"):
         known, given = _section(data, f"{field}s"), connection.get(field)
         if isinstance(given, str) and given not in known:

@@ -302,7 +302,7 @@ class Project:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def where(self, path: TreePath) -> str:
-        """`instep.yml:<line>: <key>`, for messages."""
+        """Return `instep.yml:<line>: <key>`, for messages."""
         return f"{self.file.name}:{self.tree.line(path)}: {'.'.join(map(str, path))}"
 
     def _unknown(self, what: str, name: str, known: Mapping[str, Any]) -> ProjectError:

@@ -159,7 +159,7 @@ class ServedProject(Project):
         return replace(self, model=self.model.model_copy(update=found))
 
     def among(self, connections: Collection[str]) -> Project:
-        """Some connections with what they use, read by a statement for each kind."""
+        """Return some connections with what they use, read by one statement per kind."""
         found: dict[str, dict[str, Any]] = {"connections": self._read("connections", connections)}
         sections = found["connections"].values()
         for plural in ("sources", "destinations"):

@@ -115,8 +115,8 @@ def identified(server: ServerContext, authorization: str, address: str) -> Calle
 
 
 def credentials(header: str) -> tuple[str | None, str] | None:
-    """(key id, or None of a Bearer token; secret) of a header. None if it has none, or Basic without a name or a
-    password."""
+    """Parse a header into (key id, or None of a Bearer token; secret). None if it has neither, or Basic without a
+    name or a password."""
     scheme, _, rest = header.partition(" ")
     if scheme.lower() == "bearer" and rest.strip():
         return None, rest.strip()
@@ -134,7 +134,7 @@ def address_of(request: Request) -> str:
 
 
 def route_name(request: Request) -> str:
-    """`METHOD /path` of the route, as the matrix has it."""
+    """Return `METHOD /path` of the route, as the matrix has it."""
     route: Any = request.scope["route"]
     path = str(getattr(route, "path_format", request.url.path))
     return f"{request.method} {path.removeprefix(PREFIX)}"
@@ -193,12 +193,12 @@ REHEARSED = "Dry run (`dry_run`): nothing was changed."
 
 
 def router(tag: str) -> APIRouter:
-    """Routes behind a key."""
+    """Return a router whose routes need a key."""
     return open_router(tag, prefix=PREFIX, dependencies=[Depends(caller)], responses=PROBLEMS)
 
 
 def open_router(tag: str, **options: Any) -> APIRouter:
-    """Routes whose operations have the names of their functions."""
+    """Return a router whose operations have the names of their functions."""
     return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name, **options)
 
 

@@ -52,7 +52,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _shortened(responses: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Problems are said once for all routes."""
+    """Yield responses with the common problems as references, so that OpenAPI has them once."""
     for code, response in responses.items():
         same = response == PROBLEMS.get(int(code))
         yield code, {"$ref": f"#/components/responses/Problem{code}"} if same else response
@@ -145,7 +145,7 @@ def check_matrix() -> None:
 
 
 def route_names() -> Iterator[str]:
-    """`METHOD /path` of every route, as the matrix and OPEN have them."""
+    """Yield `METHOD /path` of every route, as the matrix and OPEN have them."""
     for route in (one for routes in ROUTES for one in routes.routes if isinstance(one, APIRoute)):
         for method in sorted(route.methods or ()):
             whole = f"{method} {route.path}"

@@ -54,7 +54,7 @@ class Enqueues(Protocol):
     """The queue. Both take part in the store's transaction that is open."""
 
     def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str) -> Queued:
-        """One of a kind waits or runs for each connection: a second request answers the first one's."""
+        """Queue a job. One of a kind waits or runs per connection: a second request gets the first one's job."""
 
     def get(self, job: str) -> Queued | None: ...
 

@@ -46,13 +46,13 @@ from instep.server.writes import Matched, Write, WriteAnswer, Writes
 
 
 def _check_retry(the: ServerContext, who: Caller, request: RetryJobRequest) -> None:
-    """Problem 403 for who may not ask for what the job does: trying it again takes the same role."""
+    """Raise problem 403 for who may not request what the job does: retrying it takes the same role."""
     job = JobDetails().find(context_of(the, who), GetQueuedJob(request.job))
     check_role(the, who, "POST /queue/{job}/retry", Need(again(job)))
 
 
 def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
-    """NotFound for a channel that is not there, or that none of the key's connections uses."""
+    """Raise NotFound for a channel that is not there, or that none of the key's connections uses."""
     managed(context_of(the, who), "channel", request.name)
 
 

@@ -78,7 +78,7 @@ def respond(problem: ApiProblem) -> Response:
 
 
 def unknown(what: str, name: str) -> ApiProblem:
-    """404 for an object that is not there, or that the key is not for: both look alike."""
+    """Return a 404 for an object that does not exist, or that the key may not see: both look alike."""
     return ApiProblem(404, "not_found", f"no {what} {name!r} is known", f"list the {what}s, or check the name")
 
 

@@ -150,7 +150,7 @@ class ShardSchema:
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """Planned again as long as other shards change the table meanwhile."""
+        """Execute the steps; they are planned again as long as other shards change the table meanwhile."""
         for left in reversed(range(TRIES)):
             made = self._plan(ref, steps, after, commit)
             try:

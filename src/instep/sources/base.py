@@ -76,11 +76,8 @@ class Snapshot(Protocol):
         ...
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Queries that together yield each row of the range once, largest first, under `Chunk.table = key`.
-
-        `columns` restricts the accepted columns to these names (key-only reads); empty means all that
-        have a source.
-        """
+        """Return queries that together yield each row of the range once, largest first, under `Chunk.table = key`.
+        `columns` restricts the accepted columns to these names (key-only reads); empty means all that have a source."""
         ...
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
@@ -90,11 +87,11 @@ class Snapshot(Protocol):
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back by `lookback` seconds or units, the bounds now)."""
+        """Return (`after` moved back by `lookback` seconds or units, the bounds now)."""
         ...
 
     def count(self, read: TableRead) -> int:
-        """Exact number of rows as of this snapshot."""
+        """Return the exact number of rows as of this snapshot."""
         ...
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:

@@ -154,11 +154,11 @@ class ChangeLog(Protocol):
         ...
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
-        """Queries for the rows of these keys that are there, under `Chunk.table = key`."""
+        """Return queries for the rows of these keys that exist, under `Chunk.table = key`."""
         ...
 
     def keys(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:
-        """Queries that yield these keys as a read of the key columns would."""
+        """Return queries that yield these keys as a read of the key columns would."""
         ...
 
     def release(self, position: str) -> None:

@@ -68,8 +68,8 @@ def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:
 
 
 def moved_back(after: str | None, lookback: float, column: str) -> str | None:
-    """`after` less `lookback`: seconds for a date or time, units for a number. The form stays (`T` or a space,
-    fraction digits, offset), for texts are compared letter by letter. Raises ReadError for other text."""
+    """Return `after` less `lookback`: seconds for a date or time, units for a number. The form stays (`T` or a
+    space, fraction digits, offset), as texts are compared letter by letter. Raises ReadError for other text."""
     if after is None or not lookback:
         return after
     try:

@@ -139,8 +139,8 @@ class Stream(Protocol):
         ...
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
-        """The operations on these tables are at the destination and all others are held or not wanted: saves the
-        state."""
+        """Save the state: the operations on these tables are at the destination, and all others are pending or not
+        selected."""
         ...
 
 
@@ -164,5 +164,5 @@ class Streams(Protocol):
         ...
 
     def forget(self, ref: Ref, column: str) -> None:
-        """A column that does not come any more is no column of the source, unless it comes again."""
+        """Forget a column: one that does not come any more is no column of the source, unless it comes again."""
         ...

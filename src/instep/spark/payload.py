@@ -35,7 +35,7 @@ def unpacked(data: bytes) -> Any:
 
 
 def check_size(spark: SparkSession, work: Sequence[bytes]) -> None:
-    """StageError if the session would write a description with this work to a file; one of ours would not."""
+    """Raise StageError if the session would write a description with this work to a file; one of ours would not."""
     context: Any = getattr(spark, "_sc", None)
     if context is None:
         return  # Spark Connect writes none

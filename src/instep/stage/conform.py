@@ -78,7 +78,8 @@ class Conformer:
         self._ids.reset(mark)
 
     def conform(self, batch: pa.RecordBatch) -> Conformed:
-        """`batch` holds the columns that have a source, in the spec's order, then the extra ones; raises StageError."""
+        """Conform a batch, which has the columns with a source in the spec's order, then the extra ones; raises
+        StageError."""
         own = len(self._sources)
         expected = own + len(self.spec.extra)
         if batch.num_columns != expected:
@@ -265,7 +266,7 @@ class _ConformedBatch:
 
 
 def hashed(values: pa.Array, source: DataType, salt: bytes) -> pa.Array:
-    """SHA-256 in hex of the salt and each value's canonical text; NULL stays NULL."""
+    """Return the SHA-256 in hex of the salt and each value's canonical text; NULL stays NULL."""
     values = plain(values)
     try:
         texts = to_text(values, source)
@@ -338,7 +339,7 @@ def origins(batch: pa.RecordBatch) -> Callable[[int], str]:
 
 
 def refused(batch: pa.RecordBatch) -> list[tuple[str, Record]]:
-    """(file, record) of those that are no rows."""
+    """Return (file, record) of the records that are no rows."""
     metadata = batch.schema.metadata or {}
     file = metadata.get(_FILE, b"").decode()
     return [(file, (line, text, why)) for line, text, why in json.loads(metadata.get(_REFUSED, b"[]"))]

@@ -82,7 +82,7 @@ def hashed_key(values: Sequence[str]) -> str:
 
 
 def other_form(column: pa.Field, name: str) -> str:
-    """The value so that another hash comes of it; numbers of 64 bits have a hash of their own each."""
+    """Return SQL for the value in a form that hashes differently; numbers of 64 bits have a hash of their own each."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
         return str(name)

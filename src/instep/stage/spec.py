@@ -226,7 +226,7 @@ _ROW_BYTES = 100
 
 
 def weight(chunk: Chunk) -> int:
-    """About how long a chunk takes, in bytes."""
+    """Return about how long a chunk takes, in bytes."""
     return max(chunk.bytes, chunk.rows * _ROW_BYTES) + _CHUNK_COST
 
 

@@ -112,7 +112,7 @@ def _show(
 
 @contextmanager
 def _noting(trouble: dict[Ref, str], *refs: Ref) -> Iterator[None]:
-    """A view is no reason for a run to fail, unless a later one has taken over."""
+    """Record what goes wrong with a view: it is no reason for a run to fail, unless a later one has taken over."""
     try:
         yield
     except Fenced:
@@ -157,8 +157,8 @@ def of_table(context: SyncContext, path: str, only: str = "") -> list[OldName]:
 
 
 def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime | None) -> None:
-    """Old names stay until another time, or end now (None); as a run of its own. RunInProgress while another one of the
-    connection is alive."""
+    """Keep old names until another time, or end them now (None), as a run of its own. Raises RunInProgress while
+    another one of the connection is alive."""
     names = list(names)
     with claimed(context, "apply", paused_too=True) as run:
         context = replace(context, run=run)
@@ -169,7 +169,7 @@ def settle_names(context: SyncContext, names: Iterable[OldName], until: datetime
 
 
 def troubles(context: SyncContext) -> list[str]:
-    """Old names that cannot be shown, and why."""
+    """Return which old names cannot be shown, and why."""
     found = (n for n in context.store.old_names.of(context.name) if n.trouble)
     return [f"old name {n.old} of {'.'.join(n.table)} is not shown: {n.trouble}" for n in found]
 

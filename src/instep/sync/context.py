@@ -131,7 +131,7 @@ class SyncContext:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction of the store; Fenced, and nothing written, once a later run has taken over."""
+        """Open a transaction of the store; raises Fenced, with nothing written, once a later run has taken over."""
         with self.store.transaction(self.name):
             if self.run is not None:
                 self.store.runs.check(self.run)
@@ -139,7 +139,7 @@ class SyncContext:
 
 
 def unknown_table(written: str, name: str, known: Collection[str]) -> InstepError:
-    """`written`: all of the message but the name."""
+    """Return the error for an unknown table; `written` is all of the message but the name."""
     hint = did_you_mean(name, known, "see `instep status` for the tables that are synced")
     return InstepError(f"{written} {name}", hint=hint)
 

@@ -52,7 +52,7 @@ class Journal:
 
     @contextmanager
     def taking(self, steps: Iterable[Step]) -> Iterator[None]:
-        """Around the commit of these steps."""
+        """Record these steps as begun, then as done once the block has committed them."""
         ids = [s.id for s in steps]
         if not self.begun.issuperset(ids):
             self._begin(ids)
@@ -92,7 +92,7 @@ class Journal:
 
 @contextmanager
 def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
-    """Settles what dead runs left behind and opens the record of `made`, under `id` if it has one already. A plan that
+    """Settle what dead runs left behind and open the record of `made`, under `id` if it has one already. A plan that
     does nothing leaves no record."""
     context = replace(context, run=run)
     settle(context)

@@ -211,8 +211,8 @@ def _tree(connection: duckdb.DuckDBPyConnection, sql: str) -> Any:
 
 
 def _tables_by_name(tree: Any, destination: Destination, views: Iterable[Ref]) -> dict[Ref, Ref]:
-    """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
-    one that the query defines itself."""
+    """Return the destination's table by (schema or "", table) as the query writes it. A name that is no table of
+    ours may be one that the query defines itself."""
     known = [*destination.schema.tables(), *views]
     found: dict[Ref, Ref] = {}
     for node in nodes(tree):

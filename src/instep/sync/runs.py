@@ -94,8 +94,8 @@ def _error(report: SyncReport) -> str:
 
 
 def measures(context: SyncContext, *, nulls: bool) -> dict[str, Measure]:
-    """Path -> rows at the destination, for the accepted tables that were loaded; with `nulls` how many rows have NULL
-    in each column, of tables that are not large."""
+    """Return path -> rows at the destination, for the accepted tables that were loaded; with `nulls` how many rows
+    have NULL in each column, for tables that are not large."""
     tables = [t for t in context.store.accepted.catalog(context.name).tables if not t.retained]
     with context.destination_open():
         return {t.path: found for t in tables if (found := _measure(context, t, nulls)) is not None}
@@ -160,7 +160,8 @@ class BackfillTable(RunTables):
     """The work of the operation `backfill`."""
 
     def begin(self, context: SyncContext, request: BackfillRequest) -> BackfillRequest:
-        """Want the columns to be filled; InstepError for one that is not there or cannot be filled by itself."""
+        """Request that the columns are filled; raises InstepError for one that does not exist or cannot be filled by
+        itself."""
         if not request.columns:
             return request
         table, names = check_columns(context, request.table, request.columns)

@@ -176,8 +176,8 @@ def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
 def _waiting(
     project: Project, store: Store, name: str, context: Opens, found: Sequence[Backfill]
 ) -> tuple[WaitingBackfill, ...]:
-    """Backfills that are not done yet; `waits` says what holds up one of a column. Only a budget makes the
-    destination's metadata be read."""
+    """Return backfills that are not done yet; `waits` says what blocks one of a column. The destination's metadata
+    is only read for a budget."""
     limits = project.connection(name).backfill_limits.limits()
     columns = [b for b in found if b.scope == "column"]
     why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))

@@ -156,7 +156,8 @@ def with_settings(source: Table, accepted: Table | None, settings: TableSettings
 def _follow(
     name: str | None, by_name: dict[str, Column], source: Table, accepted: Table | None, before: str | None
 ) -> str | None:
-    """`name` today; `before` is the accepted name of the same role, for a rename that was accepted earlier."""
+    """Return the column's name today; `before` is the accepted name of the same role, for a rename that was accepted
+    earlier."""
     if name is None or name in by_name:
         return name
     if accepted is None:

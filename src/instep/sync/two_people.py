@@ -90,8 +90,8 @@ def requested_alone(store: Store, act: Act, who: str) -> Blocked | None:
 
 @contextmanager
 def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
-    """Around what an act does. Raises Blocked before it for the first who asks; a request is used up by an act that
-    came to its end, so that one that was interrupted goes on."""
+    """Require two people for an act. Raises Blocked before it for the first who asks; a request is used up by an act
+    that was completed, so that an interrupted one goes on."""
     if refused := requested_alone(store, act, who):
         raise refused
     yield
@@ -106,7 +106,7 @@ def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractConte
 
 
 def _people(store: Store, act: Act) -> set[str]:
-    """Whose requests for the act count now."""
+    """Return the people whose requests for the act count now."""
     since, found = store.looks.now() - COUNTS, set[str]()
     for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
         if event.type == ConnectionDeleted.type or event.at < since:

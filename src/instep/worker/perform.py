@@ -121,7 +121,7 @@ def _problem(error: Exception) -> dict[str, Any]:
 
 
 def _transient(error: Exception) -> bool:
-    """Other errors are a driver's or an engine's: most of them pass."""
+    """Return whether retrying may help; errors that are not ours are a driver's or an engine's, most of which pass."""
     return error.transient if isinstance(error, InstepError) else True
 
 
@@ -136,8 +136,8 @@ def is_final(job: Job, error: Exception) -> bool:
 
 
 def _after(app: App, job: Job, error: Exception) -> None:
-    """A sync that failed sets off a detection: the schema may have moved. One that met a deletion which is not let go
-    by itself switches the detector off as a detection does."""
+    """Queue a detection after a failed sync: the schema may have moved. One that met a deletion that is not
+    propagated switches the detector off as a detection does."""
     detector.check_deleted(app.store, job.connection)
     if job.connection and is_unreachable(error):
         app.store.setups.seen(job.connection, error_text(error))
@@ -154,7 +154,7 @@ def _context(app: App, job: Job) -> SyncContext:
 
 
 def test_connection(app: App, job: Job) -> JobEnd:
-    """`options`: source or destination (a name); neither: those of the connection."""
+    """Test a connection; `options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
     if whole := not (source or destination):
         source, destination = app.project.source_of(job.connection), app.project.destination_of(job.connection)
@@ -174,7 +174,8 @@ MOST_TABLES = 1000
 
 
 def discover(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: source (a name), matching (patterns of tables; none: all). No value of a row is in the answer."""
+    """Discover a source; `options`: source (a name), matching (patterns of tables; none: all). No value of a row is
+    in the answer."""
     matching = patterns(job.options.get("matching", ()))
     found = app.source(str(job.options["source"])).discover()
     fitting = [one for one in found.catalog.tables if not matching or any(p.matches(one.path) for p in matching)]
@@ -193,7 +194,7 @@ def discover(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def make_demo(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: folder. A till that an earlier demo has left there is replaced."""
+    """Create a demo; `options`: folder. A till that an earlier demo has left there is replaced."""
     from instep.project.demo.databases import FILE, create_till
 
     folder = app.project.root / str(job.options["folder"])
@@ -204,7 +205,7 @@ def make_demo(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: tables (keep or drop), named (the connection's name again), abandon."""
+    """Delete a connection; `options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations
     from instep.sync.operations.delete import leave
 
@@ -233,7 +234,7 @@ def _wrong(checks: list[Check]) -> str:
 
 
 def rollout(app: App, job: Job) -> JobEnd:
-    """`key`: its id; `options`: a course (control/rollouts/course.py)."""
+    """Run a rollout's turn; `key`: its id; `options`: a course (control/rollouts/course.py)."""
     result = turn(app, job)
     return JobEnd(again=TURN) if result is None else JobEnd(result=result)
 

@@ -94,7 +94,7 @@ class JobWorker:
         return self._projects.current().store
 
     def _turn(self, drain: bool) -> None:
-        """One look at everything. A store or file that cannot be read for a moment ends no work."""
+        """Take one turn at everything. A store or file that cannot be read for a moment ends no work."""
         try:
             self._beat()
             if not self._stopping.is_set():
@@ -148,7 +148,7 @@ class JobWorker:
             self._scheduled = float("-inf")  # there may be more
 
     def _bury(self) -> None:
-        """Jobs and runs of processes of this host that have ended."""
+        """Abandon jobs and runs of processes of this host that have ended."""
         self._store.jobs.abandon(gone := self._store.workers.gone())
         self._store.workers.forget(gone)
         self._end_orphans(None, "failed", "interrupted: its process has ended")
@@ -179,7 +179,7 @@ class JobWorker:
         return [lane for lane in self._lanes.values() if lane.job is not None]
 
     def _beat(self) -> None:
-        """Signs of life, and the news of who wants to stop what."""
+        """Send heartbeats, and fetch requests to stop."""
         if time.monotonic() < self._beaten + min(BEAT, self._store.jobs.lease.total_seconds() / 4):
             return self._kill_late()
         self._beaten = time.monotonic()
@@ -245,7 +245,7 @@ class JobWorker:
         self._notify(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
 
     def _unended(self, lane: Lane, job: Job, ended: JobEnd, by: str) -> str:
-        """The run that a lane has left behind ends with its job; answers its id, "" if there is none."""
+        """End the run that a lane has left behind with its job; return its id, "" if there is none."""
         if lane.alive:
             return ""
         if not ended.interrupted:
@@ -267,7 +267,7 @@ class JobWorker:
         return self._store.jobs.give_back(job, "its worker stopped")
 
     def _recycle(self, lane: Lane) -> None:
-        """A process that has done much, holds much, or is gone, makes way for a new one."""
+        """Replace a process that has done much, uses much memory, or is gone."""
         lane.done += 1
         if self._stopping.is_set():
             return
@@ -276,7 +276,7 @@ class JobWorker:
             lane.renew()
 
     def _leave(self) -> None:
-        """Jobs that still run may end by themselves for some seconds and are given back; lanes end."""
+        """Stop: jobs that still run get some seconds to end and are given back; then lanes end."""
         for lane in self._busy:
             lane.interrupt(INTERRUPTED)
         end = time.monotonic() + INTERRUPTED

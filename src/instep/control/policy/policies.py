@@ -97,7 +97,7 @@ class PolicyShown:
     kinds: tuple[KindShown, ...]
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the record as JSON has it."""
         overrides = [
             {"match": o.match, "preset": o.preset, "modifiers": o.modifiers, "rules": _rules(self.overrides[o.match])}
             for o in self.policy.overrides
@@ -202,7 +202,7 @@ def _answer(review: Review | None) -> Explicit | None:
 
 
 def _left_out(project: Project, store: Store, connection: str, change: Change, accepted: Catalog) -> Iterator[str]:
-    """Changes of what is not selected are never compared; of a table that nobody knows, they may be a slip."""
+    """Yield why a change is not compared: its object is not selected, or its table is unknown, which may be a typo."""
     place = object_of(change)
     if any((*s.ref, s.column) == place for s in store.switches.of(connection) if s.listed_off and not s.enabled):
         yield "it was deselected when it was found, and stays so until it is selected"

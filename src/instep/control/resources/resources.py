@@ -271,7 +271,7 @@ class Resources:
         return replaced(spec, {path: secret(known[path]).text for path in stars})
 
     def _check_reach(self, kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any]) -> None:
-        """InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
+        """Raise InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
         wrong = [(path, NO_REFERENCE) for path, text in texts(_fields(section)) if not secret_id(text)]
         known = secrets_in(plain)
         values = {p: self.store.secrets.open(id, kind, name, pointer(p)) for p, id in known.items()}
@@ -323,8 +323,8 @@ def _no_others(
 def _check_addresses(
     kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any], before: StoredObject | None
 ) -> None:
-    """InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an object
-    may not thereby read its secrets."""
+    """Raise InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an
+    object may not thereby read its secrets."""
     known = secrets_in(before.spec) if before else {}
     unchanged = [path for path, id in secrets_in(plain).items() if known.get(path) == id]
     if not before or not unchanged:

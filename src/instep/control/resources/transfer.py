@@ -92,7 +92,8 @@ def import_project(
 
 
 def _sections(given: Project) -> Iterator[tuple[ObjectKind, str, dict[str, Any], dict[Path, str]]]:
-    """(kind, name, document with its values, the references that these came from), in the order of their links."""
+    """Yield (kind, name, document with its values, the references that they came from), in the order in which they
+    link to each other."""
     for kind, plural in PLURALS.items():
         for name in getattr(given.model, plural):
             section = value_at(given.tree.data, (plural, name)) or {}

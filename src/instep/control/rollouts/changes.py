@@ -92,14 +92,14 @@ class ChangePatch:
         return str(before["review"]) if self.store.reviews.get(before["review"]).status == "applied" else ""
 
     def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
-        """An answer that was not carried out yet does not count any more."""
+        """Withdraw an answer that was not carried out yet."""
         if before["was"] == "open":
             again = self.store.reviews.reopen if self.verdict == "approved" else self.store.reviews.reopen_rejected
             again([before["review"]])
 
 
 def path_of(review: Review) -> str:
-    """schema, schema.table or schema.table.column."""
+    """Return schema, schema.table or schema.table.column."""
     if review.kind.startswith("schema."):
         return str(review.change.get("name", ""))
     return ".".join(filter(None, (*review.table, review.column)))

@@ -71,8 +71,8 @@ def to_resume(store: Store, id: str, who: str, *, every: bool = False, accept: s
 
 
 def to_roll_back(store: Store, id: str, *, wave: int = 0, connections: Sequence[str] = ()) -> Course:
-    """`wave` 0 is the last that has begun. InstepError if there is nothing to take back, Conflict while another process
-    carries it on."""
+    """Return what a rollback covers; `wave` 0 is the latest that has begun. Raises InstepError if there is nothing
+    to roll back, Conflict while another process runs the rollout."""
     rollout = store.rollouts.get(id)
     course = Course(wave or rollout.wave, True, (), tuple(connections))
     if not to_take_back(store, rollout, course):
@@ -85,7 +85,8 @@ def to_roll_back(store: Store, id: str, *, wave: int = 0, connections: Sequence[
 
 
 def to_take_back(store: Store, rollout: Rollout, course: Course) -> list[Member]:
-    """The connections whose patch was applied and is not taken back; InstepError for one that is not of the rollout."""
+    """Return the connections whose patch was applied and not rolled back; raises InstepError for one that is not
+    part of the rollout."""
     if course.connections:
         members = [store.rollouts.member(rollout.id, name) for name in course.connections]
     else:

@@ -81,7 +81,8 @@ class Rolling:
 
     @contextmanager
     def _claimed(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Iterator[Rollout]:
-        """A process that is killed lets go of nothing: its lease ends, or it is seen to be gone."""
+        """Claim the rollout for the block. A process that is killed releases nothing: its lease ends, or it is found
+        to be gone."""
         claimed = self.store.rollouts.claim(id, allowed, as_is=as_is)
         try:
             with _Beating(self.store, claimed):
@@ -102,7 +103,7 @@ class Rolling:
         return now
 
     def _stopped(self, rollout: Rollout) -> Rollout:
-        """Runs that were under way end, and it stays stopped."""
+        """Stop the rollout: running connections finish, nothing new begins."""
         under_way = self.store.rollouts.members(rollout.id, statuses=("running",))
         self._end_all(rollout, {m.connection: m for m in under_way})
         return self._release(rollout, "stopped")
@@ -141,7 +142,7 @@ class Rolling:
                     return None
 
     def _end_all(self, rollout: Rollout, members: dict[str, Member]) -> None:
-        """Runs that are under way end, nothing new begins."""
+        """Wait for running connections to finish, and start nothing new."""
         while under_way := tuple(m for m in members.values() if m.status == "running"):
             self._await(rollout, members, under_way)
 
@@ -202,7 +203,7 @@ class Rolling:
             return self._left(rollout, member, CompatibilityLine("conflict", why))
 
     def _ended(self, rollout: Rollout, member: Member, outcome: RunOutcome) -> Member:
-        """Done is what went through and has what was rolled out; anything else has failed."""
+        """Return the member as `done` if its run succeeded and has what was rolled out, else as failed."""
         crashpoint("rollout.ran")
         missing = _own(lambda: self._missing(member), str) if outcome.ok else ""
         good = outcome.ok and not missing

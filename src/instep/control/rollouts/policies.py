@@ -41,7 +41,7 @@ class ServedPolicies:
         return {key: spec[key] for key in CHOOSERS if key in spec}
 
     def put(self, connection: str, values: Mapping[str, Any], who: str) -> None:
-        """Secrets stay: the document comes and goes with stars in their place."""
+        """Save the connection's document. Secrets stay: the document comes and goes with stars in their place."""
         spec = self.objects.get("connection", connection).spec
         others = {key: value for key, value in spec.items() if key not in CHOOSERS}
         self.objects.put("connection", connection, {**others, **values}, who=who)
@@ -93,5 +93,5 @@ class PolicyPatch:
 
 
 def policy_patch(project: Project, preset: str, managed: ManagedPolicies | None = None) -> PolicyPatch:
-    """`preset` by any of its names; SchemaError if there is none of that name."""
+    """Return a patch that sets `preset`, by any of its names; raises SchemaError for an unknown name."""
     return PolicyPatch(project, preset_named(preset), managed)

@@ -42,13 +42,14 @@ class Listed:
 
 
 def listed(place: SwitchedConnection, *, columns: bool = False) -> list[Listed]:
-    """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
+    """Return schemas, tables and touched columns (all with `columns`), ordered by name; nothing before the first
+    detection."""
     return list(ObjectListing(place, columns).all()) if place.known.tables else []
 
 
 def tree(place: SwitchedConnection, found: Sequence[Listed]) -> dict[str, Any]:
-    """`schema_change_handling` and `schemas`, nested as in a schema config: `enabled` everywhere, `hashed` for columns;
-    without `tables` and `columns` where none are listed."""
+    """Return `schema_change_handling` and `schemas`, nested as in a schema config: `enabled` everywhere, `hashed`
+    for columns; without `tables` and `columns` where none are listed."""
     schemas: dict[str, Any] = {}
     for one in found:
         node = schemas.setdefault(one.schema, {"enabled": True})

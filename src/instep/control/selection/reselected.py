@@ -160,8 +160,8 @@ def _read(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> TableR
 
 
 def _columns(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> Iterator[ColumnRead]:
-    """The source's types are taken to be those of the last load: what is accepted says nothing of one that was kept
-    out."""
+    """Yield the columns that are read. Source types are taken from the last load: the accepted schema knows no type
+    of a column that was excluded."""
     natives = {c.name: c.native for c in before}
     for column in table.live:
         on = column_is_on(place.now, table, column)[0]

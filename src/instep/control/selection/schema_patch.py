@@ -208,7 +208,8 @@ class _Patching:
 
 
 def precreated(patch: ConfigPatch) -> list[Switch]:
-    """The switches of a config that is made before anything is known of the source; they wait for their objects."""
+    """Return the switches of a config that is made before anything is known of the source; they wait for their
+    objects."""
     found: list[Switch] = []
     for schema, s in patch.schemas.items():
         found += [Switch(schema, enabled=s.enabled)] if s.enabled is not None else []

@@ -148,7 +148,8 @@ _LISTED = "see `instep selection show --all-columns`"
 
 
 def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
-    """Tables and columns come last: a path that could be both a schema and a table means the table."""
+    """Yield what can be switched. Tables and columns come last: a path that could be a schema or a table means the
+    table."""
     yield from (SwitchTarget(schema) for schema in sorted(catalog.schemas) if schema)
     for table in catalog.tables:
         yield from (SwitchTarget(table.schema, table, c) for c in table.live)
@@ -180,7 +181,8 @@ def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget])
 def switch_steps(
     place: SwitchedConnection, verb: Verb, objects: Sequence[str], matching: Sequence[str]
 ) -> list[SwitchStep]:
-    """`steps` for these paths and patterns. A pattern such as `*.email*` may fit tables, too, which are not hashed."""
+    """Return the steps for these paths and patterns. A pattern such as `*.email*` may match tables as well, which
+    cannot be hashed."""
     chosen = targets(place, objects, matching)
     if matching and verb in ("hash", "unhash"):
         chosen = [t for t in chosen if t.column is not None] or chosen
@@ -218,7 +220,7 @@ def _switch(target: SwitchTarget) -> Switch:
 
 
 def _conflict(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, str, str] | None:
-    """(section, entry, what to write) of what the file says against it."""
+    """Return (section, entry, what to write instead) of the part of the file that contradicts, None if none does."""
     path = target.path
     if verb == "unhash":
         by = next((p for p in file.hashed if p.matches(path)), None)
@@ -234,7 +236,7 @@ def _conflict(file: Selection, verb: Verb, target: SwitchTarget) -> tuple[str, s
 
 
 def _check_role(place: SwitchedConnection, target: SwitchTarget, what: str, hint: str) -> None:
-    """Rows are told apart and found again by these columns."""
+    """Refuse to deselect or hash key and cursor columns: rows are identified and found again by them."""
     table, column = target.table, target.column
     if table is None or column is None:
         return
@@ -246,7 +248,7 @@ def _check_role(place: SwitchedConnection, target: SwitchTarget, what: str, hint
 
 
 def check_salt(place: SwitchedConnection, path: str) -> None:
-    """Blocked where there is no salt to hash the column of this path with."""
+    """Raise Blocked where there is no salt to hash the column of this path with."""
     if not place.salted:
         raise Blocked(
             f"connection {place.connection} has no salt to hash {path} with",
@@ -364,7 +366,7 @@ def answer_hashed(project: Project, store: Store, found: Sequence[Review], statu
 
 
 def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]:
-    """The column that comes in or gets another name; of a table that is held because of its key, the key."""
+    """Return the column that is added or renamed; for a table that is blocked because of its key, the key columns."""
     table = place.source.get(review.table)
     if table is None:
         return []

@@ -44,7 +44,8 @@ class DeltaConfig(DeltaDestinationSection):
 
 
 def warehouse_of(config: DeltaConfig, part: tuple[str, str] | None = None) -> Warehouse:
-    """`part`: the only shard that is looked at. ConnectError for a place that is neither a folder nor in S3."""
+    """Return the warehouse; `part` limits it to one shard. Raises ConnectError for a place that is neither a folder
+    nor in S3."""
     if is_object(config.warehouse):
         place = ObjectPath(config.warehouse.rstrip("/"), as_text(config.properties))
         return ObjectWarehouse(place, config.undo_days, part)
@@ -64,7 +65,8 @@ class DeltaSchema(DeltaDdl):
         return [ref for ref, ours in zip(refs, self.warehouse.each(self._may_be_ours, refs), strict=True) if ours]
 
     def _may_be_ours(self, ref: Ref) -> bool:
-        """A log that cannot be read is said to be broken by whoever wants its table."""
+        """Return whether the table may be ours. A log that cannot be read counts as ours: whoever needs the table
+        reports it as broken."""
         try:
             return find(self.warehouse, ref) is not None
         except DestinationError:
@@ -236,7 +238,7 @@ class DeltaDestination:
     views = shard = None
 
     def __init__(self, config: DeltaConfig, shard: str = "") -> None:
-        """`shard`: the only one of shared tables that it loads and reads."""
+        """Connect to the warehouse; `shard` limits loading and reading to one shard of shared tables."""
         self.config, self.quarantine_days = config, config.quarantine_days
         self.warehouse = warehouse_of(config, (shard_column(config.prefix), shard) if shard else None)
         self.schema = DeltaSchema(self.warehouse, config.prefix, config.upsert_rows)
@@ -265,7 +267,7 @@ def check_warehouse(destination: DeltaDestination) -> list[Check]:
 
 
 def _drop(destination: DeltaDestination, ref: Ref, table: Table) -> None:
-    """Nothing of it stays on the disk."""
+    """Drop the table and delete its files."""
     destination.schema.execute(ref, [step(ref, TableRemoved(table))], None, COMMIT)
     for one in destination.warehouse.waiting():
         if one.ref == ref:

@@ -221,7 +221,8 @@ def _old_records(state: DeltaTableState) -> list[AnyPath]:
 
 
 def _orphans(warehouse: Warehouse, state: DeltaTableState, work: Upkeep) -> list[tuple[AnyPath, int]]:
-    """Data files that nothing names, older than the safe age and than every run that is alive, and their bytes."""
+    """Return data files that nothing references, older than the safe age and than every active run, with their
+    bytes."""
     limit = now_ms() - max(work.how.orphan_age * DAY_MS, retention(state, FILES_STAY, file_days(warehouse)))
     limit = min(limit, work.live) if work.live is not None else limit
     try:
@@ -366,11 +367,11 @@ class DeltaSavepoints(DeltaFacet):
         return points[::-1]
 
     def rows_at(self, ref: Ref, snapshot: int) -> int:
-        """Looks for each of the version's files first."""
+        """Return the number of rows of a version, after checking that each of its files exists."""
         return _at(require(self.warehouse, ref), snapshot).rows
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """One commit with the files of that version in the place of today's."""
+        """Replace today's files by those of that version, in one commit."""
         table_state, state = loaded(self.warehouse, ref)
         table_state.record.check(commit.fence)
         now = max((v for v, _ in changes(table_state.log)), default=-1)

@@ -166,7 +166,7 @@ class DealTask:
 
 
 def deal(part: DealTask, attempt: int, report: Report | None) -> Dealt | None:
-    """Deal the rows of the part's files out."""
+    """Deal the rows of the part's files out by key."""
     job = part.job
     schema, key = job.schema(part.side), len(job.work.how.key)
     dealer = Dealer(job, f"{part.side}-{part.number}-{attempt}", schema)

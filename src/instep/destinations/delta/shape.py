@@ -208,7 +208,7 @@ _RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "lo
 
 
 def promoted(made: DeltaField, kind: DataType) -> DeltaField:
-    """The column grown to hold `kind`; IllegalChange where Delta's readers have no such widening."""
+    """Return the column widened to hold `kind`; raises IllegalChange where Delta's readers have no such widening."""
     target = stored_type(kind, iter(range(1, 1_000_000)))
     if bare(made.type) == bare(target):
         return made
@@ -290,8 +290,8 @@ def texts(partition: Partition | None, by: Sequence[DeltaField]) -> dict[str, st
 
 
 def _text(made: DeltaField, value: Any) -> str | None:
-    """`value` as `stage.partition.Partition` has it: days and microseconds since 1970. StageError for one that would
-    be read as another."""
+    """Return a partition value as the log has it, from `stage.partition.Partition`'s form (days and microseconds
+    since 1970). Raises StageError for a value that would be read as another."""
     if value is None:
         return None
     if value == "" and made.type == "string":
@@ -340,7 +340,7 @@ def _value(made: DeltaField, text: str | None) -> pa.Scalar:
 
 
 def place(file: Action) -> tuple[tuple[str, str | None], ...]:
-    """Equal for files of one partition."""
+    """Return the partition of a file; equal for files of one partition."""
     texts: Mapping[str, str | None] = file.get("partitionValues") or {}
     return tuple(sorted((name, text or None) for name, text in texts.items()))
 

@@ -206,7 +206,7 @@ class DeltaTableState:
         return replace(record.table, columns=columns, comment=self.snapshot.metadata.get("description") or None)
 
     def _column(self, made: DeltaField) -> Column:
-        """A recorded type holds only while the column is still stored as it."""
+        """Return the column with its recorded type, or with its stored type if that is another one now."""
         known = next(
             (c for c in self.record.table.columns if self.record.stored.get(f"name:{c.name}") == made.physical), None
         )

@@ -122,8 +122,8 @@ class DatabaseFile:
 
     @contextmanager
     def reading(self) -> Iterator[DuckDbSession]:
-        """A session that only reads, an empty database if there is no file yet. Conflict if another process keeps
-        it."""
+        """Open a read-only session, on an empty database if there is no file yet. Raises Conflict if another process
+        holds the file."""
         if not self.exists():
             with duckdb.connect() as empty:
                 yield DuckDbSession(empty, "memory", set(), self.part)
@@ -134,7 +134,8 @@ class DatabaseFile:
 
     @contextmanager
     def writing(self) -> Iterator[DuckDbSession]:
-        """One transaction: all of it or, if anything is raised, nothing. The file is made if it is not there."""
+        """Open a transaction: all of it is committed or, if anything is raised, nothing. The file is created if it
+        does not exist."""
         with self._instance.writer, self._opened(write=True) as session:
             session.db.begin()
             try:
@@ -149,7 +150,7 @@ class DatabaseFile:
                 raise
 
     def bytes(self) -> int:
-        """Size of the file and of what is not in it yet (the log of its last changes)."""
+        """Return the size of the file and of its write-ahead log."""
         log = self.path.with_name(f"{self.path.name}.wal")
         return sum(file.stat().st_size for file in (self.path, log) if file.exists())
 
@@ -227,8 +228,8 @@ class DatabaseFile:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Opened once for all that is done until the end, from the first use on and for writing, so that no thread
-        waits for another one's read: opening costs more than a small table's rows."""
+        """Open the file once for the whole block, from its first use on and for writing, so that no thread waits for
+        another one's read: opening costs more than loading a small table."""
         it = self._instance
         with it.changed:
             it.keepers += 1

@@ -93,7 +93,7 @@ class DuckDbSession(SqlSession):
         self.db.unregister(name)
 
     def has_records(self, table: str) -> bool:
-        """Looked up once while the file is open."""
+        """Return whether the table has records; looked up once while the file is open."""
         if table not in self.ours and self.count(_RECORDS, self.catalog, SCHEMA, table):
             self.ours.add(table)
         return table in self.ours

@@ -194,7 +194,7 @@ class IcebergLifecycle(LakeFacet):
             yield IcebergDestination(beside.config, beside)
 
     def spark_catalog(self) -> Mapping[str, str]:
-        """Spark settings under which the lake is the catalog `lake.name`; nothing secret is among them."""
+        """Return the Spark settings under which the lake is the catalog `lake.name`; none of them is secret."""
         return self.lake.spark_conf()
 
     def spark_table(self, ref: Ref) -> SparkTable:
@@ -220,7 +220,8 @@ class IcebergLifecycle(LakeFacet):
         return deferred_creation(self.lake)
 
     def shared_storage(self) -> StorageFolder | None:
-        """The lake is made first: what lies in a folder without a catalog is somebody else's."""
+        """Return the shared folder; the lake is created first, as files in a folder without a catalog belong to
+        somebody else."""
         if not self.lake.is_sqlite and "://" not in self.lake.config.warehouse:
             return None  # a name that the catalog knows
         _ = self.lake.catalog
@@ -287,7 +288,7 @@ class IcebergDestination:
     kind, shard = "iceberg", None
 
     def __init__(self, config: IcebergConfig, lake: Lake | None = None) -> None:
-        """`lake`: as one shard has it."""
+        """Connect to the lake; `lake` is a shard's view of one."""
         self.config, self.quarantine_days = config, config.quarantine_days
         self.lake = lake or Lake(config)
         self.capabilities = replace(CAPABILITIES, views=self.lake.holds_views)

@@ -31,7 +31,7 @@ ORDER BY 4
 
 
 def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str, str]]:
-    """(table, column or "", what needs it), as people know it."""
+    """Return (table, column or "", what needs it), in people's names."""
     rows = session.run(_FIND, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
     return [((schema, name), column, what) for schema, name, column, what in rows]
 
@@ -124,8 +124,8 @@ def proves_unique(session: PostgresSession, table: str, key: Sequence[str]) -> b
 
 
 def index(session: PostgresSession, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
-    """Indexes the key of the table that SQL calls `table`. Rows that share a key get an index that allows for them,
-    keys too long for one, or of a type that has no order, get none; no key none. `place`: of its record."""
+    """Index the key of the table that SQL calls `table`. Duplicates get an index that allows them; keys too long for
+    one or of a type without an order get none, as does a table without a key. `place`: of its record."""
     for kind in ("UNIQUE INDEX", "INDEX") if unique and key else ("INDEX",) if key else ():
         try:
             with session.attempt():

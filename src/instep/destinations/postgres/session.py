@@ -118,7 +118,7 @@ class PostgresSession(SqlSession):
         return table in self.ours
 
     def make_schema(self, name: str) -> None:
-        """One at a time, as two who make it at once meet in the catalog."""
+        """Create the schema, one session at a time: two at once would collide in the catalog."""
         if not self.count("SELECT count(*) FROM pg_namespace WHERE nspname = $1", name):
             self.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
             self.run(f"CREATE SCHEMA IF NOT EXISTS {self.schema(name)}")
@@ -148,7 +148,7 @@ class PostgresSession(SqlSession):
         return self.run(sql, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
 
     def move(self, record: Record, new: Ref) -> Record:
-        """The rows are not touched."""
+        """Rename the table, also to another schema, without touching its rows."""
         old = record.ref
         if new[0] != old[0]:
             self.make_schema(new[0])

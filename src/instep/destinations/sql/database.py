@@ -54,11 +54,11 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[SqlSession]:
-        """A transaction that sees one state of the database, which may not be there yet."""
+        """Open a transaction that sees one state of the database, which may not exist yet."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[SqlSession]:
-        """One transaction: all of it or, if anything is raised, nothing."""
+        """Open a transaction: all of it is committed or, if anything is raised, nothing."""
 
     @abstractmethod
     def select(
@@ -93,7 +93,7 @@ class SqlDatabase(ABC):
 
     @contextmanager
     def loading(self, ref: Ref, commit: Commit) -> Iterator[tuple[SqlSession, Record]]:
-        """A transaction over a table that no later run has claimed, and that nobody else writes meanwhile."""
+        """Open a transaction over a table that no later run has claimed, and that nobody else writes meanwhile."""
         with self.writing() as session:
             prepare(session)
             record = require(session, ref, lock=True)
@@ -153,8 +153,8 @@ class Staging(ABC):
 
     @contextmanager
     def loading(self) -> Iterator[tuple[SqlSession, Record]]:
-        """The transaction that moves the rows; DestinationError if the table is not the one that they were staged for,
-        Conflict if that may have been another shard's doing: they can be staged anew."""
+        """Open the transaction that moves the rows. Raises DestinationError if the table is not the one for which
+        they were staged, Conflict if that may be another shard's doing: they can be staged again."""
         with self.database.loading(self.record.ref, self.commit) as (session, found):
             was = self.record
             if (found.table, found.pending, found.place) != (was.table, was.pending, was.place):
@@ -191,8 +191,8 @@ class Staging(ABC):
 
     @contextmanager
     def last_of_each_key(self, session: SqlSession, sql: MergeSql) -> Iterator[MergeSql]:
-        """The merge of a table with one row a key: the highest by cursor, then the last one staged; of the staged table
-        itself if it is one."""
+        """Yield the merge of a table with one row per key, the highest by cursor, then the last one staged; of the
+        staged table itself if it is one."""
         if not session.count(sql.doubled):
             yield sql
             return

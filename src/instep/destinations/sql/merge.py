@@ -21,7 +21,7 @@ def q(name: str) -> str:
 
 
 def text_literal(text: str) -> str:
-    """`text` as an SQL string; it has no NUL."""
+    """Return `text` as an SQL string; it has no NUL."""
     return "'" + text.replace("'", "''") + "'"
 
 

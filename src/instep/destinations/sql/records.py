@@ -244,7 +244,7 @@ def numbered(record: Record) -> Record:
 
 
 def dump(record: Record) -> str:
-    """JSON; the fence and the table's name have columns of their own."""
+    """Return the record as JSON; the fence and the table's name have columns of their own."""
     apart = ("table", "pending", "fence", "within")
     plain = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in apart}
     plain["loaded"] = asdict(record.loaded) if record.loaded else None

@@ -134,7 +134,7 @@ class SqlSession(ABC):
     def temporary(
         self, name: str, types: Mapping[str, str], batches: Iterable[pa.RecordBatch]
     ) -> AbstractContextManager[int]:
-        """A table of rows of this process, which is gone when the block ends; yields their number."""
+        """Create a table of this process's rows, which is dropped when the block ends; yield their number."""
 
     @abstractmethod
     def has_records(self, table: str) -> bool:

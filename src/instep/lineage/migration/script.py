@@ -103,7 +103,7 @@ class SqlWords:
         return tuple(found)
 
     def table(self) -> tuple[str, ...]:
-        """(name,) or (schema, name): a database before them is left out."""
+        """Return (name,) or (schema, name): a database before them is left out."""
         return self.path()[-2:]
 
     def string(self) -> str | None:
@@ -253,7 +253,7 @@ def _without_down(text: str) -> str:
 
 
 def _without_meta(text: str, problems: list[ScriptProblem]) -> str:
-    """psql's own commands: those that run other files, or what a query answers, are said."""
+    """Blank out psql's own commands; those that run other files or query results are reported as problems."""
 
     def gone(found: re.Match[str]) -> str:
         if found[1].lower() not in _QUIET_META:
@@ -284,8 +284,8 @@ def _bodies(text: str, start: int, end: int, delimiter: str) -> Iterator[ScriptP
 
 
 def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) -> Iterator[Word]:
-    """Keywords of several words are taken apart. What sqlglot takes for one text behind a command is read once more; it
-    tells only where that ends."""
+    """Yield the words; keywords of several words are taken apart. The text behind a command that sqlglot does not
+    parse is read once more to find its words."""
     commands = sqlglot.Dialect.get_or_raise(dialect).tokenizer_class.COMMANDS
     last: Token | None = None
     for token in tokens:
@@ -309,7 +309,7 @@ def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) ->
 
 
 def _statements(text: str, words: Sequence[Word]) -> Iterator[ScriptStatement]:
-    """Semicolons within the body of a routine end nothing."""
+    """Yield the statements; a semicolon within the body of a routine ends none."""
     found: list[Word] = []
     depth = 0
     for at, word in enumerate(words):

@@ -132,7 +132,7 @@ def _alter(words: SqlWords) -> Iterator[Edit]:
 
 
 def _rename(words: SqlWords) -> Iterator[Edit]:
-    """MySQL's RENAME TABLE a TO b, c TO d."""
+    """Yield the edits of MySQL's RENAME TABLE a TO b, c TO d."""
     if not words.any(("TABLE", "TABLES")):
         return
     while True:

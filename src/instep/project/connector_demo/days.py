@@ -16,7 +16,7 @@ _MARK = "made by `instep connector demo`"
 
 
 def make(folder: Path) -> None:
-    """A project with a connector in it; an earlier demo there is replaced, another project is not."""
+    """Create a project with a connector in it; an earlier demo there is replaced, any other project is not."""
     file = folder / FILE_NAME
     if file.exists():
         if _MARK not in file.read_text(encoding="utf-8"):

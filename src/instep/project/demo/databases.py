@@ -49,7 +49,7 @@ def create_shop(where: dict[str, str]) -> None:
 
 
 def change_shop(where: dict[str, str]) -> None:
-    """Alters the shop under the running pipeline: schema and rows."""
+    """Alter the shop under the running pipeline: schema and rows."""
     _execute(where, text("changes.sql"))
 
 

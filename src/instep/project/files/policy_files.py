@@ -101,7 +101,7 @@ def sample_cases(documents: Sequence[Mapping[str, Any]]) -> list[SampleCase]:
 
 
 def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
-    """ProjectError, with lines, if one of these cases has a problem; they are parallel."""
+    """Raise ProjectError, with lines, if one of these cases has a problem; the two sequences are parallel."""
     raise_all(cases[0].file, [(one.line, why) for one, why in zip(cases, problems, strict=True) if why], HINT)
 
 

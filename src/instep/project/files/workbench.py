@@ -120,7 +120,7 @@ class Workbench:
         return load(self.files)
 
     def read_state(self) -> dict[str, Any]:
-        """{} if there is no file."""
+        """Return the state, {} if there is no file."""
         return _json_object(self.state) if self.state.exists() else {}
 
     def write_state(self, state: Mapping[str, Any]) -> None:

@@ -258,7 +258,7 @@ def _is_there(path: Path, text: str) -> bool:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """States may hold values of rows: nobody else reads them."""
+    """Write a new file that only its owner can read: states may hold values of rows."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -125,14 +125,14 @@ def seconds_of(value: Any) -> Any:
 
 
 def _within_a_life(value: float) -> float:
-    """Clocks count no further than some thousand years."""
+    """Refuse durations beyond what clocks can count, some thousand years."""
     if value > _LONGEST_DAYS * 86400.0:
         raise PydanticCustomError("duration", f"must be at most {_LONGEST_DAYS}d")
     return value
 
 
 def listed(value: Any) -> Any:
-    """One text stands for a list of it."""
+    """Accept one text as a list of it."""
     return [value] if isinstance(value, str) else value
 
 
@@ -156,12 +156,12 @@ def expression(value: str) -> str:
 
 
 def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Properties as the texts that catalogs and Spark expect; truth values in lower case."""
+    """Return properties as the texts that catalogs and Spark expect; booleans in lower case."""
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
 def check_property(name: str, value: Any) -> None:
-    """Properties whose name or form tells of a secret must be references."""
+    """Raise an error for a property whose name or form marks it as a secret, unless it is a reference."""
     if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
         return
     if SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):

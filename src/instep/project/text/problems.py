@@ -50,7 +50,7 @@ _SPELLED: Mapping[str, str] = {
 
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
-    """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
+    """Return (line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
     found = [(tree.line(path), f"{dotted(path)}: {message}") for path, message in placed_problems(error, tree, seen)]
     return list(dict.fromkeys(found))
 
@@ -58,7 +58,7 @@ def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> 
 def placed_problems(
     error: ValidationError, tree: Tree, seen: Mapping[Any, Any], most: int | None = None
 ) -> list[tuple[Path, str]]:
-    """(place, text) of every error, as `problems_of`, or of the first ones."""
+    """Return (place, text) of every error, as `problems_of`, or of the first `most`."""
     found, details = [], error.errors(include_url=False)
     around = {place[:n] for place in (detail["loc"] for detail in details) for n in range(len(place))}
     for detail in details[:most]:
@@ -150,6 +150,6 @@ def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:
 
 
 def suggestion(path: Path) -> str:
-    """A variable that a secret at this place of the project may come from, as a reference."""
+    """Return a reference to a variable that a secret at this place of the project may come from."""
     words = [str(part).upper() for part in path[1:] if part != "properties"] or [str(path[0]).upper()]
     return "${env:" + "_".join("".join(c if c.isalnum() else "_" for c in word) for word in words) + "}"

@@ -189,7 +189,8 @@ _Dumper.add_representer(str, _quoted)
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """YAML that `parse` reads as the same, in the document's order; what holds no lists and mappings is one line."""
+    """Return YAML that `parse` reads as the same, in the document's order; what holds no lists and mappings is one
+    line."""
     return yaml.dump(
         dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000, default_flow_style=None
     )

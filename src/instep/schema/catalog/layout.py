@@ -78,7 +78,7 @@ class TableLayout:
 
 
 def sort_term(text: str) -> SortTerm:
-    """`name`, `name asc` or `name desc`; raises SchemaError for anything else."""
+    """Parse `name`, `name asc` or `name desc`; raises SchemaError for anything else."""
     name, _, direction = text.strip().rpartition(" ")
     if direction.lower() not in ("asc", "desc"):
         name, direction = text.strip(), "asc"

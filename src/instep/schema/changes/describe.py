@@ -94,12 +94,12 @@ __all__ = [
 
 
 def family(change: Change) -> str:
-    """schema, table, column, key, cursor, destination, name or access."""
+    """Return schema, table, column, key, cursor, destination, name or access."""
     return change.kind.partition(".")[0]
 
 
 def symbol(change: Change) -> str:
-    """`+`, `-` or `~`, as lists of changes show it."""
+    """Return `+`, `-` or `~`, as lists of changes show it."""
     return {"added": "+", "removed": "-"}.get(change.kind.partition(".")[2], "~")
 
 

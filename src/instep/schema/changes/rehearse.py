@@ -144,7 +144,8 @@ class Rehearsal:
                     self._edit(entry, edit)
 
     def _transaction(self, word: str) -> None:
-        """A second `begin` begins nothing. A rollback takes back the search path as well."""
+        """Begin, commit or roll back a transaction. A second `begin` is ignored; a rollback restores the search path
+        as well."""
         if word == "begin":
             self._saved = self._saved or (dict(self._tables), self._path)
             return
@@ -334,7 +335,8 @@ class Rehearsal:
         return column.name not in key or self.rules.keeps_null(column, key)
 
     def _drop_constraint(self, entry: _RehearsedTable, name: str) -> None:
-        """Catalogs do not record the name of a key: it is `<table>_pkey` unless it was given another."""
+        """Drop a constraint. Catalogs do not record the name of a key: it is `<table>_pkey` unless the script names
+        it."""
         usual = {f"{ref[1]}_pkey" for ref in entry.refs} | {"PRIMARY"} | ({entry.key_name} - {""})
         if name in usual and entry.table.key:
             self._key(entry, ())

@@ -135,7 +135,8 @@ def fits(kind: DataType, promised: DataType) -> bool:
 
 
 def _is_number(promised: str, kind: DataType) -> bool:
-    """An integer is a number, and so is a decimal without a scale an integer."""
+    """Return whether the type keeps the promise: an integer is a number, and a decimal without a scale is an
+    integer."""
     if promised == "number":
         return isinstance(kind, Int)
     return promised == "integer" and isinstance(kind, Decimal) and kind.scale == 0

@@ -118,7 +118,7 @@ def _custom(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def logical(kind: DataType) -> dict[str, Any]:
-    """`logicalType` with its options, the items of an array and the fields of a struct."""
+    """Return `logicalType` with its options, the items of an array and the fields of a struct."""
     match kind:
         case Array(element):
             return {"logicalType": "array", "items": {"name": "item", **logical(element)}}
@@ -129,7 +129,7 @@ def logical(kind: DataType) -> dict[str, Any]:
 
 
 def plain(kind: DataType) -> tuple[Logical, dict[str, Any]]:
-    """`logicalType` and its options alone."""
+    """Return `logicalType` and its options alone."""
     match kind:
         case Boolean():
             return "boolean", {}

@@ -93,7 +93,7 @@ def _run(decisions: Sequence[Decision], accepted: Catalog) -> CatalogDraft:
 
 
 def _groups(decisions: Sequence[Decision]) -> Iterator[list[tuple[int, Decision]]]:
-    """Renames that stand together are simultaneous."""
+    """Yield decisions one by one, but neighbouring renames together: they are simultaneous."""
 
     def together(item: tuple[int, Decision]) -> object:
         number, change = item[0], item[1].change
@@ -181,8 +181,8 @@ def _ref(change: Any) -> Ref:
 
 
 def _add_table(draft: CatalogDraft, new: Table) -> str:
-    """A retained table of its id, else of its name, is undropped if it has the same key, in the same types where its
-    history is kept."""
+    """Add a table; return why it cannot be added, else "". A retained table of its id, else of its name, is
+    undropped if it has the same key, in the same types where its history is kept."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"
     twin, there = draft.retained(new.id), draft.at(new.ref)
@@ -203,7 +203,8 @@ def _add_table(draft: CatalogDraft, new: Table) -> str:
 
 
 def _has_key_of(old: TableDraft, new: Table) -> bool:
-    """Versions of a row are told by its key, and know it in one type."""
+    """Return whether both have the same key, in the same types where history is kept: its versions are identified by
+    key."""
     types = {c.column.name: c.column.type for c in old.columns}
     return old.key == new.key and (not old.table.history or all(types[k] == new.by_name[k].type for k in new.key))
 
@@ -216,8 +217,8 @@ def _remove_table(draft: CatalogDraft, change: TableRemoved, decision: Decision)
 
 
 def _take_over(table: TableDraft, new: Table, *, same: bool, replaced: bool) -> None:
-    """The columns of `new` in the place of those of `table`. Unless it is the `same` table, its old ids say nothing.
-    All rows of a `replaced` one load again, so that its columns take whatever type the new ones have."""
+    """Put the columns of `new` in the place of those of `table`. Unless it is the `same` table, its old ids mean
+    nothing. All rows of a `replaced` table are loaded again, so its columns take the new types."""
     live = {c.column.name: c for c in table.columns if replaced and not c.column.retained}
     for c in table.columns:
         c.column, c.now = replace(c.column, retained=True, key=0, id=c.column.id if same else None), None
@@ -451,7 +452,7 @@ class CatalogDraft:
             self.add(table)
 
     def follow(self, moves: Sequence[tuple[TableDraft, Ref]]) -> None:
-        """New names in the sequence, all at once."""
+        """Give tables their new source names, all at once."""
         for table, _ in moves:
             if table.now is not None:
                 del self._now[table.now]
@@ -460,7 +461,8 @@ class CatalogDraft:
             self._now[now] = table
 
     def rename(self, moves: Sequence[tuple[TableDraft, Ref]]) -> None:
-        """New accepted names, all at once, without aliases; what is retained under one of them gets a version."""
+        """Give tables their new accepted names, all at once, without aliases; what is retained under one of them
+        gets a version."""
         movers = {t.table.ref for t, _ in moves}
         for _, ref in moves:
             if ref not in movers:

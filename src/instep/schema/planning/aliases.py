@@ -62,7 +62,7 @@ class Renames:
 
 
 def renames(groups: Iterable[StepGroup]) -> Renames:
-    """Names that a plan only uses in between are none of them."""
+    """Return the renames of a plan, without the names that it uses only in between."""
     tables: dict[Ref, Ref] = {}
     columns: dict[tuple[Ref, str], str] = {}
     between: set[Ref] = set()
@@ -80,9 +80,8 @@ def renames(groups: Iterable[StepGroup]) -> Renames:
 
 
 def _columns(steps: Iterable[Step]) -> dict[str, str]:
-    """Column names before to those after. Renames count as of one moment; one that goes on from where another has
-    parked a column is the second half of a detour. Without ids a parked column is known by its name alone: another
-    that is equal to it is one whose name was taken at once."""
+    """Return column names before to those after. Renames count as simultaneous; one that continues from where
+    another has parked a column is the second half of a detour. Without ids a parked column is known by name alone."""
     found: dict[str, Column] = {}
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):

@@ -61,7 +61,7 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
 
 
 def sign(one: Step) -> str:
-    """`+`, `-` or `~`."""
+    """Return `+`, `-` or `~`."""
     change = one.change
     if isinstance(change, UndropColumn):
         return "+"
@@ -245,6 +245,6 @@ def _page(table: Table) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """One line without marks of Markdown."""
+    """Return one line, with Markdown escaped."""
     plain = " ".join(text.split())
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in plain)

@@ -74,8 +74,8 @@ _TYPED = RewriteColumn | ColumnWidened | ColumnRetyped
 
 
 def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[Ref, Column, str]]:
-    """Columns, as the steps of a plan would leave them, whose new type their table's layout does not allow, and why. A
-    table is called by the name that it gets; `guards` are by today's names."""
+    """Yield columns, as the steps of a plan would leave them, whose new type their table's layout does not allow,
+    and why. A table is named as it will be; `guards` are by today's names."""
     today = _today(made)
     for group in made.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})

@@ -62,7 +62,7 @@ class Capabilities:
     reserved: frozenset[str] = frozenset()
 
     def fold(self, name: str) -> str:
-        """Names that the format holds for one are equal."""
+        """Return the name in a form that is equal for names that the format takes for one."""
         return name if self.case_sensitive else name.casefold()
 
     def promotes_in_place(self, before: DataType, after: DataType) -> bool:
@@ -76,7 +76,7 @@ class Capabilities:
         return any(_fits(form, before, after) for form in self.promotes)
 
     def _struct(self, before: Struct, after: Struct) -> bool:
-        """Fields may be added and promoted, never removed."""
+        """Return whether the struct can be promoted: fields may be added and promoted, never removed."""
         now = {f.name: f.type for f in after.fields}
         return all(f.name in now and self.promotes_in_place(f.type, now[f.name]) for f in before.fields)
 

@@ -130,7 +130,7 @@ class _ShardedPlan:
         self.changes.append(ColumnRenamed(self.after.ref, column, self.columns[new]))
 
     def put(self, target: Column, rewritten: RewriteColumn | None, undropped: UndropColumn | None) -> None:
-        """A column that this shard wants is there, with a type that holds its values and those of all others."""
+        """Add a column that this shard needs, with a type that holds its values and those of all others."""
         there = self.columns.get(target.name)
         if target.name in self.carried:
             target = replace(target, type=promote(target.type, self.carried[target.name]))

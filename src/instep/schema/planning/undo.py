@@ -159,7 +159,7 @@ def _finished(catalog: Catalog, back: _Back) -> Catalog:
 
 
 def _place(change: Change) -> tuple[Ref, str]:
-    """(table, column) as they are called after the reverse change."""
+    """Return (table, column) as they are called after the reverse change."""
     match change:
         case TableAdded() | TableRenamed():
             return change.after.ref, ""
@@ -298,7 +298,7 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
 
 
 def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, name: str) -> _Back:
-    """`name`: what the column is called once renames are taken back."""
+    """Return the reverse of a column's change; `name` is the column's once renames are undone."""
     at = replace(now, name=name)
     match change:
         case ColumnAdded():

@@ -327,8 +327,8 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, st
 def _evaluations(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
 ) -> Iterator[tuple[RuleEvaluation, PresetCell | None]]:
-    """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
-    person who approves or switches on says yes to what the policy would do: its modifiers hold."""
+    """Yield everybody who may decide, in order of precedence, with the decision of those who have one; the last
+    always has. A person who approves or switches on agrees to what the policy would do: its modifiers hold."""
     if choice := _explicit(change, explicit):
         pick, name = choice
         if explicit in ("approved", "on", "hashed", "typed"):

@@ -42,8 +42,8 @@ from instep.schema.policy.policy import Modifiers, Policy, override_of, trace
 
 
 def assign(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """(row, column) pairs, each row and column in at most one, with the greatest sum of `scores`; min(rows, columns)
-    of them. The same for the same scores."""
+    """Return (row, column) pairs, each row and column in at most one, with the greatest sum of `scores`; min(rows,
+    columns) of them. Equal scores always give the same pairs."""
     if not scores or not scores[0]:
         return []
     if len(scores) > len(scores[0]):
@@ -223,8 +223,8 @@ def _columns(changes: Sequence[Change]) -> Iterator[Candidate]:
 
 
 def _places(changes: Sequence[ColumnRemoved] | Sequence[ColumnAdded]) -> dict[str, tuple[int, int]]:
-    """Column to (how many columns that stay stand before it, its number among those that do not and stand behind the
-    same one)."""
+    """Return for each column the number of unchanged columns before it, and its rank among the changed ones behind
+    the same one."""
     found: dict[str, tuple[int, int]] = {}
     behind: Counter[int] = Counter()
     placed = (c for c in changes if c.position != NOWHERE)
@@ -468,7 +468,8 @@ SHORTENED = 0.9
 
 @lru_cache(maxsize=4096)
 def alike(a: str, b: str) -> float:
-    """0 to 1; case, separators and the order of words count little, abbreviations (`cust_nm`, `dob`) nearly nothing."""
+    """Return a similarity from 0 to 1; case, separators and the order of words count little, abbreviations
+    (`cust_nm`, `dob`) nearly nothing."""
     if a == b:
         return 1.0
     left, right = words(a), words(b)
@@ -480,7 +481,7 @@ def alike(a: str, b: str) -> float:
 
 
 def words(name: str) -> tuple[str, ...]:
-    """`customerName`, `CUSTOMER_NAME` and `customer name` as (customer, name)."""
+    """Split `customerName`, `CUSTOMER_NAME` and `customer name` into (customer, name)."""
     return tuple(w.casefold() for w in _WORDS.findall(name)) or (name.casefold(),)
 
 
@@ -513,7 +514,7 @@ def _initials(short: Sequence[str], long: Sequence[str]) -> bool:
 
 
 def _ratio(a: str, b: str) -> float:
-    """difflib's ratio depends on the order of its arguments."""
+    """Return difflib's ratio, which depends on the order of its arguments: the higher of the two."""
     return max(SequenceMatcher(None, a, b).ratio(), SequenceMatcher(None, b, a).ratio())
 
 

@@ -51,8 +51,8 @@ def status(
     complete: bool = True,
     broken: bool = False,
 ) -> Status:
-    """`late_after`: seconds without a good sync after which it is delayed. `complete`: it could run at all; `broken`:
-    what it was set up with does not work any more."""
+    """Return the status. `late_after`: seconds without a successful sync after which it is delayed. `complete`: it
+    could run at all; `broken`: its set-up does not work any more."""
     later = [p.due for p in pending if _is_later(p, now) and p.attempt > 1 and p.due]
     sync: SyncState
     if outcomes.running or any(p.running or not _is_later(p, now) for p in pending):
@@ -214,7 +214,7 @@ def sync_line(item: Item) -> str:
 
 
 def times(item: Item, fields: Mapping[str, Any]) -> tuple[int, str]:
-    """(minutes, time of day); `fields` has the last one of a connection that is not synced by itself."""
+    """Return (minutes, time of day); for a connection without a schedule `fields` has the last ones."""
     if line := sync_line(item):
         return minutes(line)
     return int(fields.get("sync_frequency") or DEFAULT), str(fields.get("daily_sync_time") or "")
@@ -238,7 +238,7 @@ def _status(now: Status, tasks: Sequence[Any], warnings: Sequence[Any]) -> dict[
 
 
 def instant(at: datetime | None) -> str | None:
-    """ISO 8601 in UTC with Z; None stays None."""
+    """Format as ISO 8601 in UTC with Z; None stays None."""
     return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
 
 

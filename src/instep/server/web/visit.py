@@ -198,7 +198,7 @@ async def read_form(request: Request) -> dict[str, list[str]]:
 
 
 def check_origin(request: Request) -> None:
-    """Problem 403 for a form that another site has sent."""
+    """Raise problem 403 for a form that another site has sent."""
     site, origin = request.headers.get("sec-fetch-site", ""), request.headers.get("origin", "")
     own = origin == "" or urlsplit(origin).netloc == request.headers.get("host", "")
     if not (site in ("same-origin", "none") or (site == "" and own)):

@@ -114,7 +114,7 @@ class Reading:
             self._log("info", line.decode("utf-8", "replace"))
 
     def _take_text(self, line: bytes, why: str) -> None:
-        """What is no JSON is text for people; a message that is none may have been a record."""
+        """Log a line that is no JSON; one that looks like a message is an error, as it may have been a record."""
         text = line.decode("utf-8", "replace").strip()
         if not text:
             return
@@ -165,7 +165,7 @@ class Reading:
                     self._frames.read("saved")
 
     def _take_state(self, state: dict[str, Any]) -> None:
-        """A state counts for the records before it, if there were as many as it says."""
+        """Take a state as a barrier for the records before it, if there were as many as it states."""
         count = (state.get("sourceStats") or {}).get("recordCount")
         kind = state.get("type") or ("STREAM" if "stream" in state else "GLOBAL" if "global" in state else "LEGACY")
         if kind == "STREAM":
@@ -244,7 +244,7 @@ class Reading:
                     self._frames.send({"frame": "estimate", "stream": where, "rows": int(rows)})
 
     def _complete(self, stream: StreamRows) -> None:
-        """Its rows are all there are; one that is read as a whole begins again in the next run."""
+        """Complete a stream: all its rows have come. One that is read as a whole begins again in the next run."""
         stream.finish()
         if not stream.plan.resumes and not stream.fault:
             self._count_records(stream.plan.ref, stream.good)

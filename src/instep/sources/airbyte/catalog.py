@@ -135,7 +135,7 @@ def _cannot(path: str, what: str, hint: str) -> ProjectError:
 
 
 def _columns(schema: Any, *, flatten: bool) -> tuple[dict[str, DataType], dict[str, ColumnPath]]:
-    """(types by name, paths of the columns that are inside of objects)."""
+    """Return (types by name, paths of the columns that are inside of objects)."""
     columns: dict[str, DataType] = {}
     paths: dict[str, ColumnPath] = {}
     for name, one in properties(schema).items():

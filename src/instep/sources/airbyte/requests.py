@@ -212,7 +212,7 @@ def log_lines(message: Mapping[str, Any], hidden: Hidden) -> Iterator[LogLine]:
 
 
 def _ignore(configuration: Mapping[str, Any]) -> None:
-    """A connector without a configuration has none to save."""
+    """No-op: a connector without a configuration has none to save."""
 
 
 def _answer(

@@ -47,7 +47,7 @@ class ConfiguredMemory:
     saved at once, and stays where a state of an earlier moment is saved later."""
 
     def __init__(self, memory: Memory, written: Mapping[str, Any]) -> None:
-        """`written` is the configuration of the project file: a new one there is right again."""
+        """Take the saved configuration; it is void once `written`, that of the project file, has changed."""
         self._memory, self._written = memory, written
         self._of = hashlib.sha256(json.dumps(written, sort_keys=True, default=str).encode()).hexdigest()
         self._lock = threading.Lock()
@@ -126,7 +126,7 @@ class AirbyteDialect:
         return requests.spec(self._written, self._log)
 
     def check(self) -> None:
-        """Its program is looked for when it is started."""
+        """No-op: the connector's program is looked for when it is started."""
 
     def secrets(self) -> Iterable[tuple[str, str]]:
         written = requests.secrets_of(self._written, self.specification)
@@ -204,8 +204,8 @@ class AirbyteDialect:
         return {"command": command, "read": read}
 
     def _number_records(self, progress: ConnectorProgress, refs: Sequence[Ref], scope: StreamScope) -> None:
-        """Number the records of streams without a key. New numbers are saved before any record comes, so that a run
-        that is repeated gives the same ones; a read from the first record on is not given up then."""
+        """Number the records of streams without a key. New numbers are saved before any record comes, so that a
+        repeated run gives the same ones; a read from the first record on is not abandoned then."""
 
         def is_again(ref: Ref) -> bool:
             return ".".join(filter(None, ref)) in scope.again
@@ -332,7 +332,7 @@ class AirbyteSource(ConnectorSource):
         return [table.document() for table in self._airbyte.discovered()]
 
     def test(self) -> list[Check]:
-        """The connector is asked to reach its source, then for its streams."""
+        """Ask the connector to reach its source, then for its streams."""
         try:
             found = requests.check(self._airbyte.config, _log, self._configured.save_configuration)
         except InstepError as error:
@@ -342,7 +342,7 @@ class AirbyteSource(ConnectorSource):
         return [Check("check", True, found.message or "the connector reaches its source"), *super().test()]
 
     def granularity(self) -> Granularity:
-        """Streams with a state each are read by themselves; one that they share goes with all of them."""
+        """Return what is read at once: streams with a state each by themselves, those that share one all together."""
         match self.memory.state().state.get("type", ""):
             case "LEGACY":
                 return "run"

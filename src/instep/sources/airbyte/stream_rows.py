@@ -55,7 +55,8 @@ class StreamRows:
     what the connector last said of it."""
 
     def __init__(self, plan: StreamPlan, frames: FrameWriter, spill: SpilledFrames | None, place: Callable[[int], int]):
-        """`place` gives so many numbers in the order of operations, and returns the first of them."""
+        """Take where rows go; `place` reserves that many numbers in the order of operations, and returns the first
+        of them."""
         self.plan, self._frames, self._spill, self._place = plan, frames, spill, place
         self._packings: dict[str, Packing] = {name: packing(parse(kind)) for name, kind in plan.columns.items()}
         self.rows: list[dict[str, Any]] = []

@@ -73,7 +73,7 @@ class Child:
         self.ended: ChildEnd | None = None
 
     def start(self, command: str, state: Mapping[str, Any] | None = None, scope: StreamScope = EVERYTHING) -> None:
-        """`command` is update, schema, form or test. Configuration and state go down a pipe."""
+        """Start the child; `command` is update, schema, form or test. Configuration and state go through a pipe."""
         self.hidden.note_state(state or {})
         self._folder = Temporary("connector", self._host.scratch)
         self._scratch = self._folder.path
@@ -125,7 +125,7 @@ class Child:
         self._guard.stdin.flush()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """A line up the pipe; nothing if the process is gone, which the next read tells."""
+        """Send a line through the pipe; do nothing if the process is gone, which the next read reports."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         with suppress(BrokenPipeError):
             while data:
@@ -133,7 +133,7 @@ class Child:
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
-        """Its time runs inside: somebody wants to have something of it."""
+        """Count the time in the block as the child's: somebody waits for it."""
         self._since = time.monotonic()
         try:
             yield
@@ -157,7 +157,7 @@ class Child:
         return frame
 
     def _taken(self) -> float:
-        """Seconds, those that run now included."""
+        """Return the child's time in seconds, running time included."""
         return self._spent + time.monotonic() - self._since
 
     def _too_long(self) -> ReadError:
@@ -192,7 +192,7 @@ class Child:
         )
 
     def wait(self, timeout: float | None = None) -> ChildEnd:
-        """Waits for the end, and brings it about after `timeout` seconds."""
+        """Wait for the end, and brings it about after `timeout` seconds."""
         if self.ended is None:
             assert self._guard.stdin is not None
             assert self._guard.stdout is not None
@@ -225,8 +225,8 @@ class Child:
         self._folder.close()
 
     def _capture(self, descriptor: int, origin: str, level: str) -> threading.Thread:
-        """Every line of an output becomes a log line, a long one several. It is cleaned as a whole: what is cut first
-        may have half a secret at its end."""
+        """Log every line of an output, a long one as several. It is cleaned as a whole: a cut could leave half a
+        secret at the end."""
 
         def read() -> None:
             with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:

@@ -34,7 +34,7 @@ class Hidden:
     texts alone: a value may as well be the name of a table."""
 
     def __init__(self, given: Iterable[tuple[str, str]]) -> None:
-        """`given` is what it is given, by name."""
+        """Hide the secrets among `given`, (name, value) pairs."""
         given = list(given)
         hide(*(value for name, value in given if names_secret(name) and not is_harmless(value)))
         self._own = Redactor(*(value for name, value in given if _is_secret(name, value)))

@@ -245,7 +245,7 @@ class Sent:
 
 
 def _values(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
-    """(column, upserts with a value in it), several times for one column."""
+    """Yield (column, upserts with a value in it), possibly several times per column."""
     for file in files:
         with pq.ParquetFile(file) as parquet:
             for batch in parquet.iter_batches():
@@ -253,7 +253,7 @@ def _values(files: Iterable[Path]) -> Iterator[tuple[str, int]]:
 
 
 def _counted(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-    """Of the record's own columns."""
+    """Yield the counts of the record's own columns."""
     upserts = batch.filter(pc.equal(batch.column(OP), UPSERT))
     own = len((OP, SEQ, GIVEN))
     for name, column in zip(upserts.schema.names[own:], upserts.columns[own:], strict=True):

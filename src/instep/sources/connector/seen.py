@@ -102,7 +102,7 @@ class SeenTables:
         return self._named(lambda ref, name, c: c.silent and not c.declared)
 
     def begun(self, before: SeenTables) -> dict[Ref, frozenset[str]]:
-        """Columns, of tables that were there `before`, whose first value has come since."""
+        """Return columns, of tables that were there `before`, whose first value has come since."""
 
         def is_first(ref: Ref, name: str, column: SeenColumn) -> bool:
             then = before.tables[ref].columns.get(name) if ref in before.tables else column
@@ -135,7 +135,7 @@ class SeenTables:
 
 
 def _met_all(before: SeenTable | None, now: SegmentTable, *, every: bool) -> SeenTable:
-    """With what each checkpoint of the segment has told, as if it had been a segment of its own."""
+    """Return the table with what each checkpoint of the segment has added, as if it had been a segment of its own."""
     for step in now.steps:
         before = _met(before, step, every=every)
     return _met(before, now, every=every) if before is None or not now.steps else before
@@ -163,7 +163,8 @@ def _came(column: SegmentColumn) -> bool:
 def _with_values(
     before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None, table: SegmentTable
 ) -> SeenColumn:
-    """With whether values of it came. Updates give what they like: only whole rows tell that a column is silent."""
+    """Return the column with whether values of it came. Only whole rows show that a column is silent, as updates may
+    omit any."""
     if now is not None and now.came:
         return replace(column, came=True, silent=False)
     if before is None:
@@ -172,8 +173,8 @@ def _with_values(
 
 
 def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
-    """A declared type is what it says; one that is inferred never becomes narrower. Integers fit into floats as long as
-    they are small: one that does not is an invalid value, which is better than a column of texts."""
+    """Return the joined column. A declared type is final; an inferred one never becomes narrower. Integers fit into
+    floats as long as they are small: a large one is an invalid value, which is better than a column of texts."""
     if before is not None and before.declared and now.declared and before.type == now.type:
         return replace(now, found=promote(before.found, now.found))
     if before is None or now.declared:
@@ -209,5 +210,5 @@ def _renamed(column: str) -> str:
 def _column_from(
     kind: str, declared: bool, came: bool = True, silent: bool = False, found: str = "unknown"
 ) -> SeenColumn:
-    """What was kept before `came` was known has come, as far as anybody can tell."""
+    """Return the column; one recorded before `came` was known counts as one with values."""
     return SeenColumn(parse(kind), declared, came, silent, parse(found))

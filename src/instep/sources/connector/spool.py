@@ -143,7 +143,7 @@ class Segments:
         gather: bool = False,
         scope: StreamScope = EVERYTHING,
     ) -> None:
-        """`gather`: checkpoints that come soon after one another share a segment."""
+        """Start to spool; `gather`: checkpoints that come soon after one another share a segment."""
         settle()
         self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
         self._folder, self._gather = Path(folder), gather
@@ -200,7 +200,7 @@ class Segments:
 
     @contextmanager
     def _plainly(self) -> Iterator[None]:
-        """Says what is wrong with frames and the disk in our words."""
+        """Say what is wrong with frames and the disk in our words."""
         try:
             yield
         except (KeyError, TypeError, AttributeError, StopIteration) as error:
@@ -229,7 +229,7 @@ class Segments:
         self._child.stop()
 
     def acknowledge(self, segment: Segment) -> None:
-        """The op.checkpoint() that ended the segment returns."""
+        """Let the op.checkpoint() that ended the segment return."""
         if not self._ready and self._failure is None:
             self._child.send({"acknowledged": self._counts.checkpoints})
 
@@ -365,7 +365,7 @@ class Segments:
             )
 
     def _end(self) -> None:
-        """There is no last segment if the connector's last operation was a checkpoint."""
+        """End the run; there is no last segment if the connector's last operation was a checkpoint."""
         self._ended = True
         self._child.wait(_END_TIMEOUT)
         self._emit_open()

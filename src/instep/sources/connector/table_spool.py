@@ -222,7 +222,7 @@ class TableSpool:
         return tuple((name, seen.stored) for name, seen in self._seen.items())
 
     def _write(self) -> None:
-        """What waits becomes a row group, of a new file if the columns are not those of the last one."""
+        """Write what waits as a row group, of a new file if the columns differ from the last one's."""
         if not self._waiting:
             return
         columns = self._columns()
@@ -298,7 +298,7 @@ def _records(first: int | None, rows: int) -> pa.Array:
 
 
 def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:
-    """For each update the JSON list of its columns."""
+    """Return for each update the JSON list of its columns."""
     texts = pa.array([json.dumps(list(map(stored_name, names)), ensure_ascii=False) for names in lists], pa.string())
     index = pc.if_else(pc.equal(operations, UPDATE), _array(pa.int32(), codes, rows), pa.scalar(None, pa.int32()))
     return pa.DictionaryArray.from_arrays(index, texts)
@@ -321,7 +321,7 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _rewrite(path: Path, had: Sequence[tuple[str, DataType]], columns: Sequence[tuple[str, DataType]]) -> None:
-    """The same rows with other columns, row group by row group."""
+    """Rewrite the same rows with other columns, row group by row group."""
     before, draft = dict(had), path.with_suffix(".part")
     with pq.ParquetFile(path) as file, _writer(draft, _schema(columns)) as writer:
         for group in range(file.num_row_groups):

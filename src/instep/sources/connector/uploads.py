@@ -106,7 +106,7 @@ def tidy(uploads: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Without copying its bytes where both are on one file system."""
+    """Link the file, or copy it where both are not on one file system."""
     try:
         os.link(source, target)
     except OSError:

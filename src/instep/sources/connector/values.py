@@ -164,7 +164,7 @@ def _joined(parts: Sequence[Values], declared: DataType | None) -> Values:
 
 
 def join(a: DataType, a_wide: bool, b: DataType, b_wide: bool) -> tuple[DataType, bool]:
-    """(the type of a column with values of both, whether it has integers that no float holds)."""
+    """Return (the type of a column with values of both, whether it has integers that no float holds)."""
     wide = a_wide or b_wide
     if {a, b} == {Int(64), Float(64)} and not wide:
         return Float(64), False

@@ -21,7 +21,7 @@ _VERSION = 1  # of what is inferred: a new one makes every file be looked at aga
 
 
 def options_digest(options: FileOptions) -> str:
-    """Equal for options under which a file has the same columns."""
+    """Return a digest that is equal for options under which a file has the same columns."""
     values = {**options.model_dump(), "types": {}, "key": ()}
     return hashlib.sha256(json.dumps([_VERSION, values], sort_keys=True).encode()).hexdigest()[:16]
 

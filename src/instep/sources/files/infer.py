@@ -43,8 +43,8 @@ _MICROSECONDS = pa.int64(), -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataType:
-    """`before` joined with the type of these texts (null: no value). Without `numbers` only dates and times are told
-    from other text: where a number would not be written as text."""
+    """Return `before` joined with the type of these texts (null: no value). Without `numbers` only dates and times
+    are told from other text: where a number would not be written as text."""
     rest = texts.drop_null()
     kind = before
     patterns = _NUMBERS + _MOMENTS if numbers else _MOMENTS
@@ -60,7 +60,7 @@ def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataTyp
 
 
 def join(a: DataType, b: DataType) -> DataType:
-    """`promote`, and a number of at most 15 digits is a float where others are."""
+    """Return `promote`'s type, but a number of at most 15 digits is a float where others are."""
     if Float(64) in (a, b) and all(
         k == Float(64) or (isinstance(k, Decimal) and k.precision <= _DIGITS) for k in (a, b)
     ):
@@ -181,7 +181,7 @@ def within(values: pa.Array, kind: DataType, lower: str | None, upper: str | Non
 
 
 def _bound(text: str, kind: DataType) -> pa.Scalar:
-    """A bound that lies outside of the type's values is as far as they go."""
+    """Return a bound; one outside of the type's values becomes their limit."""
     value = comparable(pa.array([text]), kind)[0]
     if not value.is_valid and isinstance(kind, Int | Decimal):
         return comparable(pa.array([text]), Decimal(38, 0))[0]

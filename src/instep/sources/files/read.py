@@ -199,7 +199,8 @@ class FilesSession:
         self.keys: dict[str, set[tuple[object, ...]]] = {}
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches with the origin of each row (see stage/conform.py); raises ReadError for a file that has changed."""
+        """Yield batches with the origin of each row (see stage/conform.py); raises ReadError for a file that has
+        changed."""
         if chunk.number == 0:
             self.keys[chunk.table] = set()
         scan = FileScan.from_text(chunk.query)
@@ -210,7 +211,7 @@ class FilesSession:
             self._check(file)
 
     def _check(self, file: File) -> None:
-        """Raises ReadError unless the file is as it was listed."""
+        """Raise ReadError unless the file is as it was listed."""
         filesystem, path = self.config.folder.resolve(file.state.name)
         try:
             now = filesystem.get_file_info(path)
@@ -274,7 +275,7 @@ def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapp
 
 
 def records(config: FilesConfig, table: str, file: File, part: FilePart | None, columns: set[str]) -> Iterator[Piece]:
-    """The records of a file with all columns that are wanted: NULL where the file lacks them."""
+    """Yield the records of a file with all requested columns, NULL where the file lacks them."""
     about = columns & set(config.metadata)
     own = sorted(columns - about)
     for piece in pieces(config, config.options_of(table), file.state, file.shape, part, own):
@@ -349,7 +350,7 @@ def _pieces(files: Sequence[File]) -> Iterator[FilePiece]:
 
 
 def _joined(groups: Sequence[FilePart]) -> Iterator[FilePart]:
-    """Row groups side by side, up to the size of a chunk."""
+    """Yield neighbouring row groups joined up to the size of a chunk."""
     whole: FilePart | None = None
     for group in groups:
         if whole is None:

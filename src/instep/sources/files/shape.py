@@ -82,7 +82,7 @@ class Piece:
 
 
 def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """(a name of its own, a note) for each header: a second `a` is `a_2`, one without a name is `column_3`."""
+    """Return (a distinct name, a note) for each header: a second `a` is `a_2`, one without a name is `column_3`."""
     taken = {n for n in names if n}
     found: list[tuple[str, str]] = []
     used: set[str] = set()

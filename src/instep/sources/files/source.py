@@ -46,7 +46,8 @@ _TEXTS = ("text", "json")
 
 
 def table_of_files(config: FilesConfig, name: str, files: Sequence[File]) -> Table:
-    """Columns stand in the order in which they were first seen; raises ReadError if the declared key is not there."""
+    """Return the table, its columns in the order in which they were first seen; raises ReadError if the declared key
+    is missing."""
     options = config.options_of(name)
     found: dict[str, list[tuple[File, FileColumn]]] = {}
     for file in files:
@@ -68,7 +69,7 @@ def _column(name: str, seen: Sequence[tuple[File, FileColumn]], options: FileOpt
 
 
 def _joined(seen: Sequence[tuple[File, FileColumn]]) -> tuple[DataType, str]:
-    """(the type, which file made it another one than the files before it had)."""
+    """Return (the type, which file made it differ from that of the files before)."""
     kind, why = seen[0][1].type, ""
     texts = all(c.native in _TEXTS for _, c in seen)
     for file, column in seen[1:]:
@@ -159,7 +160,7 @@ class FilesSource(WholeCatalog):
         self.config, self.records = config, records
 
     def test(self) -> list[Check]:
-        """The folder is listed; each table's files are looked at."""
+        """List the folder and look at each table's files."""
         try:
             with self.snapshot() as snapshot:
                 found, seen = snapshot.discover(), snapshot.seen
@@ -179,7 +180,7 @@ class FilesSource(WholeCatalog):
 
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:
-        """The files that are there now."""
+        """Open a snapshot of the files that are there now."""
         yield FilesSnapshot(self, look(self.config, self.records))
 
 
@@ -219,8 +220,8 @@ class FilesSnapshot:
         return {c.column.name: c.source.type for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Files, row groups and parts of big text files, of about a million rows or 256 MB together. A table with a
-        declared key is read in one lane, the newest file first."""
+        """Return files, row groups and parts of big text files, of about a million rows or 256 MB together. A table
+        with a declared key is read in one lane, the newest file first."""
         names = [c.name for c in source_columns(read, columns)]
         bound = None if rows.column is None else cursor_source(read, rows.column)
         numbered = NUMBER in self.config.metadata
@@ -254,7 +255,7 @@ class FilesSnapshot:
         return ""  # a file that has changed is an error
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        """A table with a file that is being written now is as it was."""
+        """Return the tables that have changed; one with a file that is being written now counts as unchanged."""
         now, denied = FilesSnapshot(self.source, look(self.config, self.source.records))._tables
         return frozenset(t.ref for t in catalog.tables if t.ref not in denied and now.get(t.ref) != t)
 

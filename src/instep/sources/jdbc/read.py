@@ -195,7 +195,8 @@ def count_of(config: JdbcConfig, column: Column, low: int, high: int) -> int:
 
 
 def conditions(sql: Sql, column: Column, low: str, high: str, config: JdbcConfig) -> list[str]:
-    """Conditions over `p` that every row meets exactly one of, also one that comes later or has NULL there."""
+    """Return conditions over `p` of which every row meets exactly one, also a row that comes later or has NULL
+    there."""
     by = measure(column.type)
     assert by is not None
     first, last = by.number(low), by.number(high)

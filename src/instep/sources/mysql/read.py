@@ -178,7 +178,7 @@ class MySqlSession:
     lane: str | None = None
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
+        """Yield batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
         try:
             yield from self._read(chunk)
         except InstepError as error:

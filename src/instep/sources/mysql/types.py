@@ -80,7 +80,7 @@ class MySqlType:
 
 
 def column_type(native: MySqlType) -> tuple[DataType, str]:
-    """(the type, a note why it is looser than the native one or "")."""
+    """Return (the type, a note why it is looser than the native one or "")."""
     base, full = native.base.lower(), native.full.lower()
     if base in _INTEGERS:
         if full == "tinyint(1)":
@@ -189,7 +189,8 @@ def _either(schema: str, table: str, home: str, pattern: str) -> str:
 
 
 def _matches(text: str, pattern: str) -> str:
-    """Case matters, as in the names themselves. An exact text may hold the letters of a glob."""
+    """Return a condition that matches the pattern. Case matters, as in the names themselves. An exact text may hold
+    the characters of a glob."""
     text = f"CONVERT({text} USING utf8mb4)"
     exact = f"{text} {_EXACT} = {literal(pattern)}"
     if is_regex(pattern):

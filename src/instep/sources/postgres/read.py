@@ -45,7 +45,7 @@ class PostgresReader:
 
     @contextmanager
     def open(self) -> Iterator[PostgresReadSession]:
-        """One connection with its transaction open; raises ConnectError, or ReadError if the snapshot is gone."""
+        """Open a connection with a transaction; raises ConnectError, or ReadError if the snapshot is gone."""
         import adbc_driver_manager
         import adbc_driver_postgresql.dbapi as adbc
 

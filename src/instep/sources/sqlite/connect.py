@@ -20,7 +20,7 @@ MINIMUM = (3, 37, 0)
 
 @contextmanager
 def connect(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
-    """A read-only connection without a transaction; raises ConnectError."""
+    """Open a read-only connection without a transaction; raises ConnectError."""
     _check(config.path)
     with describing(config.path, ConnectError):
         uri = f"{Path(config.path).absolute().as_uri()}?mode=ro"
@@ -39,7 +39,7 @@ def connect(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
-    """A connection with an open read transaction: what it sees does not change until the context ends."""
+    """Open a read transaction: what it sees does not change until the context ends."""
     with connect(config) as connection:
         begin(connection, config.path)
         yield connection
@@ -76,7 +76,7 @@ def _check(path: str) -> None:
 
 @contextmanager
 def describing(path: str, kind: type[InstepError], what: str = "") -> Iterator[None]:
-    """Turns SQLite's errors into `kind`, which names the file, the cause and the next step."""
+    """Turn SQLite's errors into `kind`, which names the file, the cause and the next step."""
     try:
         yield
     except sqlite3.Error as error:
@@ -187,7 +187,8 @@ class _Restarted(Exception):
 
 @contextmanager
 def copied(config: SqliteSourceSection, parent: str = "") -> Iterator[str]:
-    """The path of a copy in a folder below `parent`, or the system's for temporary files; it is gone afterwards."""
+    """Yield the path of a copy in a folder below `parent`, or the system's for temporary files; it is deleted
+    afterwards."""
     if parent:
         Path(parent).mkdir(parents=True, exist_ok=True)
         remove_abandoned(parent)

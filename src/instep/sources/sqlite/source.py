@@ -96,7 +96,7 @@ class SqliteSource:
     default_schema = "main"
 
     def __init__(self, config: SqliteSourceSection, copies: str = "") -> None:
-        """Copies are made in a folder of `copies`, which tasks on other machines see, too; "" for the system's folder
+        """Make copies in a folder of `copies`, which tasks on other machines see, too; "" for the system's folder
         for temporary files."""
         self.config, self._copies = config, copies
 
@@ -126,7 +126,7 @@ class SqliteSource:
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """A read transaction, held until the context ends; of a copy, where it would keep writers waiting."""
+        """Open a read transaction until the context ends; of a copy, where it would make writers wait."""
         with connect(self.config) as connection:
             written = written_at(self.config.path)
             if in_wal_mode(connection, self.config.path):

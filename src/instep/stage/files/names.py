@@ -14,7 +14,7 @@ LOCAL_FILES = "instep.local-files"
 
 
 def file_name(run: str, chunk: int, attempt: int, part: int) -> str:
-    """`<run>-<chunk>-<attempt>-<part>-<random>.parquet`."""
+    """Return `<run>-<chunk>-<attempt>-<part>-<random>.parquet`."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', run)[:64]}-{chunk:05}-{attempt}-{part}-{uuid.uuid4().hex[:12]}.parquet"
 
 

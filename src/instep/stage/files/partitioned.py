@@ -113,7 +113,7 @@ class PartitionedWriter(Buffering):
             runs.drop()
 
     def _write(self, partition: Partition, tables: Iterator[pa.Table]) -> None:
-        """The rows of one partition, as one file if `file_bytes` allow for it."""
+        """Write the rows of one partition, as one file if `file_bytes` permits."""
         self._met.add(partition)
         if len(self._met) > MAX_PARTITIONS:
             raise StageError(

@@ -54,7 +54,7 @@ class StorageFolder:
         return NewFile(self, name)
 
     def resolve(self, name: str) -> tuple[Any, str]:
-        """(a pyarrow file system, the path of `name` in it)."""
+        """Return (a pyarrow file system, the path of `name` in it)."""
         from pyarrow import fs
 
         if self.local is not None:
@@ -147,7 +147,7 @@ def delete_files(uri: str, io: Mapping[str, str], names: Iterable[str]) -> None:
 
 @contextmanager
 def clear_errors(place: str) -> Iterator[None]:
-    """Turns failures to write into a StageError that names the place and the next step."""
+    """Turn failures to write into a StageError that names the place and the next step."""
     try:
         yield
     except pa.ArrowInvalid as error:

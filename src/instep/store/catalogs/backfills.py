@@ -88,7 +88,7 @@ class Backfills:
             return True
 
     def start(self, number: int, run: str) -> None:
-        """Names the run that works on it."""
+        """Record the run that works on it."""
         self._set(number, ("requested", "running"), status="running", run=run)
 
     def done(self, number: int) -> None:
@@ -103,11 +103,11 @@ class Backfills:
             transaction.execute(update(backfills).where(*where).values(**values))
 
     def waiting(self, connection: str) -> list[Backfill]:
-        """Wanted or interrupted ones, oldest first."""
+        """Return requested or interrupted backfills, oldest first."""
         return self.waiting_of([connection])[connection]
 
     def waiting_of(self, names: Sequence[str]) -> dict[str, list[Backfill]]:
-        """`waiting` of several connections."""
+        """Return `waiting` of several connections."""
         c = backfills.c
         query = select(backfills).where(c.connection.in_(names), c.status.in_(("requested", "running")))
         with self._db.read() as transaction:

@@ -27,7 +27,7 @@ class Switches:
         return self.of_several([connection])[connection]
 
     def of_several(self, names: Sequence[str]) -> dict[str, list[Switch]]:
-        """`of` several connections."""
+        """Return `of` of several connections."""
         c = switches.c
         query = select(switches).where(c.connection.in_(names))
         with self._db.read() as transaction:
@@ -80,8 +80,8 @@ class Switches:
                 _remove(transaction, connection, switch)
 
     def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
-        """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
-        name itself stands."""
+        """Move choices to new names, given as (as recorded, as it is now): all at once, because names may be
+        swapped. What was chosen for the new name itself stays."""
         with self._db.write(connection) as transaction:
             for old, _ in moves:
                 _remove(transaction, connection, old)

@@ -35,7 +35,7 @@ class ConnectionRecord:
 
 
 def ensure(transaction: Connection, name: str, now: datetime) -> None:
-    """The row that everything else of a connection refers to."""
+    """Insert the row that everything else of a connection refers to, if it is missing."""
     if transaction.execute(select(connections.c.name).where(connections.c.name == name)).first() is None:
         transaction.execute(insert(connections).values(name=name, created=now, updated=now))
 
@@ -163,7 +163,7 @@ class DestinationNames:
         return {(r.namespace, r.name): r.connection for r in rows if (r.namespace, r.name) in requested}
 
     def of(self, connection: str) -> dict[Ref, Ref]:
-        """Table -> (namespace, name) for all tables of a connection."""
+        """Return Table -> (namespace, name) for all tables of a connection."""
         c = destination_names.c
         with self._db.read() as transaction:
             rows = transaction.execute(select(destination_names).where(c.connection == connection))

@@ -145,7 +145,7 @@ class ConnectorStates:
                 transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
 
     def hold(self, connection: str, entries: Iterable[tuple[Ref, str, int, str]]) -> None:
-        """(table, folder, number of operations, half of the key) each."""
+        """Record pending operations, each as (table, folder, number of operations, half of the key)."""
         now = self._db.now()
         rows = [
             {
@@ -182,7 +182,7 @@ class ConnectorStates:
                 transaction.execute(connector_pending.delete().where(connector_pending.c.number.in_(numbers)))
 
     def forget(self, connection: str) -> None:
-        """State, shape and what is held."""
+        """Delete the state, the shape and the pending operations."""
         with self._db.write() as transaction:
             for table in (connector_pending, connector_states):
                 transaction.execute(table.delete().where(table.c.connection == connection))
@@ -215,7 +215,8 @@ class OneConnector:
         run: str,
         fence: int,
     ) -> None:
-        """One transaction: the state is saved (None: the one before stays), operations are held and let go."""
+        """Save the state (None: keep the one before) and which operations are pending or released, in one
+        transaction."""
         with self.states.transaction():
             if state is not None:
                 self.states.save(self.connection, state, run=run, fence=fence)

@@ -67,7 +67,7 @@ class Discoveries:
         return self.several([connection]).get(connection)
 
     def several(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
-        """`get` of several connections; those that were never looked at are not there."""
+        """Return `get` of several connections, without those that were never detected."""
         query = select(discoveries).where(discoveries.c.connection.in_(names))
         with self._db.read() as transaction:
             return {
@@ -94,14 +94,14 @@ class Discoveries:
             return transaction.execute(query).scalar() or ""
 
     def age(self, connection: str) -> float | None:
-        """Seconds since the source was looked at last; None if it never was."""
+        """Return the seconds since the source was last looked at; None if it never was."""
         query = select(discoveries.c.at).where(discoveries.c.connection == connection)
         with self._db.read() as transaction:
             at = transaction.execute(query).scalar()
         return None if at is None else float((self._db.now() - at).total_seconds())
 
     def touch(self, connection: str) -> None:
-        """The source was looked at again and is unchanged."""
+        """Record that the source was looked at again and is unchanged."""
         where = discoveries.c.connection == connection
         with self._db.write(connection) as transaction:
             transaction.execute(discoveries.update().where(where).values(at=self._db.now()))

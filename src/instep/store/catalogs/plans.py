@@ -116,7 +116,7 @@ class Plans:
             transaction.execute(update(steps).where(*left).values(status="skipped"))
 
     def get(self, plan_id: str) -> StoredPlan:
-        """InstepError if there is none."""
+        """Raise InstepError if there is none."""
         with self._db.read() as transaction:
             row = transaction.execute(select(plans).where(plans.c.id == plan_id)).mappings().first()
         if row is None:
@@ -124,7 +124,7 @@ class Plans:
         return plan_of(row)
 
     def history(self, connection: str, limit: int = 50) -> list[StoredPlan]:
-        """Newest first."""
+        """Return plans, newest first."""
         with self._db.read() as transaction:
             return [plan_of(row) for row in _newest(transaction, connection, limit)]
 

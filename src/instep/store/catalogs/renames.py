@@ -48,7 +48,7 @@ class OldNames:
         return self.of_several([connection])[connection]
 
     def of_several(self, names: Sequence[str]) -> dict[str, list[OldName]]:
-        """`of` several connections."""
+        """Return `of` of several connections."""
         query = select(old_names).where(old_names.c.connection.in_(names)).order_by(old_names.c.number)
         with self._db.read() as transaction:
             rows = transaction.execute(query)

@@ -107,8 +107,8 @@ class Reviews:
         transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
 
     def decide(self, review_id: str, status: ReviewStatus, who: str) -> Review:
-        """Approves or rejects what stands; a person may change their mind until it is applied. Raises Conflict
-        for a change that is applied or obsolete."""
+        """Approve or reject an open change; a person may change their mind until it is applied. Raises Conflict for
+        a change that is applied or obsolete."""
         with self._db.write() as transaction:
             [done] = self._decide(transaction, [self._one(transaction, review_id)], status, who)
             return done
@@ -162,7 +162,7 @@ class Reviews:
             return self._set(transaction, _all_of(transaction, ids), {"assignee": assignee.strip()})
 
     def reopen(self, ids: Iterable[str]) -> None:
-        """Approvals that do not count any more; who gave them stays recorded."""
+        """Reopen changes whose approval is void; who approved them stays recorded."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("approved",))
 
@@ -179,7 +179,7 @@ class Reviews:
             transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
 
     def reopen_rejected(self, ids: Iterable[str]) -> None:
-        """Rejections that a later choice has taken back."""
+        """Reopen changes whose rejection a later choice has withdrawn."""
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("rejected",))
 
@@ -218,13 +218,13 @@ class Reviews:
         *,
         scope: Collection[str] | None = None,
     ) -> list[Review]:
-        """Newest first; of one connection or all, with these statuses or all; only of the connections in `scope`, if
-        it is given."""
+        """Return reviews, newest first; of one connection or all, with these statuses or all; only of the
+        connections in `scope`, if it is given."""
         with self._db.read() as transaction:
             return self._select(transaction, connection, statuses, limit, scope)
 
     def existing(self, connection: str) -> dict[str, Review]:
-        """Content key -> the change that is open, approved or rejected."""
+        """Return content key -> the change that is open, approved or rejected."""
         return {review.key: review for review in self.find(connection, EXISTING)}
 
     def _select(
@@ -261,7 +261,8 @@ class Reviews:
 
 
 def _new_id(transaction: Connection, connection: str, key: str) -> str:
-    """Short, and the same for the same history: a digest of connection, key and the number of earlier rows."""
+    """Return a short id that is the same for the same history: a digest of connection, key and the number of earlier
+    rows."""
     where = (reviews.c.connection == connection, reviews.c.key == key)
     earlier = transaction.execute(select(func.count()).select_from(reviews).where(*where)).scalar_one()
     digest = hashlib.sha256(f"{connection}\0{key}\0{earlier}".encode()).hexdigest()

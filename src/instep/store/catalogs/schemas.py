@@ -188,7 +188,7 @@ class Schemas:
             return transaction.execute(query).scalar() or {}
 
     def catalog(self, connection: str, side: CatalogSide, version: int) -> Catalog:
-        """InstepError if there is no such version."""
+        """Raise InstepError if there is no such version."""
         c = schemas.c
         query = select(c.catalog).where(c.connection == connection, c.side == side, c.version == version)
         with self._db.read() as transaction:

@@ -102,15 +102,11 @@ class Database:
 
     @contextmanager
     def write(self, connection_name: str = "", *, common: bool = False) -> Iterator[Connection]:
-        """A write transaction of its own, or a savepoint in the one that this thread has open.
-
-        With the name of a connection it reads and writes rows of that one only, and waits for nobody who writes those
-        of another. `common`: it writes only rows that belong to no connection, as those of the queue and of the outbox,
-        and nobody waits for it who has not come to such rows.
-
-        The order of the locks is that of docs/adr/0040-locks-by-connection.md: nothing locks a connection's rows after
-        the common ones.
-        """
+        """Open a write transaction, or a savepoint in the one that this thread has open. With a connection's name it
+        reads and writes rows of that connection only, and does not wait for writers of others. `common`: it writes
+        only rows that belong to no connection, as those of the queue and of the outbox, and nobody waits for it who
+        has not come to such rows. The order of the locks is that of docs/adr/0040-locks-by-connection.md: nothing
+        locks a connection's rows after the common ones."""
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             known, locked = len(self._local.after), set(self._local.locked)
@@ -168,7 +164,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent view: the open write transaction of this thread, else a read transaction."""
+        """Open a consistent view: the open write transaction of this thread, else a read transaction."""
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             with self._plain_errors():
@@ -179,7 +175,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A view of all tables as of one moment, however long it is looked at."""
+        """Open a view of all tables as of one moment, for however long."""
         with self._plain_errors(), self.engine.connect() as connection:
             if not self._sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")

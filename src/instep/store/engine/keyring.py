@@ -51,8 +51,8 @@ class Keyring:
         return self.current == INSECURE
 
     def key(self, id: str) -> bytes:
-        """ProjectError that names the key if it is missing. A key that was added since the keys were read is found,
-        and from then on the first key is the one that seals."""
+        """Raise ProjectError that names the key if it is missing. A key that was added since the keys were read is
+        found, and from then on the first key is the one that seals."""
         found = self.keys.get(id)
         if found is None and self.again is not None and (found := (new := self.again()).get(id)) is not None:
             self.keys = new

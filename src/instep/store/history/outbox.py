@@ -186,8 +186,8 @@ class Outbox:
             return transaction.execute(statement).rowcount == 1
 
     def retry(self, number: int) -> Delivery:
-        """A dead delivery is tried again, now, and as often as a new one; Conflict if it is not dead, InstepError if
-        there is none."""
+        """Retry a dead delivery now, as often as a new one; raises Conflict if it is not dead, InstepError if there
+        is none."""
         with self._db.write(common=True) as transaction:
             found = self._one(transaction, number)
             if found.status != "dead":
@@ -217,7 +217,7 @@ class Outbox:
             return is_opened
 
     def drop(self, channel: str) -> None:
-        """A channel is no more: nothing is sent to it any more, what it was sent stays on record."""
+        """Close a channel that was deleted: nothing is sent to it any more; what it was sent stays on record."""
         d, over = deliveries.c, {"status": "dead", "error": f"channel {channel} was deleted"}
         with self._db.write() as transaction:
             ended = {**over, "ended": self._db.now(), "lease_until": None}
@@ -227,20 +227,20 @@ class Outbox:
             transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
 
     def closed(self) -> Mapping[str, str]:
-        """Closed channels, with the reason."""
+        """Return closed channels, with the reason."""
         query = select(closed_channels.c.channel, closed_channels.c.why)
         with self._db.read() as transaction:
             return {row.channel: row.why for row in transaction.execute(query)}
 
     def get(self, number: int) -> Delivery:
-        """InstepError if there is none."""
+        """Raise InstepError if there is none."""
         with self._db.read() as transaction:
             return self._one(transaction, number)
 
     def log(
         self, channel: str | None = None, *, status: str | None = None, before: int | None = None, limit: int = 100
     ) -> list[Delivery]:
-        """Deliveries, newest first; `before`: only those with a lower number."""
+        """Return deliveries, newest first; `before`: only those with a lower number."""
         query = select(deliveries).order_by(deliveries.c.number.desc()).limit(limit)
         for column, value in ((deliveries.c.channel, channel), (deliveries.c.status, status)):
             query = query if value is None else query.where(column == value)
@@ -283,7 +283,7 @@ class Outbox:
 
 
 def ended(transaction: Connection, before: datetime | None = None) -> dict[tuple[tuple[str, str], ...], int]:
-    """Deliveries that have ended (before), by the labels of their metric."""
+    """Count deliveries that have ended (before), by the labels of their metric."""
     d = deliveries.c
     query = (
         select(d.channel, d.status, func.count()).where(d.status.in_(("sent", "dead"))).group_by(d.channel, d.status)
@@ -293,14 +293,14 @@ def ended(transaction: Connection, before: datetime | None = None) -> dict[tuple
 
 
 def _batches(now: datetime) -> Any:
-    """(channel, batch, urgent) with notices that are due."""
+    """Select (channel, batch, urgent) with notices that are due."""
     o = outbox.c
     query = select(o.channel, o.batch, o.urgent).distinct().where(o.delivery.is_(None), o.due <= now)
     return query.order_by(o.urgent.desc(), o.channel, o.batch)
 
 
 def _urgent_waiting(now: datetime, longest_wait: timedelta) -> Any:
-    """(channel, batch) whose urgent notices wait for what belongs to them."""
+    """Select (channel, batch) whose urgent notices wait for what belongs to them."""
     o = outbox.c
     running = select(jobs.c.id).where(jobs.c.connection == o.connection, jobs.c.status == "running")
     query = select(o.channel, o.batch).where(o.delivery.is_(None), o.urgent, o.due <= now, running.exists())

@@ -133,12 +133,12 @@ class Positions:
             return int(found.get(POSITION, 0))
 
     def keep(self, of: str, number: int) -> None:
-        """Up to this event all was passed on."""
+        """Record that everything up to this event was passed on."""
         with self._db.write() as transaction:
             _put_position(transaction, POSITION, of, float(number))
 
     def leave(self, of: str, wait: float = 0.0) -> None:
-        """The turn is over; nobody takes the next one for `wait` seconds."""
+        """End the turn; nobody takes the next one for `wait` seconds."""
         with self._db.write() as transaction:
             _put_position(transaction, TURN, of, self._db.now().timestamp() + wait)
 

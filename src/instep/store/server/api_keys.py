@@ -91,14 +91,14 @@ class ApiKeys:
             transaction.execute(update(api_secrets).where(*where).values(expires=at))
 
     def end(self, key_id: str, who: str) -> ApiKey:
-        """Refused from now on; ending it again changes nothing."""
+        """Revoke a key from now on; revoking it again changes nothing."""
         with self._db.write() as transaction:
             where = (api_keys.c.id == key_id, api_keys.c.ended.is_(None))
             transaction.execute(update(api_keys).where(*where).values(ended=self._db.now(), ended_by=who))
             return key_of(transaction, key_id)
 
     def get(self, key_id: str) -> ApiKey:
-        """InstepError if there is none."""
+        """Raise InstepError if there is none."""
         with self._db.read() as transaction:
             return key_of(transaction, key_id)
 

@@ -90,7 +90,7 @@ class StoredResources:
             return _object(found)
 
     def check(self, kind: StoredKind, name: str, expected: int | None) -> None:
-        """Conflict if the object does not have the expected version; see `put`."""
+        """Raise Conflict if the object does not have the expected version; see `put`."""
         found = self.get(kind, name) if expected is not None else None
         version = found.version if found else 0
         if expected is None or version == expected:
@@ -128,13 +128,13 @@ class StoredResources:
             return tuple(sorted(transaction.execute(query).scalars()))
 
     def mark(self) -> tuple[object, ...]:
-        """Another one after each write of any object; cheaper than `versions`."""
+        """Return a mark that changes with each write of any object; cheaper than `versions`."""
         query = select(func.count(), func.sum(objects.c.version), func.max(objects.c.updated))
         with self._db.read() as transaction:
             return tuple(transaction.execute(query).one())
 
     def versions(self, *kinds: ObjectKind) -> dict[tuple[ObjectKind, str], tuple[str, int]]:
-        """(id, version) of every object of these kinds by (kind, name)."""
+        """Return (id, version) of every object of these kinds by (kind, name)."""
         c = objects.c
         query = select(c.kind, c.name, c.id, c.version).where(c.kind.in_(kinds))
         with self._db.read() as transaction:
@@ -166,7 +166,7 @@ class StoredResources:
             return int(transaction.execute(query).scalar_one())
 
     def users(self, kind: LinkKind, name: str) -> list[tuple[ObjectKind, str]]:
-        """(kind, name) of the objects that use an object, or have a tag."""
+        """Return (kind, name) of the objects that use an object, or have a tag."""
         query = select(links.c.kind, links.c.name).where(links.c.what == kind, links.c.value == name)
         with self._db.read() as transaction:
             return sorted((row.kind, row.name) for row in transaction.execute(query))

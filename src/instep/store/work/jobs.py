@@ -229,7 +229,8 @@ class Jobs:
     def _again(
         self, transaction: Connection, job: Job, error: str, due: datetime, result: Mapping[str, Any] | None
     ) -> Job:
-        """A job of the same kind that came meanwhile does what this one did not: two never wait for the same."""
+        """Queue the next attempt of a job; one of the same kind that was queued meanwhile does its work: two never
+        wait for the same."""
         if twin := _waiting(transaction, job.connection, job.kind, job.key):
             _hasten(transaction, twin, job.priority, twin.due, {})
             return self.finish(job, "failed", error=f"{error} (job {twin.id} does its work)", result=result)
@@ -262,8 +263,8 @@ class Jobs:
         return self._again(transaction, job, error, self._db.now() + rest, None)
 
     def cancel(self, job_id: str, who: str) -> Job:
-        """A waiting job ends at once, a running one as soon as its worker hears of it. Raises Conflict for one that
-        is over, InstepError for one that is not known."""
+        """Cancel a job: a waiting one ends at once, a running one as soon as its worker hears of it. Raises Conflict
+        for one that is over, InstepError for an unknown one."""
         with self._db.write() as transaction:
             job = self._get(transaction, job_id)
             if job.over:
@@ -373,8 +374,8 @@ class Jobs:
         limit: int = 50,
         whole: bool = True,
     ) -> list[Job]:
-        """Newest first; `before`: only those that are older than the job of this id; `after`: those behind this place
-        (created, id). `scope`: as in `get`. Not `whole`: without what they answer, which may be long."""
+        """Return jobs, newest first; `before`: only those older than the job of this id; `after`: those behind this
+        place (created, id). `scope`: as in `get`. Without `whole` their results, which may be long, are left out."""
         columns = [c for c in jobs.c if whole or c.name != "result"]
         query = select(jobs.c.id).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
         if status:
@@ -487,7 +488,8 @@ def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) 
 
 
 def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, options: Mapping[str, Any]) -> None:
-    """A job that waits for its next attempt waits on, unless somebody asks for it. What both say holds."""
+    """Make a waiting job more urgent, unless it waits for its next attempt and nobody requests it now. The options
+    of both requests hold."""
     due = min(due, job.due) if priority > SCHEDULED or not job.attempt else job.due
     values = {"priority": max(priority, job.priority), "due": due, "options": {**job.options, **options}}
     transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))

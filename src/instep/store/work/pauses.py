@@ -62,7 +62,7 @@ class Pauses:
         return self.active_of([connection])[connection]
 
     def active_of(self, names: Sequence[str]) -> dict[str, list[Pause]]:
-        """`active` of several connections."""
+        """Return `active` of several connections."""
         c = pauses.c
         query = select(pauses).where(c.connection.in_(names), c.ended.is_(None))
         query = query.order_by(c.table_schema, c.table_name, c.number)

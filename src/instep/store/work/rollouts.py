@@ -80,8 +80,8 @@ class Rollouts:
         below: str = "",
         scope: Collection[str] | None = None,
     ) -> list[Rollout]:
-        """Newest first; with these statuses, or all; those older than the one whose id is `below`. `scope`: only those
-        all of whose connections are among these."""
+        """Return rollouts, newest first; with these statuses, or all; those older than the one whose id is `below`.
+        `scope`: only those all of whose connections are among these."""
         query = select(rollouts).order_by(rollouts.c.id.desc()).limit(limit)
         if statuses:
             query = query.where(rollouts.c.status.in_(statuses))
@@ -124,7 +124,7 @@ class Rollouts:
             return transaction.execute(query).first() is not None
 
     def counts(self, id: str) -> dict[tuple[int, MemberStatus], int]:
-        """(wave, status) -> how many connections."""
+        """Return (wave, status) -> number of connections."""
         c = rollout_members.c
         query = select(c.wave, c.status, func.count()).where(c.rollout == id).group_by(c.wave, c.status)
         with self._db.read() as transaction:
@@ -224,7 +224,7 @@ class Rollouts:
             self._check(transaction, rollout)
 
     def member(self, id: str, connection: str) -> Member:
-        """InstepError for a connection that is not of it."""
+        """Raise InstepError for a connection that is not of it."""
         c = rollout_members.c
         query = select(rollout_members).where(c.rollout == id, c.connection == connection)
         with self._db.read() as transaction:

@@ -160,7 +160,7 @@ class Runs:
         return found[0] if found else None
 
     def history(self, connection: str | None = None, *, kind: RunKind | None = None, limit: int = 50) -> list[Run]:
-        """Newest first, of one connection or of all."""
+        """Return runs, newest first, of one connection or of all."""
         query = select(runs).order_by(runs.c.started.desc(), runs.c.fence.desc()).limit(limit)
         if connection is not None:
             query = query.where(runs.c.connection == connection)
@@ -249,7 +249,7 @@ class Runs:
         return self.latest_tables_of([connection])[connection]
 
     def latest_tables_of(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], TableRun]]:
-        """`latest_tables` of several connections."""
+        """Return `latest_tables` of several connections."""
         c = table_runs.c
         query = select(runs.c.connection, *c).join(runs, runs.c.id == c.run)
         newest = (
@@ -275,7 +275,7 @@ class Runs:
 
 
 def _run_id(now: datetime) -> str:
-    """Sorts by time; safe in file names."""
+    """Return a run id that sorts by time and is safe in file names."""
     return f"r-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 

@@ -44,7 +44,7 @@ class Workers:
             return found
 
     def beat(self, worker: Worker, *, stopping: bool = False) -> None:
-        """A sign of life; Fenced if the others have forgotten this worker."""
+        """Record a heartbeat; raises Fenced if the others have given this worker up."""
         with self._db.write(common=True) as transaction:
             values = {"seen": self._db.now(), "stopping": stopping}
             if transaction.execute(update(workers).where(workers.c.id == worker.id).values(**values)).rowcount != 1:

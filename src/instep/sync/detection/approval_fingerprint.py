@@ -44,7 +44,7 @@ class ApprovalFingerprint:
         return cls(source, accepted, TableRenames(renames), added)
 
     def fingerprint(self, change: Change) -> str:
-        """`source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
+        """Return `source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
         ref = table_of(change)
         if ref is None:
             return ""

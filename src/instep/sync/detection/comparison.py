@@ -186,7 +186,7 @@ def _settled(context: SyncContext, source: Catalog, accepted: Catalog) -> Catalo
 
 
 def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Table:
-    """A column is hashed under its own name or under the one that it was accepted by."""
+    """Return the table with its hashed columns marked, under their own names or those by which they were accepted."""
     selection, was = context.selection, context.selected_before
     if not selection.covers_columns:
         return table

@@ -85,7 +85,7 @@ KINDS = ("table.removed", "column.removed")
 def returned(
     existing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
 ) -> Iterator[tuple[Ref, str]]:
-    """Accepted tables, and why: of the `existing` removals (by content key) those that are not `found` any more."""
+    """Yield accepted tables, and why, of the `existing` removals (by content key) that are not `found` any more."""
     for content_key, review in existing.items():
         if review.kind not in KINDS or content_key in found:
             continue
@@ -157,8 +157,8 @@ class DetectionResult:
         return frozenset(map(places.before, pending))
 
     def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
-        """Accepted tables whose key is not the source's any more, which has not been accepted: rows that differ would
-        meet as one. `moved`: by the names that renames give them, once they are applied."""
+        """Return accepted tables whose key differs from the source's and was not accepted: rows that differ would
+        count as one. `moved`: by their names after renames, once they are applied."""
         places = TableRenames.of(self.decisions)
         pending = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
         keyed = [d for d in pending if (t := self.accepted.get(places.before(d.change))) and t.key]
@@ -348,11 +348,9 @@ def _unmatched(context: SyncContext, discovery: Discovery, switches: Sequence[Sw
 
 
 def record(context: SyncContext, detection: DetectionResult, *, count: bool = True) -> dict[str, Review]:
-    """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
-
-    The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
-    read had waiting keeps waiting.
-    """
+    """Store the detection with its reviews and events in one transaction and return the reviews by content key. The
+    same detection twice adds nothing but its count (`count` false: not even that). Open reviews of tables that may
+    not be read stay open."""
     store, source_print = context.store, fingerprint(detection.source)
     approval = ApprovalFingerprint.of((d.change for d in detection.decisions), detection.source, detection.accepted)
     with context.transaction():
@@ -446,7 +444,7 @@ def to_discovery(known: CachedDiscovery) -> Discovery:
 
 
 def redetect_from_store(context: SyncContext, assumed: Mapping[str, Review]) -> DetectionResult | None:
-    """The last detection over again, without the source, under `assumed` answers; None before the first."""
+    """Repeat the last detection, without the source, under `assumed` answers; None before the first."""
     known = context.store.discoveries.get(context.name)
     return (
         detect(context, to_discovery(known), count=False, stored=True, assumed=assumed, recalled=True)
@@ -495,7 +493,7 @@ def _events(connection: str, review: Review, decision: Decision, *, proven: bool
 
 
 def current_discovery(context: SyncContext, snapshot: Snapshot, *, rely: bool) -> tuple[Discovery, bool]:
-    """(the source's schema, whether it is the stored one, so that nothing is detected anew)."""
+    """Return (the source's schema, whether it is the stored one, so that nothing is detected again)."""
     known = _recent(context) if rely else None
     if known is None:
         return snapshot.discover(), False

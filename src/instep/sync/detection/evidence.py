@@ -326,7 +326,7 @@ def is_same(old: Any, new: Any) -> bool:
 
 
 def _compared(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
-    """Row by row."""
+    """Compare row by row."""
     both = [(o, n) for o, n in zip(old, new, strict=True) if o is not None or n is not None]
     same = sum(is_same(o, n) for o, n in both)
     return _described(Sample("key", len(old), len(both), same), old, new, hide=hide)
@@ -387,7 +387,7 @@ def _table(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, one: C
 
 
 def _fits(old: Column, new: Column) -> bool:
-    """A hashed column is text at the destination, whatever it is at the source."""
+    """Return whether the types fit; a hashed column is text at the destination, whatever it is at the source."""
     return fitting(old.type, new.type) is not None or isinstance(new.type, String)
 
 

@@ -37,9 +37,9 @@ def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str,
 
 
 def _release(context: SyncContext, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
-    """Automatic resume on a reverted source, after an answer, and where policy accepts what it had held, unless the
-    policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
-    Pauses of tables that may not be read stay: nobody knows what became of their change."""
+    """Resume what was paused for a change: after the source was reverted, after an answer, where policy accepts it
+    now (unless the policy is `stop` or breaks whole connections), and where the change was not `found` because its
+    object is not read. Pauses of tables that may not be read stay: nobody knows what became of their change."""
     for pause in context.store.pauses.active(context.name):
         if not pause.change or pause.change in open_reviews or pause.table in denied:
             continue

@@ -104,8 +104,8 @@ def infer_renames(
     explicit: Callable[[Change], Explicit | None],
     opened: Opened | None,
 ) -> RenameCandidate:
-    """Pairs what was removed with what was added. `opened` gives the snapshot to read samples in (None: nothing is
-    read); `explicit` is what a person has said about a change: it is not doubted."""
+    """Pair removed with added columns and tables. `opened` gives the snapshot to read samples in (None: nothing is
+    read); `explicit` is a person's answer to a change, which is final."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
     sides = (*changes, *silent_sides(changes, discovery, approval.accepted))
     found = candidates((c for c in sides if explicit(c) is None), refused=refused)

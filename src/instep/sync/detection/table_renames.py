@@ -22,7 +22,7 @@ class TableRenames:
         return cls({c.after.ref: (c.before.ref, applied) for c, applied in found if isinstance(c, TableRenamed)})
 
     def before(self, change: Change) -> Ref:
-        """The accepted table's name before the decisions are applied; ("", "") for a change of a schema."""
+        """Return the accepted table's name before the decisions are applied; ("", "") for a change of a schema."""
         ref = table_of(change) or ("", "")
         return ref if isinstance(change, TableRemoved) else self.renames.get(ref, (ref, False))[0]
 

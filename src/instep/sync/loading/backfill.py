@@ -93,7 +93,7 @@ class Filling:
         return bool(self.scope.columns)
 
     def all(self) -> None:
-        """All pending backfills of the run's tables that may be carried out now."""
+        """Run all pending backfills of the run's tables that may run now."""
         accepted = self.context.store.accepted.catalog(self.context.name)
         for backfill in gone(self.context, accepted):
             self.context.store.backfills.cancel(backfill.number)
@@ -158,7 +158,7 @@ class Filling:
     def _read(
         self, found: Sequence[PendingBackfill]
     ) -> tuple[dict[int, _RunningBackfill], dict[int, Staged | InstepError], frozenset[Ref]]:
-        """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
+        """Return works by number with their verified files, and the source tables whose schema has moved meanwhile."""
         context = self.context
         with context.source.snapshot() as snapshot:
             detection = detect(context, snapshot.discover(), count=False)
@@ -241,7 +241,7 @@ class Filling:
         return {number: verify(work.load, planned, results) for number, work in works.items()}
 
     def _carry_out(self, work: _RunningBackfill, staged: Staged | InstepError) -> None:
-        """One table; its failure leaves the others alone, and its backfill waiting."""
+        """Backfill one table; its failure leaves the others alone, and its backfill pending."""
         pending, path = work.pending, work.pending.table.path
         started = time.monotonic()
         try:
@@ -294,7 +294,7 @@ class Filling:
         return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_pending(pending)
 
     def _is_pending(self, pending: PendingBackfill) -> bool:
-        """Somebody may cancel it at any time."""
+        """Return whether the backfill is still pending: somebody may cancel it at any time."""
         waiting = {b.number for b in self.context.store.backfills.waiting(self.context.name)}
         return any(b.number in waiting for b in pending.backfills)
 

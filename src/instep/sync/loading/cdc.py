@@ -90,7 +90,7 @@ class Following:
             self.log.close()
 
     def _leave_behind(self) -> None:
-        """A connection that follows no log any more has a slot that somebody has to drop."""
+        """Report slots of a connection that follows no log any more: somebody has to drop them."""
         for slot in sorted(slots(self.context.store.cursors.of(self.context.name))):
             command = f"instep source log drop {self.context.name} --slot {slot}"
             self.note(f"the server keeps its log for the slot {slot}, which no connection reads any more: {command}")
@@ -121,7 +121,7 @@ class Following:
         return any(map(_log, self._records.values()))
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
-        """Reads the log for those of these tables that follow it and are not stopped."""
+        """Read the log for those of these tables that follow it and are not stopped."""
         mine = [r for r in reads if mode_name(r.table, self.context.settings(r.table)) == "cdc"]
         for read in mine:
             if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
@@ -155,7 +155,8 @@ class Following:
         self.pending = frozenset(self._reads)
 
     def _places(self) -> dict[Ref, str]:
-        """Up to where the tables have the log, by source table, as far as the store knows and the log goes back."""
+        """Return the positions up to which tables have the log, by source table, as far as the store knows and the
+        log goes back."""
         assert self.log is not None
         assert self._state is not None
         found = {}
@@ -226,7 +227,7 @@ class Following:
     def _position(
         self, ref: Ref, state: LoadState | None, followed: FollowedTable, *, whole: bool
     ) -> tuple[str | None, str]:
-        """Up to where the destination's table has the log, None and why if that is not known."""
+        """Return the position up to which the destination's table has the log, or None and why it is unknown."""
         assert self.log is not None
         assert self._state is not None
         last = _log(state.cursor) if state else None
@@ -334,8 +335,8 @@ class Following:
                 self.saved[ref] = json.dumps({"log": {**own, "covered": covered}})
 
     def _release(self, reached: str) -> None:
-        """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other
-        tables back, for which the log goes on behind what one read of it takes."""
+        """Release the log up to the position that every running table has. A failing table must not fill the
+        server's disk for ever, nor block the others, for which the log continues beyond one read of it."""
         assert self.log is not None
         assert self._state is not None
         order, to = self.log.order, self.log.order(reached)
@@ -369,7 +370,7 @@ def slots(records: Mapping[Ref, Any]) -> set[str]:
 
 
 def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
-    """Up to where the tables of these records of cursors have their log."""
+    """Return the positions up to which the tables of these cursors have their log."""
     found = {ref: _log(r.cursor) or {} for ref, r in records.items()}
     return {ref: str(at) for ref, f in found.items() if (at := f.get("seen") or f.get("at"))}
 

@@ -64,7 +64,7 @@ class FollowsConnector(Protocol):
     """A progress that is also told what a connector does; its methods may be called from any thread."""
 
     def operations(self, counts: OperationCounts) -> None:
-        """All operations of the run so far."""
+        """Report all operations of the run so far."""
         ...
 
     def on_log_line(self, line: LogLine) -> None:
@@ -120,7 +120,7 @@ class Streaming:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """The connector runs inside."""
+        """Open the connector's run for the block."""
         source = self.context.source
         assert isinstance(source, Streams)
         self.granularity = source.granularity()
@@ -230,7 +230,7 @@ class Streaming:
         return again and any(not self.scope.tables or path in self.scope.tables for path in paths)
 
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
-        """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
+        """Take the tables of a pass, and why some do not run, once everything that they need was requested."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
         self._want_left()
         self._waiting = self.context.store.backfills.waiting(self.context.name)

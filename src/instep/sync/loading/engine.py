@@ -67,7 +67,7 @@ class Engine(Protocol):
         ...
 
     def spark(self, say: Say) -> SparkSession | None:
-        """A session for what only Spark can do; None where there is none to be had."""
+        """Return a session for what only Spark can do; None where there is none."""
         ...
 
     def for_large(self, say: Say, what: str) -> SparkSession | None:

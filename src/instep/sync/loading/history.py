@@ -162,8 +162,8 @@ class _Versions:
         return found
 
     def begin(self, last: int) -> None:
-        """The rows from before the history become versions: valid since they were written last, ended then if the
-        source had deleted them. A commit of its own, which moves no cursor."""
+        """Turn rows from before the history into versions: valid since they were last written, ended then if the
+        source had deleted them. In a commit of its own, which moves no cursor."""
         state = self.context.destination.schema.state(self.ref)
         assert state is not None, "a table with rows has been loaded"
         made = self.write((self.as_versions(b, last) for b in self.rows("before")), 1)
@@ -283,7 +283,7 @@ class _Versions:
         db.execute(plan.returned).fetchall()
 
     def write(self, batches: Iterator[pa.RecordBatch], part: int) -> tuple[StagedFile, ...]:
-        """Staged as tasks stage rows, beside what they have staged."""
+        """Stage rows as tasks do, beside what they have staged."""
         writer = ChunkWriter(
             replace(self.spec, columns=()), max((f.chunk for f in self.files), default=0) + 1 + part, 0
         )

@@ -241,7 +241,7 @@ def _commit(
 
 
 def clear(load: Load, staged: Staged) -> None:
-    """Merged files have served; among adopted ones may stand those of task attempts that died."""
+    """Delete merged files; among adopted ones there may be those of task attempts that died."""
     adopted = [] if load.merges else [f.path for f in staged.files]
     assert staged.folder, "nothing is cleared that no task was told to write"
     with suppress(InstepError):
@@ -307,6 +307,6 @@ def _merge(
     how: Merge,
     commit: Commit,
 ) -> LoadOutcome:
-    """Spark merges what this process cannot."""
+    """Merge by Spark what this process cannot."""
     spark = partial(engine.for_large, progress.step, f"{load.table.path}: merge")
     return context.destination.write.merge(spark, load.ref, files, how, commit)

@@ -150,7 +150,8 @@ class LoadPass:
         return self.only is None and self.scope in (RunScope(), RunScope(tables=self.scope.tables))
 
     def _in_scope(self, path: str, ref: Ref) -> bool:
-        """A later pass reads what the first one chose, whatever it is called by now."""
+        """Return whether the table is in scope. A later pass reads what the first one chose, whatever its name is by
+        then."""
         if self.only is not None:
             return ref in self.only
         return not self.scope.tables or path in self.scope.tables
@@ -237,7 +238,7 @@ def _pending_types(detection: DetectionResult) -> list[Decision]:
 
 
 def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
-    """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
+    """Return (change id, rule) of the decisions that block a new type, by accepted column, by table."""
     decisions = _pending_types(detection)
     if not decisions:
         return {}
@@ -253,6 +254,6 @@ def holds_of(context: SyncContext, detection: DetectionResult) -> Mapping[Ref, M
 
 
 def rows_of(detection: DetectionResult, loads: Sequence[Load]) -> dict[str, int]:
-    """Estimated rows by path, for progress."""
+    """Return estimated rows by path, for progress."""
     stats = detection.discovery.stats
     return {load.table.path: s.rows if (s := stats.get(load.read.source.ref)) else 0 for load in loads}

@@ -166,7 +166,7 @@ def plan_load(
 
 
 def _reread(load: Load) -> list[str]:
-    """Rows without a key cannot be told apart: those that are read again are new ones."""
+    """Return why rows are read again as new ones: without a key they cannot be told apart."""
     retained = [c.name for c in load.table.columns if c.retained and load.since is not None]
     return (
         [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(retained)}"]
@@ -253,8 +253,8 @@ def _is_gone(load: Load, one: ColumnRead) -> bool:
 
 
 def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
-    """An overwrite that would lose values of columns or rows that the source has dropped becomes a merge by key, or
-    is refused. A table that was never loaded has nothing to lose."""
+    """Turn an overwrite that would lose values of columns or rows that the source has dropped into a merge by key,
+    or refuse it. A table that was never loaded has nothing to lose."""
     if load.action != "overwrite" or state is None:
         return load
     lost = [c.name for c in load.table.columns if c.retained]

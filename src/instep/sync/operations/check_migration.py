@@ -144,7 +144,7 @@ def _rehearse(context: SyncContext, catalog: Catalog, migration: Migration) -> t
     types = {c.native.lower(): (c.type, c.native, c.note) for t in catalog.tables for c in t.columns if c.note}
 
     def declared(text: str) -> tuple[object, str, str]:
-        """Types of the database's own are as in other columns of them."""
+        """Return the type of a declaration; types of the database's own are as in other columns of them."""
         return types.get(text.lower()) or declared_type(dialect, text)
 
     rules = Rules.of(dialect, context.source.default_schema, declared)  # type: ignore[arg-type]
@@ -262,7 +262,7 @@ def _with_doubts(
 
 
 def _renames(context: SyncContext, catalog: Catalog, migration: Migration) -> Iterator[Unread]:
-    """Renames that the source gives no ids for: they are found as a removal and an addition."""
+    """Yield renames for which the source gives no ids: they are detected as a removal and an addition."""
     ids = {t.ref: (bool(t.id), any(c.id for c in t.columns)) for t in catalog.tables}
     known = {name.casefold(): found for (_, name), found in ids.items()}
     for step, edit in ((s, e) for s in migration.steps for e in s.edits):

@@ -114,7 +114,7 @@ def _leave(context: SyncContext, table_action: TableAction, *, abandon: bool) ->
 
 @contextmanager
 def _or_left(left: DeletedConnection, abandon: bool, what: str) -> Iterator[None]:
-    """Errors of ours end the deletion, or under `abandon` are noted as what is left behind."""
+    """Let errors of ours end the deletion, or under `abandon` record what is left behind."""
     try:
         yield
     except InstepError as error:

@@ -164,7 +164,7 @@ class _Edits:
         self._whole[ref].append(ModelEdit(self._id(decision), effect[0], f"{path} {effect[1]}"))
 
     def _column(self, decision: Decision, ref: Ref, name: str, kind: Kind, what: str) -> None:
-        """`name`: as accepted."""
+        """Report a column's change under its accepted name, `name`."""
         column = self._at(ref, name)
         if column is not None:
             text = f"{'.'.join(self._tables[ref].ref)}.{column.name} {what}"
@@ -193,7 +193,7 @@ class _Edits:
         return (column and column.alias) or change.after.name
 
     def _added(self, decision: Decision, ref: Ref, column: Column) -> None:
-        """A name that returns has been there all the time, perhaps with another type."""
+        """Report an added column; a name that returns has existed all the time, perhaps with another type."""
         old = self._at(ref, column.name)
         if old is not None:
             self._retyped(decision, ref, old, column, name=column.name)

@@ -229,8 +229,8 @@ def _keep(context: SyncContext, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref
 
 
 def _want_rows(context: SyncContext, made: Rekeying) -> None:
-    """A stream is asked for the rows of a table that is to have none of its own any more, before they go: a crash in
-    between must not take its next rows for all of them. A database is read."""
+    """Request the rows of a stream's table before its own are deleted: a crash in between must not take its next
+    rows for all of them. A database is read."""
     if made.way == "rekey" or not isinstance(context.source, Streams):
         return
     change = made.settles[0].id if made.settles else ""
@@ -240,7 +240,7 @@ def _want_rows(context: SyncContext, made: Rekeying) -> None:
 
 
 def _accept(context: SyncContext, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
-    """The choice, the copy and the changes that it answers, in one transaction."""
+    """Record the choice, the copy and the changes that it answers, in one transaction."""
     store, ref = context.store, made.table.ref
     with context.transaction():
         if made.own:

@@ -283,7 +283,7 @@ class Erase(DirectWork):
 
 
 def _is_of(context: SyncContext, entry: QuarantineEntry, key: Mapping[str, str | None]) -> bool:
-    """Hashed key columns hold the hash of what a person knows."""
+    """Return whether the entry has this key; hashed key columns hold the hash of what a person knows."""
     entry_key = json.loads(entry.key)
     return bool(key) and all(
         name in entry_key and entry_key[name] in (text, None if text is None else digest(text, context.salt))

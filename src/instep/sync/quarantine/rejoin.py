@@ -66,8 +66,8 @@ class StillInvalid(Exception):
 
 
 def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Sequence[QuarantineEntry]) -> Recast:
-    """`schema` is the destination table's, with field ids. Entries of any status take part, but rows that are not held
-    any more are left out."""
+    """Cast quarantined values again; `schema` is the destination table's, with field ids. Entries of any status take
+    part, but rows that are no longer quarantined are left out."""
     work = _Columns(context, table, schema)
     cells: list[Cell] = []
     rows: list[RefusedRow] = []
@@ -184,7 +184,8 @@ class _Columns:
         return done.values
 
     def check_open(self, column: Column) -> None:
-        """Key columns are told by their hash; other values come from before the column was hashed or switched off."""
+        """Refuse hashed and deselected columns, except in the key, where the hash identifies rows: quarantined
+        values are from before."""
         if column.key:
             return
         if (
@@ -287,7 +288,7 @@ class _RejoinBatches:
         return any(_is_hold(c, name) for c in _changes(self.notes[at] if self.notes else None))
 
     def whole(self, number: int, rows: Sequence[RefusedRow]) -> None:
-        """A row that has come meanwhile is newer than what was refused."""
+        """Settle refused rows; one that has come meanwhile is newer than what was refused."""
         *older, last = rows
         self.settle("superseded", older)
         if number in self.found or number in self.ended:

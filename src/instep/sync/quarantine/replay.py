@@ -48,7 +48,7 @@ class Replayed:
     error: str = ""
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready: how many, and what is left by column and reason; no value and no key."""
+        """Return counts, and what is left by column and reason, as JSON has it; no value and no key."""
         counts = {word: getattr(self, word) for word in _WORDS}
         reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(self.reasons.items())]
         written = {"updated": self.updated, "inserted": self.inserted}
@@ -71,11 +71,9 @@ class Replayed:
 def replay(
     context: SyncContext, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False
 ) -> list[Replayed]:
-    """Replays what is held of these tables (paths; none: all), of one column if it is named. One run of the
-    connection, a commit for each batch; one table's failure leaves the others alone. `dry_run` only looks.
-
-    Raises Blocked while the connection is paused, RunInProgress while another run of it is alive.
-    """
+    """Replay quarantined values of these tables (paths; none: all), of one column if it is named. One run of the
+    connection, a commit for each batch; one table's failure leaves the others alone. `dry_run` only looks. Raises
+    Blocked while the connection is paused, RunInProgress while another run of it is alive."""
     if dry_run:
         return list(_all(context, tables, column, None))
     with claimed(context, "replay") as run:
@@ -109,7 +107,7 @@ class ReplayQuarantine(DirectWork):
     makes_run = True
 
     def run(self, context: SyncContext, request: ReplayQuarantineRequest) -> ReplayReport:
-        """Replay what is held, or say what would be done."""
+        """Replay quarantined values, or report what would be done."""
         done = replay(context, request.tables, request.column, dry_run=request.preview)
         return ReplayReport(tuple(one.document() for one in done))
 

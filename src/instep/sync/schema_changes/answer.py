@@ -91,7 +91,7 @@ def _check(review: Review, now: Review | None) -> None:
 
 
 def _assumed(context: SyncContext, seen: DetectionResult, answers: Mapping[str, Review]) -> DetectionResult:
-    """The same detection under other answers. After a move to another server the stored discovery is not this one."""
+    """Repeat the detection under other answers. After a move to another server the stored discovery does not count."""
     return detect(context, seen.discovery, count=False, stored=not seen.rebound, assumed=answers)
 
 

@@ -134,7 +134,7 @@ def _drawn(
 
 
 def _left_alone(context: SyncContext, detection: DetectionResult, after: Catalog) -> dict[Ref, str]:
-    """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
+    """Return destination tables, by their name before and after, that somebody has changed without an approval."""
     moves = TableRenames.of(detection.decisions).moves
     paused = detection.drift.stopped(detection.decisions)
     tables = [
@@ -342,11 +342,11 @@ def _request_backfill(
 def backfill_of(
     context: SyncContext, decision: Decision, was: Table | None, made: Plan, places: TableRenames
 ) -> tuple[Scope, str] | None:
-    """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before, `places`
-    are the renames of the plan. A rebuild where old rows would mix with new ones, a backfill where policy asks for it,
-    or where the column was kept as JSON so far (not of a stream, which has sent no more than what was kept). What comes
-    back has old values, which may be those of another table or column: the whole table is read, whatever policy says
-    (of a stream as it says)."""
+    """Return scope and column of the backfill that a plan's decision leads to; `was` is the accepted table before,
+    `places` are the renames of the plan. A rebuild where old rows would mix with new ones; a backfill where the
+    policy demands it, or where the column was stored as JSON so far (not of a stream, which has sent no more than
+    that). What returns has old values, which may be those of another table or column: the whole table is read,
+    whatever the policy says (of a stream as it says)."""
     change, again = decision.change, not isinstance(context.source, Streams)
     late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
@@ -360,7 +360,7 @@ def backfill_of(
 
 
 def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
-    """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
+    """Move pauses and backfills of renamed tables to the new names; all at once, because names may be swapped."""
     store, name = context.store, context.name
     store.choices.move(name, moves)
     store.copies.move(name, moves)
@@ -379,7 +379,7 @@ def follow(context: SyncContext, moves: Mapping[Ref, Ref]) -> None:
 
 
 def rebuilds(context: SyncContext) -> frozenset[Ref]:
-    """The tables whose old rows must go before new ones come."""
+    """Return the tables whose old rows must go before new ones come."""
     return frozenset(b.table for b in context.store.backfills.waiting(context.name) if _rebuilds(context, b))
 
 

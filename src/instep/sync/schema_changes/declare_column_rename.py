@@ -113,8 +113,8 @@ def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
 
 
 def resume_mappings(context: SyncContext, run: Run) -> list[str]:
-    """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
-    answer says why."""
+    """Finish interrupted declarations of renames. One that does not fit any more is given up: its changes wait as
+    before, and the returned line says why."""
     left = []
     for declared in context.store.mappings.waiting(context.name):
         try:
@@ -151,7 +151,7 @@ def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: Co
 
 
 def _note(context: SyncContext, declared: DeclaredRename, version: int, empty: int = 1, change: str = "") -> None:
-    """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
+    """Settle both changes. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, declared.table))
     with context.transaction():
         existing = list(context.store.reviews.existing(context.name).values())
@@ -177,7 +177,8 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
 
 
 def _check_pending(context: SyncContext, table: Table, old: Column) -> None:
-    """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
+    """Raise Blocked while operations wait that were sent under the old name: nothing would read their values any
+    more."""
     if isinstance(context.source, Streams) and context.source.waits(table.ref):
         raise Blocked(
             f"operations on {table.path} wait that may have values of {old.name}",
@@ -259,7 +260,8 @@ def _without_twins(table: Table, new: Column) -> Table:
 
 
 def _done(there: Catalog, ref: Ref, old: Column) -> bool:
-    """An interrupted mapping has reached the destination: nothing there comes from the old name any more."""
+    """Return whether an interrupted declaration has reached the destination: nothing there comes from the old name
+    any more."""
     table = there.get(ref)
     return table is not None and all(c.alias != old.name for c in table.columns)
 
@@ -305,7 +307,7 @@ class Prepared:
         return tuple(self.mapped.lines)
 
     def document(self, connection: str) -> dict[str, Any]:
-        """`backfill`: rows are read again."""
+        """Return the record as JSON has it; `backfill`: rows are read again."""
         empty, steps = self.mapped.empty, [s.text for s in self.mapped.plan.steps]
         document = {"connection": connection, "old": self.old, "new": self.new, "steps": steps, "empty": empty}
         return {**document, "backfill": self.whole or bool(empty)}

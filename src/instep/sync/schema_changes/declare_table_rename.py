@@ -105,7 +105,7 @@ def carry_out(context: SyncContext, mapped: MappedTable) -> int:
 
 
 def resume_mapping(context: SyncContext, run: Run, declared: DeclaredRename) -> None:
-    """Finishes one that was interrupted; one that does not fit any more is given up: its changes wait as before."""
+    """Finish an interrupted declaration; one that does not fit any more is given up: its changes wait as before."""
     new: Ref = tuple(json.loads(declared.new))
     accepted = context.store.accepted.catalog(context.name)
     latest = context.store.accepted.latest(context.name)
@@ -128,7 +128,7 @@ def _finish(context: SyncContext, run: Run, declared: DeclaredRename, mapped: Ma
 
 
 def _note(context: SyncContext, declared: DeclaredRename, new: Ref, version: int, change: str = "") -> None:
-    """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
+    """Settle both changes, and request that every row is read once: the new table may have moved on."""
     with context.transaction():
         existing = context.store.reviews.existing(context.name).values()
         sides = (("table.removed", declared.table), ("table.added", new), ("table.renamed", new))
@@ -207,7 +207,7 @@ def _plan(context: SyncContext, accepted: Catalog, old: Table, new: Table, inter
 
 
 def _changes(old: Table, new: Table, interim: Table | None) -> Sequence[Change]:
-    """The old table is back, the one that was loaded meanwhile is kept, then the rename."""
+    """Return the changes: the old table is undropped, the one loaded meanwhile is retained, then the rename."""
     live = replace(old, retained=False)
     changes: list[Change] = [TableAdded(live)] if old.retained else []
     if interim is not None:
@@ -252,7 +252,7 @@ def put_on_record(context: SyncContext, rename: Rename, who: str) -> Review:
 
 
 def want_approved(context: SyncContext) -> None:
-    """Proposals that were answered like any other change, over the API or by a rollout."""
+    """Request renames whose proposals were answered like any other change, over the API or by a rollout."""
     for review in context.store.reviews.find(context.name, ("approved",)):
         change = change_from_dict(review.change) if review.rule == PROPOSAL else None
         if isinstance(change, Rename):
@@ -265,7 +265,7 @@ class DoesNotFit(InstepError):
 
 
 def give_up(context: SyncContext, declared: DeclaredRename, old: Side, new: Side, why: InstepError) -> NoReturn:
-    """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
+    """Give up a declaration that does not fit any more: its changes wait as before. Raises DoesNotFit."""
     found = _proposal(context, old, new)
     with context.transaction():
         context.store.reviews.reopen([found.id] if found else [])

@@ -61,8 +61,8 @@ class PlanPreview:
 
 
 def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) -> PlanPreview:
-    """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
-    confirm removals. `pauses`: what policy pauses is paused."""
+    """Detect, decide and plan; record the reviews so that they can be answered. `count`: this detection may confirm
+    removals. `pauses`: pause what policy pauses."""
     detection = look(context, count=count)
     reviews = record(context, detection, count=count)
     if pauses:

@@ -57,7 +57,8 @@ class KeyCount:
 def count_key(
     context: SyncContext, table: Table, source: Table, key: Sequence[str], names: Sequence[str], engine: KeyCounter
 ) -> KeyCount:
-    """`key` by accepted names, `names` the same columns at the source. Raises InstepError if a side cannot be read."""
+    """Count duplicates and NULLs of a key at both sides; `key` by accepted names, `names` the same columns at the
+    source. Raises InstepError if a side cannot be read."""
     at_source = count_source(context, source, names, engine)
     return KeyCount(tuple(key), at_source, count_destination(context, table, key, engine))
 

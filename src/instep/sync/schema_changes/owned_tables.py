@@ -99,7 +99,7 @@ def unable(context: SyncContext, refs: Iterable[Ref]) -> dict[Ref, str]:
 
 
 def shared_offences(context: SyncContext, made: Plan) -> dict[Ref, str]:
-    """Destination tables whose steps cannot be taken while other shards are as they are, and why."""
+    """Return destination tables whose steps cannot be taken while other shards are as they are, and why."""
     if (shard := context.destination.shard) is None:
         return {}
     found: dict[Ref, str] = {}

@@ -33,11 +33,12 @@ class SettingTable:
     settled: Table
 
     def open(self, family: str) -> Iterator[Review]:
-        """Changes of the table that wait, or were answered and are not carried out, of this family (`key.`)."""
+        """Yield changes of the table of this family (`key.`) that wait, or were answered and are not applied."""
         return (r for r in self.reviews if r.table in (self.table.ref, self.source.ref) and r.kind.startswith(family))
 
     def column(self, name: str) -> tuple[Column, Column]:
-        """(as accepted, at the source) of an accepted column; InstepError or Blocked if it is not on both sides."""
+        """Return (as accepted, at the source) of an accepted column; raises InstepError or Blocked if it is not on
+        both sides."""
         column = self.table.by_name.get(name)
         if column is None or column.retained:
             raise self._unknown(name)

@@ -79,7 +79,8 @@ class UndoPlan:
         return (*(describe(d.change) for d in self.undoing.decisions), *back, *steps)
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready; `summaries` are those of `changes`, `left` says by id why a change stays applied."""
+        """Return the record as JSON has it; `summaries` are those of `changes`, `left` says by id why a change stays
+        applied."""
         return {
             "changes": list(self.changes),
             "summaries": [r.summary for r in self.reviews],
@@ -359,7 +360,7 @@ def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()
 
 
 def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextManager[None]:
-    """Whoever takes back without dropping anything needs nobody else."""
+    """Require a second person for an undo that drops something."""
     if not made.drops:
         return nullcontext()
     what = f"{', '.join(made.changes)}, which drops {', '.join(s.object for s in made.drops)}"
@@ -367,8 +368,8 @@ def _two_person_check(context: SyncContext, made: UndoPlan) -> AbstractContextMa
 
 
 def resume_undos(context: SyncContext, run: Run, but: tuple[str, ...] = ()) -> None:
-    """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
-    by now what nobody has named, is given up."""
+    """Finish interrupted undos, all `but` that of these changes. One that cannot be undone any more, or drops by now
+    what nobody has named, is given up."""
     for requested in context.store.undos.waiting(context.name):
         if requested.changes == but:
             continue
@@ -430,8 +431,8 @@ def _accept(context: SyncContext, made: UndoPlan, record: Journal, requested: Un
 
 
 def _choose(context: SyncContext, undoing: UndoPreview) -> None:
-    """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
-    them are one rename is answered by now."""
+    """Record the undo as a person's choice: the source is as it was, so what differs in these tables from now on is
+    chosen, and the rename of two of them is answered."""
     seen = redetect_from_store(context, {})
     if seen is None:
         return

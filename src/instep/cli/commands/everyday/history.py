@@ -283,7 +283,7 @@ def lock(
 
 
 def show_lock(out: Screen, lines: Sequence[str], done: str = "") -> None:
-    """The diff, then what was done about it."""
+    """Print the diff of the lock file, then what was done about it."""
     for line in lines:
         out.write(line, {"+": "green", "-": "red"}.get(line[:1], "dim"))
     if done or not lines:

@@ -147,7 +147,7 @@ def _answer(backend: Backend, approve: str | None, reject: str | None) -> Rollou
 
 
 def _check_one(*sorts: object) -> None:
-    """InstepError unless one thing is rolled out."""
+    """Raise InstepError unless one thing is rolled out."""
     if sum(map(bool, sorts)) != 1:
         raise InstepError(
             "a rollout carries one thing",

@@ -207,7 +207,7 @@ def serve(
 
 
 def _on_signal() -> None:
-    """The event loop has ended by the same signal: there is nothing else to stop."""
+    """No-op: the event loop was ended by the same signal, so there is nothing else to stop."""
 
 
 def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
@@ -218,7 +218,7 @@ def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
-    """Blocked for an address that others reach without TLS in between."""
+    """Raise Blocked for an address that others reach without TLS in between."""
     if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
         return
     raise Blocked(

@@ -64,7 +64,7 @@ class SnapshotCache:
         self._files, self._lock = 0, Lock()
 
     def __reduce__(self) -> tuple[type[SnapshotCache], tuple[()]]:
-        """Another process reads for itself."""
+        """Pickle to an empty cache: another process reads for itself."""
         return SnapshotCache, ()
 
     def get(self, folder: str) -> tuple[DeltaSnapshot, object] | None:
@@ -232,8 +232,8 @@ class DeltaLog:
         return create(self.path(version), texts_of(actions).encode())
 
     def checkpoint(self, snapshot: DeltaSnapshot, keep_after: int) -> None:
-        """A file from which readers start, this process included; tombstones older than `keep_after` (milliseconds
-        since 1970) stay out."""
+        """Write a checkpoint from which readers start, this process included; tombstones older than `keep_after`
+        (milliseconds since 1970) are left out."""
         snapshot = replace(snapshot, gone=snapshot.gone.since(keep_after))
         made, size = checkpoint.content(snapshot)
         replace_file(self.folder / f"{snapshot.version:020}.checkpoint.parquet", made)

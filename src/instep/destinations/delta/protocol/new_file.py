@@ -49,7 +49,7 @@ def write_new(path: AnyPath, content: bytes) -> None:
 
 
 def _keep_names(folder: Path) -> None:
-    """New names in a folder survive a loss of power."""
+    """Sync the folder, so that new names in it survive a loss of power."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

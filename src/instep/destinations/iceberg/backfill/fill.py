@@ -61,7 +61,7 @@ def been_through(path: str) -> frozenset[int]:
 
 
 def _candidates(table: Table, tasks: Sequence[FileScanTask], columns: Mapping[str, int]) -> list[FileScanTask]:
-    """The files that may have rows without a value, except those that all of the backfills have been through."""
+    """Return the files that may have rows without a value, except those that all of these backfills have covered."""
     ids = {table.schema().find_field(name).field_id: number for name, number in columns.items()}
 
     def lacks(file: DataFile) -> bool:
@@ -158,7 +158,7 @@ class FileFill(FileExchange):
     spans: Sequence[Span]
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[FillTask]:
-        """Neighbours by key together, so that a task needs few of the files with values."""
+        """Yield tasks of neighbouring keys, so that each needs few of the files with values."""
         span_of = key_spans(table, self.key)
         found = [(span_of(t.file), t) for t in tasks]
         found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [

@@ -217,7 +217,8 @@ def _rewrite(work: _FillRun, old: Old, found: _FilledRows, attempt: int) -> Rewr
 
 
 def _batch(part: FillTask, batch: pa.RecordBatch, here: Any, values: pa.Table) -> pa.RecordBatch:
-    """`here`: for each row of the batch the one of `values` that it takes, or -1."""
+    """Return the batch with values filled in. `here` has, for each row of the batch, its row number in `values`, or
+    -1."""
     schema = part.spec.schema
     columns = {f.name: _as(batch.column(f.name), f.type) for f in schema}
     hit = np.flatnonzero(here >= 0)

@@ -128,7 +128,7 @@ class TableCommit:
         return producer.snapshot_id
 
     def land(self, fence: int) -> Table:
-        """Commits; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
+        """Commit; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
         if isinstance(self._table, DeferredTable):
             return self.land_new()
         self._count()
@@ -144,7 +144,7 @@ class TableCommit:
         return self._commit(self._staged._updates, (*own, identity, *self._needs))
 
     def totals(self) -> dict[str, int]:
-        """Files, bytes and records with what is staged so far: see `shards.totals`."""
+        """Return files, bytes and records with what is staged so far: see `shards.totals`."""
         self._count()
         return totals(json.loads(self.metadata.model_dump_json()))
 
@@ -237,6 +237,6 @@ class DeferredTable(Table):
     before that commit, `created` after it."""
 
     def __init__(self, made: Table, metadata: TableMetadata, updates: Updates, leave: Hook, created: Hook) -> None:
-        """`made` by `updates`, which lead to this metadata."""
+        """Take the metadata to which `updates` of the table `made` lead."""
         super().__init__(made.name(), metadata, made.metadata_location, made.io, made.catalog)
         self.created_by, self.leave, self.created = updates, leave, created

@@ -161,7 +161,7 @@ class ShardTable(Table):
 
 @contextmanager
 def let_go(table: Table) -> Iterator[None]:
-    """Raises Conflict where another shard's maintenance has let go of the snapshot that is looked at."""
+    """Raise Conflict where another shard's maintenance has let go of the snapshot that is looked at."""
     try:
         yield
     except FileNotFoundError as error:

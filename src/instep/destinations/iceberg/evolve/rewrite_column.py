@@ -51,8 +51,8 @@ from instep.stage.task import ChunkProgress, Report
 def rewritten(
     lake: Lake, table: Table, change: TableCommit, rewrites: Sequence[Rewrite], commit: Commit, workers: FileWorkers
 ) -> Iterator[None]:
-    """Adds the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away again
-    if the commit is refused."""
+    """Add the rewritten files to `change`, if a column or the values of a shard's rows need it; takes them away
+    again if the commit is refused."""
     part = commit.part if commit.part and commit.part.moves else None
     if not (rewrites or part) or table.metadata.current_snapshot() is None:
         yield

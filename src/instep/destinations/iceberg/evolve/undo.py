@@ -104,8 +104,8 @@ def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
 def _lost(
     field: IcebergField, now: Mapping[str, DataFile], then: Mapping[str, DataFile], deleted: int
 ) -> tuple[int, int]:
-    """About how many rows came since without a value in the column, and how many lost theirs to a file that was
-    rewritten, of which `deleted` were none any more. Files that were put together have the column still."""
+    """Estimate how many rows came since without a value in the column, and how many lost theirs to a rewritten file,
+    of which `deleted` had been deleted. Compacted files still have the column."""
     ids = {field.id, *map(int, _INNER.findall(json.dumps(field.type)))}
     new = [file for path, file in now.items() if path not in then]
     gone = [file for path, file in then.items() if path not in now]

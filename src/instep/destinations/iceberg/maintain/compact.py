@@ -71,7 +71,7 @@ def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[P
 
 
 def tidy_manifests(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> None:
-    """Fewer manifests, and no delete files of files that are gone; no data file is written."""
+    """Merge manifests and remove delete files of files that are gone; no data file is written."""
     merging = found.crowded or found.idle
     _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
     crashpoint("maintain.compacted")
@@ -151,7 +151,7 @@ class _Writing:
     def commit(
         self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
     ) -> None:
-        """One fenced commit onto the snapshot that was read; what the last load recorded is repeated."""
+        """Commit once, inside the fence, onto the snapshot that was read; the record of the last load is repeated."""
         with self.new_files.landing([f.path for p in packed for f in p.files]):
             self.table = land(self.table, lambda now: self._commit(now, packed, tasks, more, merging=merging))
 
@@ -288,7 +288,7 @@ def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Com
 
 
 def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
-    """Files of one partition are put together, and not with those of another."""
+    """Group files by partition: only files of one partition are compacted together."""
     groups: dict[object, list[FileScanTask]] = {}
     for task in tasks:
         groups.setdefault(place_of(task.file), []).append(task)

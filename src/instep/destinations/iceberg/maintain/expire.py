@@ -41,7 +41,7 @@ Metadata = Mapping[str, Any]
 
 
 def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
-    """The ids of snapshots that may go, from metadata alone."""
+    """Return the ids of snapshots that may expire, from metadata alone."""
     found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
     if not shards_of(metadata["properties"]):
         return expirable(found, _retained_snapshots(metadata), how, now)
@@ -49,8 +49,9 @@ def expired_snapshots(metadata: Metadata, how: Maintenance, now: int) -> tuple[i
 
 
 def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
-    """A shard's last load is kept while the table could be put back to a snapshot from before it: only then has it to
-    be told from rows that are there. Nothing goes while a shard's load is none of the table any more."""
+    """Return the ids that may expire of a shared table. A shard's last load is retained while the table could be
+    restored to a snapshot from before it, as only then it must be recognised by its rows. Nothing expires while a
+    shard's load is not part of the table."""
     if any(is_rolled_back(metadata, name) for name in shards_of(metadata["properties"])):
         return ()
     order = {s["snapshot-id"]: s.get("sequence-number", 0) for s in metadata.get("snapshots", ())}
@@ -82,7 +83,8 @@ def _retained_snapshots(metadata: Metadata) -> set[int]:
 
 
 def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
-    """Snapshots that went, and files. A crash after the commit leaves files that `orphans` finds."""
+    """Expire snapshots; return their number and that of their files. A crash after the commit leaves files that
+    `orphans` finds."""
     table, metadata = load_ours(lake, ref)
     gone = expired_snapshots(metadata, work.how, now_ms())
     if not gone:
@@ -118,8 +120,8 @@ def _land(change: TableCommit, table: Table, fence: int) -> None:
 
 
 def _specs(table: Table, rest: Sequence[Snapshot]) -> Iterator[TableUpdate]:
-    """Earlier partition specs go with the last snapshot that has files of them: columns are guarded no longer for their
-    sake."""
+    """Yield the removal of partition specs whose last snapshot with files expires: columns are no longer guarded
+    because of them."""
     used = {m.partition_spec_id for m in _manifests(table, rest).values()} | {table.metadata.default_spec_id}
     if gone := [s.spec_id for s in table.metadata.partition_specs if s.fields and s.spec_id not in used]:
         yield RemovePartitionSpecsUpdate.model_validate({"spec-ids": gone})
@@ -270,8 +272,8 @@ def _known(table: Table) -> set[str]:
 
 
 def purge_expired(lake: Lake, refs: Iterable[Ref], fence: int) -> list[str]:
-    """Names of the tags that went from these tables (one commit each), and of the dropped tables that are deleted.
-    Raises Fenced if a later run has claimed one of them."""
+    """Delete expired tags of these tables (one commit each) and expired dropped tables; return their names. Raises
+    Fenced if a later run has claimed one of them."""
     days, gone = lake.config.undo_days, []
     for ref, metadata in lake.metadata(refs).items():
         if is_ours(metadata) and expired(metadata, days):

@@ -35,7 +35,7 @@ def _maintained(metadata: Metadata) -> dict[str, int]:
 
 
 def _again(step: Callable[[], T]) -> T:
-    """A table that moves meanwhile is looked at anew, a few times."""
+    """Retry the step a few times if the table moves meanwhile."""
     for left in range(TRIES - 1, -1, -1):
         try:
             return step()

@@ -192,7 +192,8 @@ def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Mainta
 
 
 def expire(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> tuple[int, int]:
-    """Snapshots that went, and files: Spark tells those that no other snapshot names, and deletes them."""
+    """Expire snapshots by Spark, which finds and deletes the files that no other snapshot names; return the numbers
+    of both."""
     table, metadata = load_ours(lake, ref)
     gone = expired_snapshots(metadata, work.how, now_ms())
     if not gone or table.properties.get("gc.enabled", "true") != "true":
@@ -257,7 +258,7 @@ def _new_snapshots(table: Table, base: Snapshot) -> list[Snapshot]:
 
 
 def _adopt(table: Table, metadata: Mapping[str, Any], made: Sequence[Snapshot], work: Upkeep) -> Table:
-    """Land what was made of the stand-in, onto the snapshot that it began with; what the last load recorded is
+    """Land what was made on the stand-in, onto the snapshot that it began with; the record of the last load is
     repeated."""
     base, state = _current(table), load_state(metadata)
     assert state is not None, "a table without a load is left alone"

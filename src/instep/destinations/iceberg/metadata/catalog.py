@@ -243,7 +243,7 @@ class Lake:
 
     @contextmanager
     def open_database(self) -> Iterator[sqlite3.Connection]:
-        """The catalog's file; ConnectError if it cannot be opened, read or written."""
+        """Open the catalog's file; raises ConnectError if it cannot be opened, read or written."""
         try:
             read_only = self._is_read_only
             place = self._read_only_uri if read_only else self.database
@@ -281,8 +281,8 @@ class Lake:
         return True
 
     def ensure_namespace(self, namespace: str) -> None:
-        """Threads of this process take turns; another process that is faster has done the same. While tables wait for
-        their rows each namespace is looked up once."""
+        """Create the namespace if it is missing. Threads of this process take turns; another process may have
+        created it first. While tables wait for their rows, each namespace is looked up once."""
         with self._namespaces:
             if namespace in self.deferred_creates.namespaces:
                 return
@@ -361,7 +361,7 @@ class Lake:
         return {(row[0], row[1]): row[2] for row in rows}
 
     def parse(self, location: str) -> Metadata:
-        """Metadata files never change, so what has been read stays read."""
+        """Parse a metadata file; they never change, so results are cached."""
         if location not in self._parsed:
             if len(self._parsed) > 2000:
                 self._parsed.clear()
@@ -414,7 +414,7 @@ class Lake:
         return message
 
     def spark_conf(self) -> dict[str, str]:
-        """Spark's settings for the same catalog, without anything secret."""
+        """Return Spark's settings for the same catalog, without secrets."""
         conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
         if self.is_sqlite:
             conf |= {

@@ -136,7 +136,8 @@ def partitioning(metadata: TableMetadata) -> Partitioning | None:
 
 
 def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm]) -> tuple[TableUpdate, ...]:
-    """New files are written by these terms from now on. A spec that the table has had is taken up again."""
+    """Return the updates for new files to be partitioned by these terms; a spec that the table has had is used
+    again."""
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
 

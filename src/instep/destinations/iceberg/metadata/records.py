@@ -71,7 +71,7 @@ def read_table(ref: Ref, metadata: Metadata) -> Table:
 
 
 def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
-    """A recorded type holds only while the column is still stored as it: what Iceberg says wins."""
+    """Return the column with its recorded type, or with Iceberg's if it is stored as another one now."""
     kind = record.get("type") or str(data_type(field.type))
     column = column_from_dict({**record, "type": kind, "name": field.name})
     if not is_stored_as(field.type, column.type):

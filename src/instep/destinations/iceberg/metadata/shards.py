@@ -114,7 +114,7 @@ def part_properties(properties: Properties, part: PartChange) -> dict[str, str]:
 
 
 def totals(metadata: Metadata) -> dict[str, int]:
-    """Files, bytes and records of a table, or of the shard that it is seen by, by their names in summaries."""
+    """Return files, bytes and records of a table, or of the shard by which it is seen, by their names in summaries."""
     if text := metadata["properties"].get(TOTALS):
         found: dict[str, int] = json.loads(text)
         return found

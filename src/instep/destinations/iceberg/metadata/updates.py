@@ -113,7 +113,7 @@ def schema_is(schema_id: int, last_column_id: int) -> tuple[AssertCurrentSchemaI
 
 
 def spec_is(spec_id: int) -> AssertDefaultSpecId:
-    """New files still belong under this partition spec."""
+    """Require that new files still belong under this partition spec."""
     return AssertDefaultSpecId.model_validate({"default-spec-id": spec_id})
 
 

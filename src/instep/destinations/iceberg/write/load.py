@@ -173,7 +173,7 @@ class IcebergLoads(LakeFacet):
     """Loads of whole files."""
 
     def claim(self, ref: Ref, fence: int) -> None:
-        """Takes the table for `fence` and clears what dead runs left on it. Raises Fenced if a later run has it."""
+        """Take the table for `fence` and clears what dead runs left on it. Raises Fenced if a later run has it."""
         for left in range(CLAIM_TRIES - 1, -1, -1):
             table = self.lake.load(ref)
             if table is None:
@@ -195,7 +195,7 @@ class IcebergLoads(LakeFacet):
     def append(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Adds the files' rows. Files that this run has added already are not added twice."""
+        """Add the files' rows. Files that this run has added already are not added twice."""
         table, metadata = load_ours(self.lake, ref)
         if read_pending(ref, metadata):
             raise DestinationError(

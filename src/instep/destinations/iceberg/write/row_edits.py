@@ -140,7 +140,7 @@ class IcebergRowEdits(LakeFacet):
         )
 
     def update_rows(self, ref: Ref, met: RowLookup, change: RowUpdate, commit: Commit) -> LoadOutcome:
-        """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it
+        """Raise Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it
         is."""
         table, metadata = load_ours(self.lake, ref)
         seen, state = met.places, load_state(metadata)

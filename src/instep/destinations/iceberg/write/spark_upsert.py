@@ -99,8 +99,7 @@ class SparkUpsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """The files of the edits, in a folder of their own, where nothing else stays; nothing at all if the commit is
-        refused."""
+        """Yield the files of the edits, in a folder of their own; they are removed if the commit is refused."""
         folder = f"{own_data(self.table)}/{commit.run}-merge-{commit.fence}-{uuid.uuid4().hex[:8]}"
         spec = StageSpec(
             table=".".join(self.table.name()),

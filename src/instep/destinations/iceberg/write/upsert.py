@@ -267,7 +267,7 @@ class Upsert:
 
     @contextmanager
     def written(self, commit: Commit) -> Iterator[tuple[list[DataFile], Deletes]]:
-        """The files of the delta; they are taken away again if the commit is refused."""
+        """Yield the files of the delta; they are removed if the commit is refused."""
         old = old_values(self.plan, self.rows, self.delta.updated[:, 2:])
         new = new_rows(self.plan, self.staged, self.rows, self.delta, old)
         with row_delta(self.rows, new, _left(self.delta), commit.fence) as made:
@@ -303,7 +303,7 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
 
 @contextmanager
 def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
-    """Data files with the `new` rows, and delete files for those at the places `gone`."""
+    """Yield data files with the `new` rows, and delete files for the rows at the positions `gone`."""
     made: list[DataFile] = []
     name = f"{own_data(rows.table)}/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
@@ -321,7 +321,7 @@ def row_delta(rows: RowReader, new: pa.Table, gone: Positions, fence: int) -> It
 
 
 def _left(delta: Delta) -> Positions:
-    """The rows of the table that are deleted, or stand again among the new ones."""
+    """Return the positions of rows that are deleted or rewritten."""
     return np.concatenate([delta.updated[:, 2:], delta.marked, delta.removed])
 
 
@@ -352,7 +352,7 @@ def old_values(plan: MergePlan, table: RowReader, places: Positions) -> OldValue
 
 
 def new_rows(plan: MergePlan, staged: RowReader, table: RowReader, delta: Delta, old: OldValues | None) -> pa.Table:
-    """Inserted rows as they came, updated ones with the values that were not read, rows that left."""
+    """Return inserted rows as they came, updated rows with the values that were not read, and rows that left."""
     target = arrow_schema(table.table.schema())
     parts = [take(staged, delta.inserted, target), _updated(staged, delta.updated, target, old)]
     if len(delta.marked):

@@ -47,7 +47,7 @@ class Refusal(Exception):
 
 
 def not_found(what: str, name: str) -> Refusal:
-    """404 with the code word of that kind: NotFound_Connection, NotFound_Group..."""
+    """Return a 404 with the code word of that kind: NotFound_Connection, NotFound_Group..."""
     return Refusal(404, f"There is no {what.lower()} with id '{name}'.", code=f"NotFound_{what}")
 
 
@@ -75,7 +75,7 @@ def of_error(error: InstepError) -> Refusal:
 
 
 def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str]) -> JSONResponse:
-    """The body of what was refused before any route has seen it."""
+    """Return the body of a request that was refused before any route has seen it."""
     code = "InternalError" if status == 500 else ""
     return _body(Refusal(status, message, code=code, hint=hint, headers=headers), new_id())
 

@@ -35,7 +35,7 @@ class ApiCaller:
 
 class Authenticates(Protocol):
     def caller(self, key: str | None, secret: str) -> ApiCaller | None:
-        """Whose key this is, or whose secret, if `key` is None; None if there is none, or it has ended."""
+        """Return whose key this is, or whose secret, if `key` is None; None if there is none, or it has ended."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ class ApiResources(Protocol):
         """Return those of these sources that there are, by name."""
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
-        """`since`: the foreign connection, or the group, that it was; it keeps when and by whom it was made, and is no
-        new one."""
+        """Create an object. `since`: the foreign connection, or the group, that it was; it keeps its creator and
+        time, and does not count as new."""
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
         """Change an object by a JSON merge patch: null removes a key."""
 
     def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
-        """`along` is done in the same transaction."""
+        """Delete an object; `along` is done in the same transaction."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ async def read(request: Request) -> Any:
 
 
 def parse(model: type[M], found: Any) -> M:
-    """`found` as a body of that form; Refusal (400) that names the first key that is wrong."""
+    """Return `found` as a body of that form; raises Refusal (400) that names the first wrong key."""
     if not isinstance(found, dict):
         raise Refusal(400, "The body must be a JSON object.")
     try:

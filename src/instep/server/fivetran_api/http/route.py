@@ -109,7 +109,8 @@ def of_reload(mode: str) -> Need:
 
 
 def context(request: Request) -> RequestContext:
-    """Refusal: 401 without a key, 403 where its role or groups do not do, 406 for an Accept that cannot be met."""
+    """Return the request's context; raises Refusal: 401 without a key, 403 where its role or groups do not suffice,
+    406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     path = request.scope["route"].path
     found = RequestContext(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)

@@ -146,7 +146,7 @@ class RemoteSegments:
         return None
 
     def acknowledge(self, segment: Segment) -> None:
-        """Nothing: the task did, once the segment was in the exchange."""
+        """No-op: the task acknowledged it once the segment was in the exchange."""
 
     def stop(self) -> None:
         """End next() soon; may be called from another thread."""
@@ -165,7 +165,7 @@ class RemoteSegments:
         self._exchange.forget()
 
     def _listen(self) -> None:
-        """For the next word, a newer attempt, or the end of the job."""
+        """Wait for the next message, a newer attempt, or the end of the job."""
         ended = self._ended.is_set()
         word = self._exchange.hear(f"{self._attempt}/{self._next}")
         now = time.monotonic()
@@ -263,7 +263,7 @@ class RemoteSegments:
 
 
 def _delete_old_runs(place: StorageFolder) -> None:
-    """A connection has one run at a time."""
+    """Delete older runs: a connection has one run at a time."""
     for name in children(place.uri, place.io):
         if name.startswith("run-"):
             with suppress(Exception):  # what stays is sealed, and the next run looks again

@@ -38,7 +38,8 @@ class Upon:
     by_key: frozenset[Ref] = frozenset()
 
     def follows(self, ref: Ref, rows: RowImages, moved: bool | None) -> bool:
-        """`moved`: whether a key of the rows is another one than before, None if that is not known."""
+        """Return whether deletes or key changes reach other tables by a foreign key. `moved`: whether a key of the
+        rows has changed, None if that is not known."""
         if rows.change == "delete":
             return ref in self.deletes
         return rows.change == "update" and ref in self.updates and (moved is not False or ref not in self.by_key)
@@ -65,7 +66,7 @@ class BinlogKeys:
     _dropped: set[str] = field(default_factory=set)
 
     def altered(self, added: Sequence[str], dropped: Sequence[str], *, placed: bool) -> None:
-        """Columns came or went. Where the log does not name them, those behind others do no harm."""
+        """Record that columns came or went. Where the log does not name them, those behind others do no harm."""
         self._dropped.update(dropped)
         if self._dropped & (self.names | set(added)):
             self.all("a column of it was dropped and made again")
@@ -221,7 +222,7 @@ class LogPass:
         self._named = self._begun = self._in_xa = False
 
     def _altered(self, event: BinlogStatement, spot: Spot) -> None:
-        """DDL commits by itself, whatever the log calls its transaction."""
+        """Handle DDL, which commits by itself, whatever the log calls its transaction."""
         self._maps, self._seen = {}, {}
         found = edits(event.text, event.database, self._behind(spot), event.mode, event.other)
         for ref, edit in found.items():

@@ -145,7 +145,7 @@ class BinlogStream:
             yield End()
 
     def _event(self, data: bytes) -> Event | None:
-        """A table that is mapped for each of its transactions is the same object."""
+        """Decode an event; a table that is mapped again for each of its transactions is the same object."""
         if data[4] != TABLE_MAP:
             return decode(data)
         body = data[HEADER:]
@@ -178,7 +178,7 @@ class BinlogStream:
 
 @contextmanager
 def dump(config: MySqlSourceSection, start: Spot, gtids: str = "") -> Iterator[BinlogStream]:
-    """A connection of its own: it can be used for nothing else, and ends with the block."""
+    """Open a connection for the log alone, which ends with the block."""
     with translated(config, f"the binary log of {config.place}"):
         connection = dial(config)
     try:
@@ -279,8 +279,8 @@ def _errors() -> type[Exception]:
 
 
 def _status(connection: pymysql.Connection[Any]) -> tuple[Any, ...]:
-    """(file, position, databases that are logged, databases that are not, of MySQL the transactions that were done);
-    MySQL 8.4 has a new name for it."""
+    """Return (file, position, databases that are logged, databases that are not, for MySQL the executed
+    transactions); MySQL 8.4 has a new name for the statement."""
     try:
         return first(connection, "SHOW MASTER STATUS")
     except _errors() as error:
@@ -302,7 +302,8 @@ def unlogged(connection: pymysql.Connection[Any]) -> str:
 
 
 def _left_out(status: tuple[Any, ...]) -> str:
-    """Statements are left out by the database that they were run in, so that none of a table may be missing."""
+    """Return why the log is incomplete: statements are left out by the database in which they were run, so that
+    those of any table may be missing."""
     for name, value in (("binlog_do_db", status[2]), ("binlog_ignore_db", status[3])):
         if value:
             return f"the server leaves statements out of its log ({name} is {value}): a truncate would not be seen"

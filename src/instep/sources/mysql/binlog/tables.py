@@ -172,8 +172,9 @@ class ForeignKey:
 
 
 def foreign_keys(connection: pymysql.Connection[Any], primary: Mapping[Ref, Set[str]]) -> list[tuple[Any, ...]]:
-    """(child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index) of each key
-    that the user can see; `primary` are columns of primary keys. A key whose rules cannot be seen has the widest."""
+    """Return (child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index) of
+    each key that the user can see; `primary` are columns of primary keys. A key whose rules are hidden counts as the
+    widest."""
     rows = run(connection, _RULES)
     names = {(schema, child, name) for schema, child, *_, name in rows}
     rest = [row for row in run(connection, _KEYS) if (row[0], row[1], row[4]) not in names]

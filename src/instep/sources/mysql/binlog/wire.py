@@ -167,8 +167,8 @@ def _gtid(data: bytes) -> BinlogBegin:
 
 
 def _tagged(data: bytes) -> BinlogBegin:
-    """Fields in order, each behind its number, numbers as `_packed_number` has them: flags, the source's 16 bytes, the
-    number with its sign in the lowest bit, the tag."""
+    """Decode fields in order, each behind its number, numbers as `_packed_number` has them: flags, the source's 16
+    bytes, the number with its sign in the lowest bit, the tag."""
     at = HEADER
     for _ in range(3):  # the format's version, the size, the last field that has to be known
         _, at = _packedcounted_number(data, at)
@@ -185,7 +185,7 @@ def _tagged(data: bytes) -> BinlogBegin:
 
 
 def _packedcounted_number(data: bytes, at: int) -> tuple[int, int]:
-    """A number whose first byte ends in as many ones as bytes follow, and where it ends."""
+    """Return a number whose first byte ends in as many ones as bytes follow, and where it ends."""
     size = (~data[at] & data[at] + 1).bit_length()
     if size > 8:
         return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
@@ -226,8 +226,8 @@ def _statement(data: bytes, *, compressed: bool = False) -> BinlogStatement:
 
 
 def _session(data: bytes) -> tuple[int | None, int]:
-    """sql_mode and character_set_client of the session (0 if it is not told) from an event's variables, which are in
-    this order: flags, the mode, the catalog, steps of numbers, character sets. What is behind them may be anything."""
+    """Return sql_mode and character_set_client of the session (0 if absent) from an event's variables, which are in
+    this order: flags, the mode, the catalog, steps of numbers, character sets. Anything may follow."""
     mode, at = None, 0
     while at < len(data):
         code, at = data[at], at + 1
@@ -258,7 +258,7 @@ def _codec(charset: int) -> str:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """MariaDB's own: a byte of marks, the length, zlib."""
+    """Decompress MariaDB's own format: a byte of marks, the length, zlib."""
     if data[0] & 0x70:
         raise ValueError
     width = data[0] & 7

@@ -242,7 +242,7 @@ class PostgresLog:
         return "", ""
 
     def create(self) -> None:
-        """The publication first: the slot cannot be read for what was before it."""
+        """Create the publication first, then the slot, which cannot be read for changes from before the publication."""
         with self._session() as session:
             publication, slot = quote(self.names.publication), literal(self.names.slot)
             if self._published(session) is None:
@@ -414,7 +414,7 @@ class PostgresLog:
 
     @contextmanager
     def _as_published(self) -> Iterator[None]:
-        """The server looks publications up as they were at the time of each change."""
+        """Report a missing publication: the server looks publications up as they were at the time of each change."""
         import psycopg
 
         try:
@@ -489,7 +489,8 @@ class PostgresLog:
 
     @contextmanager
     def _session(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection to the primary server, statement by statement, whose texts do not depend on its defaults."""
+        """Open a connection to the primary server, statement by statement, whose texts do not depend on its
+        defaults."""
         with translated(self.config, otherwise=ConnectError):
             opened = timed_connection(self.config.read_timeout).connect
             session = dial(self.config, lambda info: opened(info, autocommit=True, prepare_threshold=None))
@@ -514,7 +515,7 @@ def _one(session: psycopg.Connection[Any], statement: str) -> tuple[Any, ...]:
 
 @contextmanager
 def _hinted(hint: str) -> Iterator[None]:
-    """An error of the server, with what to do about it."""
+    """Turn an error of the server into one with this hint."""
     import psycopg
 
     try:

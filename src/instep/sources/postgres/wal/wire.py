@@ -201,7 +201,7 @@ class Visible:
         return cls(int(first), int(following), frozenset(int(x) for x in running.split(",") if x))
 
     def shows(self, xid: int) -> bool:
-        """`xid` has lost its upper half, which is that of the nearest transaction."""
+        """Return whether the snapshot shows `xid`, which has lost its upper half: that of the nearest transaction."""
         whole = (self.next // _WRAP) * _WRAP + xid
         whole += _WRAP if whole < self.next - _WRAP // 2 else -_WRAP if whole > self.next + _WRAP // 2 else 0
         return whole < self.next and whole not in self.running
@@ -220,7 +220,7 @@ class WalKeys:
     places: tuple[int, ...] | None = None
 
     def relation(self, relation: WalRelation) -> None:
-        """A relation whose key is another one tells nothing of today's."""
+        """Take a relation's columns; one whose key has changed says nothing of today's."""
         names = [c.name for c in relation.columns]
         common = [n for n in self.columns if n in names]
         known = {c.name: c for c in relation.columns}

@@ -57,7 +57,7 @@ def boolean(value: Any) -> bool:
 
 
 def integer(name: str, bits: int) -> Convert:
-    """Integers, and texts and floats that are whole numbers."""
+    """Return a conversion to integers, of whole texts and floats as well."""
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
 
     def convert(value: Any) -> int:
@@ -212,7 +212,7 @@ def _offset(text: str) -> int:
 
 
 def _parsed(text: str, zone: str) -> datetime | None:
-    """Forms that are rarer, such as months of one digit."""
+    """Parse rarer forms, such as months of one digit."""
     for form in _FORMATS:
         try:
             return datetime.strptime(text, form + zone)

@@ -28,7 +28,7 @@ class Operations:
     def update(
         table: str, modified: Mapping[str, Any], *, schema: str | None = None, file: FileUpload | None = None
     ) -> None:
-        """Changes the given columns of the row with this primary key; nothing if there is no such row."""
+        """Change the given columns of the row with this primary key; do nothing if there is no such row."""
         name, row = _checked(table, modified, "modified")
         _need_key(schema or "", name, "update")
         _sent(rows.UPDATE, schema or "", name, row, file)
