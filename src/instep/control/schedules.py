@@ -50,7 +50,7 @@ def spread(name: str, seconds: float) -> float:
 
 
 def _interval(seconds: int, after: datetime, name: str) -> datetime:
-    """Fires lie on a grid from the epoch, moved by the name: a restart moves none."""
+    """Return the next time on a grid from the epoch, shifted by the name: a restart shifts none."""
     offset = int(spread(name, seconds))
     passed = (int(after.timestamp()) - offset) // seconds
     return datetime.fromtimestamp((passed + 1) * seconds + offset, UTC)
@@ -154,7 +154,8 @@ def upcoming(store: Store, project: Project, connection: str, now: datetime) -> 
 
 
 def _timed(one: Scheduled, now: datetime) -> Scheduled:
-    """Detections of one source come at the same time, so that one look serves them all."""
+    """Return the schedule with its next time; detections of one source come at the same time, so that one look
+    serves them all."""
     name = one.source if one.kind == "detect" else one.connection
     return replace(one, next_due=next_fire(one.spec, now, f"{name}/{one.kind}", one.timezone))
 

@@ -36,7 +36,7 @@ class SchemaVersion:
 
 
 def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, ...]:
-    """Oldest first."""
+    """Return the versions, oldest first."""
     found = store.accepted.history(connection)[::-1]
     if side == "accepted":
         return tuple(
@@ -84,8 +84,8 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Cat
 
 
 def moment(text: str) -> Moment:
-    """`7` or `v7` is an accepted version, `2.1` or `v2.1` its major.minor number, everything else a time as ISO 8601
-    (a date is its beginning; without a zone it is UTC). Raises InstepError."""
+    """Parse `7` or `v7` as an accepted version, `2.1` or `v2.1` as its major.minor number, everything else as a time
+    in ISO 8601 (a date is its beginning; without a zone it is UTC). Raises InstepError."""
     plain = text.strip().removeprefix("v")
     major, point, minor = plain.partition(".")
     if _is_number(major) and _is_number(minor or "0") and bool(point) == bool(minor):

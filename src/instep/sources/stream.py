@@ -80,11 +80,11 @@ class Operations(Protocol):
         ...
 
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
-        """Chunks with the keys of deleted rows, under `Chunk.table = key`."""
+        """Return chunks with the keys of deleted rows, under `Chunk.table = key`."""
         ...
 
     def changed(self, read: TableRead, key: str) -> list[Chunk]:
-        """Chunks with rows of which only some columns were given: `GIVEN` comes before the others."""
+        """Return chunks with rows of which only some columns were given: `GIVEN` comes before the others."""
         ...
 
 

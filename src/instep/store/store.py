@@ -196,8 +196,8 @@ class Store:
 
     @contextmanager
     def transaction(self, connection: str = "") -> Iterator[None]:
-        """Everything that this thread does inside commits together; an exception undoes all of it. With a connection's
-        name it waits only for those who write rows of the same connection."""
+        """Open a transaction: everything that this thread does inside commits together, and an exception undoes all
+        of it. With a connection's name it waits only for those who write rows of the same connection."""
         with self._db.write(connection):
             yield
 

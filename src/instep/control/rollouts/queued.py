@@ -87,7 +87,8 @@ def _health(result: Mapping[str, Any]) -> TableHealth:
 
 
 def advance(store: Store, id: str, who: str, *, every: bool = False) -> tuple[Job, bool]:
-    """(the job that advances it, whether it is new): see `to_advance`. One that is under way is answered."""
+    """Queue the job that advances the rollout; return (the job, whether it is new): see `to_advance`. A job under
+    way is returned."""
     with store.transaction():
         id = store.rollouts.get(id).id
         if (found := under_way(store, id)) and not found.options["back"]:

@@ -100,7 +100,8 @@ class SelectionPatch:
             self.store.switches.forget(connection, [now])
 
     def _read_again(self, place: SwitchedConnection, path: str) -> None:
-        """Rows that were loaded hashed are in clear after it, and the other way round."""
+        """Request a reload of a table whose rows were loaded hashed and are in clear afterwards, or the other way
+        round."""
         table = next((t for t in place.accepted.tables if path.startswith(f"{t.path}.") and not t.retained), None)
         if table is not None:
             self.store.backfills.request(place.connection, table.ref, why=f"{path} is as before a rollout")

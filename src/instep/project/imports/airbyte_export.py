@@ -1,5 +1,5 @@
-"""What an Airbyte configuration says, in whichever form it was exported: the answers of the public API and of the
-configuration API, or a Terraform state of its provider."""
+"""Exports of an Airbyte configuration, in all their forms: the answers of the public API and of the configuration API,
+or a Terraform state of its provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an import has made: sections of a project file, what to set, and what was left out; checked and written."""
+"""The result of an import: sections of a project file, what to set, and what was left out; checked and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a form does, as text for other faces: the command, Python, the request with curl, and YAML for the project file.
+"""A form's operation as text for other faces: the command, Python, the request with curl, and YAML for the project file.
 
 No secret is in a copy: a value of a secret field is asked for where the copy runs.
 """

@@ -1,5 +1,5 @@
-"""What the child process runs for a connector that speaks Airbyte's protocol: it starts the connector, and sends what
-that prints as the frames of our own connectors.
+"""The program of the child process for a connector that speaks Airbyte's protocol: it starts the connector, and sends its
+output as the frames of our own connectors.
 
     python -m instep.sources.airbyte.bridge FRAMES ANSWERS     two file descriptors
 

@@ -1,4 +1,4 @@
-"""What is known about an Airbyte connector before it is started."""
+"""The configuration of an Airbyte connector, known before it is started."""
 
 from __future__ import annotations
 

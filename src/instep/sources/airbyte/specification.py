@@ -1,4 +1,5 @@
-"""What an Airbyte connector wants to be configured with: its JSON Schema, which values are secret, what is wrong.
+"""The specification of an Airbyte connector: the JSON Schema of its configuration, its secrets, and errors in a
+configuration.
 
 The schemas are those of connectors: drafts up to 7, `oneOf` with a constant that tells the branch, and keys of
 Airbyte's own such as `airbyte_secret`.

@@ -1,4 +1,4 @@
-"""What another version of a connector does otherwise: its specification, its streams, their keys, their states.
+"""The differences between two versions of a connector: its specification, its streams, their keys, their states.
 
 Both versions have been asked for the same source. Pure; what policy and models make of it is found elsewhere.
 """

@@ -1,4 +1,4 @@
-"""What tells one kind of connector from another: how it is started, what it is given, what its errors mean.
+"""The differences between kinds of connectors: how it is started, what it is given, what its errors mean.
 
 A run knows none of it: it has a child that sends frames. The kind that is written for the Connector SDK is here.
 """

@@ -1,4 +1,4 @@
-"""What a connector has shown by now, and the operations of the group of segments at hand."""
+"""The tables that a connector has shown so far, and the operations of the group of segments at hand."""
 
 from __future__ import annotations
 

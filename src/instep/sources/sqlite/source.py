@@ -138,7 +138,7 @@ class SqliteSource:
 
     @contextmanager
     def copied_snapshot(self, written: str = "") -> Iterator[SqliteSnapshot]:
-        """A read transaction of a copy, which is gone once the context ends."""
+        """Open a read transaction of a copy, which is deleted once the context ends."""
         with (
             copied(self.config, self._copies) as copy,
             transaction(self.config.model_copy(update={"path": copy})) as connection,
@@ -177,11 +177,12 @@ class SqliteSnapshot:
             )
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Numbers and bytes as declared, all else as text; see `query_type` for values that are something else."""
+        """Return the types that a read yields: numbers and bytes as declared, all else as text; see `query_type` for
+        values of other types."""
         return {c.column.name: query_type(c.source.type) for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
-        """Ranges of the row id of about a million rows; the first and the last are open, so that rows written
+        """Return ranges of the row id of about a million rows; the first and the last are open, so that rows written
         after the snapshot's point (WAL mode) belong to one of them."""
         storage = self._storage(read)
         out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in source_columns(read, columns))
@@ -198,8 +199,8 @@ class SqliteSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back, the greatest value and the number of rows without an order); text forms as SQLite stores
-        them."""
+        """Return (`after` moved back, the greatest value and the number of rows without an order); text forms as
+        SQLite stores them."""
         source = _cursor_column(read, column)
         each, over_all = order_of(_column(source), source.type)
         rows = rows_where(f"SELECT {each} FROM main.{quoted(read.source.name)} AS t", filters(read))  # noqa: S608
@@ -248,8 +249,8 @@ class SqliteSnapshot:
             ) from None
 
     def _bounds(self, read: TableRead, storage: RowidStorage) -> tuple[int, list[int]]:
-        """(rows, the row ids at which chunks begin, without the first): a table is counted only when its row ids
-        are spread over more than one chunk."""
+        """Return (rows, the row ids at which chunks begin, without the first): a table is counted only when its row
+        ids are spread over more than one chunk."""
         if not storage.rowid:
             return 0, []
         table, rowid = quoted(read.source.name), quoted(storage.rowid)
@@ -286,7 +287,7 @@ def _cursor_column(read: TableRead, column: str) -> Column:
 
 
 def _within(read: TableRead, rows: CursorRange) -> list[str]:
-    """Conditions of a cursor range. The column's affinity makes a number of a bound that is written as text."""
+    """Return conditions of a cursor range. The column's affinity makes a number of a bound that is written as text."""
     if rows.column is None:
         return []
     name = _column(_cursor_column(read, rows.column))

@@ -101,9 +101,9 @@ class Jobs:
         who: str = "",
         source: str = "",
     ) -> tuple[Job, bool]:
-        """(the job, whether it is new). Where one of the same (connection, kind, key) waits already that one is
-        answered; it comes as early, and before as many others, as the more urgent of the two. Of what is shared it is
-        this person's, too."""
+        """Queue a job; return (the job, whether it is new). If one of the same (connection, kind, key) waits
+        already, that one is returned; it takes the earlier time and the higher priority of the two, and counts as
+        requested by both people."""
         with self._db.write() as transaction:
             now = self._db.now()
             due = due or now

@@ -164,8 +164,8 @@ def plain(uri: str) -> str:
 
 
 def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
-    """(path, bytes) of files in the table's folders for data and metadata that no snapshot names, that are older than
-    the safe age and than every run that is alive. Raises if a manifest cannot be read: then nothing is known."""
+    """Return (path, bytes) of files in the table's folders for data and metadata that no snapshot names, older than
+    the safe age and than every active run. Raises if a manifest cannot be read: then nothing is known."""
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit
     table = load_ours(lake, ref)[0]
@@ -231,7 +231,8 @@ _OF_FENCE = re.compile(r"upsert-(\d+)-")
 
 
 def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
-    """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
+    """Delete what these runs (fences by run id) wrote and did not commit. Call it after a claim: by then they can
+    commit no more."""
     table = lake.load(ref)
     if table is None:
         return
@@ -252,7 +253,7 @@ def remove_uncommitted_files(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> N
 
 
 def _remove_uncommitted_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
-    """Held values stay with the rows that their run has committed, and go if there are none."""
+    """Delete quarantine files of runs that have committed no rows."""
     place = own_quarantine(table)
     committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
     committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))

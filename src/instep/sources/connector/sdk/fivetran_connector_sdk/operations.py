@@ -1,4 +1,4 @@
-"""What a connector does to tables. Each call may be yielded, which does nothing more."""
+"""The operations of a connector on tables. Each call may be yielded, which does nothing more."""
 
 from __future__ import annotations
 
