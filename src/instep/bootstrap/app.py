@@ -397,7 +397,8 @@ class App:
         return self._given.spark if self._given is not None else None
 
     def spark_conf(self) -> dict[str, str]:
-        """Return what a Spark session needs from its start on to be given to this project, every lake as a catalog."""
+        """Return the settings that a Spark session needs from its start to be used for this project, with every lake
+        as a catalog."""
         from instep.spark.given import start_settings
 
         settings = self._spark(None)
@@ -423,7 +424,7 @@ class App:
         return LocalEngine()
 
     def engine_use(self) -> EngineUse:
-        """Return what is to read rows: the engine of the project, and where it runs."""
+        """Return the engine of the project and where it runs."""
         on_spark = self.project.engine == "spark"
         return EngineUse(self.project.engine, self._spark(None).where if on_spark else "")
 

@@ -116,7 +116,7 @@ def confirm(question: str) -> bool:
 
 
 def confirm_change(lines: Sequence[str], question: str) -> None:
-    """Say what happens and ask, on a terminal; elsewhere the command itself is the answer. Blocked for a no."""
+    """Show what happens and ask, on a terminal; elsewhere the command itself is the answer. Raises Blocked for a no."""
     for line in lines:
         console(stderr=True).write(f"  {line}")
     if options.interactive and not options.yes and sys.stdin.isatty() and not confirm(question):

@@ -32,7 +32,7 @@ from instep.errors import InstepError
 
 
 def report(error: InstepError) -> int:
-    """Say what went wrong and what to do; returns the exit code."""
+    """Report the error and the next step; return the exit code."""
     if options.output == "json":
         title = (type(error).__doc__ or "").strip().splitlines()[0]
         _problem(type(error).__name__, title, error.message, error.hint, error.exit_code)

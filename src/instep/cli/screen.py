@@ -51,5 +51,5 @@ class Screen(Console):
         self.print(folded(line, self.width) if self.is_terminal else line, style=style)
 
     def on_broken_pipe(self) -> None:
-        """Tell the entry point that the reader has closed the pipe."""
+        """Report to the entry point that the reader has closed the pipe."""
         raise BrokenPipeError

@@ -131,9 +131,9 @@ def idle(store: Store, project: Project, job: Job) -> str:
 
 
 def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
-    """Return what another connection of the same source has seen, if that serves this detection, too: its look began
-    after the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look
-    itself: also what a person asks for looks again."""
+    """Return what another connection of the same source has detected, if that serves this detection, too: it began
+    after this one was requested, or, for a scheduled one, within the last minute. None if this one has to detect
+    itself, as one that a person requests does."""
     if job.priority > SCHEDULED or job.options.get("asked"):
         return None
     source = project.source_of(job.connection)

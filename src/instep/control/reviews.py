@@ -97,7 +97,7 @@ def _event(review: Review, status: Answer, who: str) -> Event:
 
 
 def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -> list[Review]:
-    """Leave open changes alone until then, in one transaction; Conflict if one of them is not open."""
+    """Snooze open changes until then, in one transaction; raises Conflict if one of them is not open."""
     with store.transaction():
         done = store.reviews.snooze_many([r.id for r in reviews], until)
         store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))

@@ -82,7 +82,7 @@ class Timetable:
         self._seen: Mapping[tuple[ObjectKind, str], tuple[str, int]] = {}
 
     def follow(self, store: Store, project: Project, now: datetime) -> list[str]:
-        """Bring schedules in step; answers what is wrong with any connection that was looked at."""
+        """Reconcile the schedules if settings have changed; return the problems of the connections."""
         mark = store.objects.mark()
         if project is self._project and mark == self._mark:
             return []
@@ -122,8 +122,8 @@ def _spec(text: str) -> str:
 
 
 def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str] | None = None) -> list[str]:
-    """Bring the schedules of some connections (None: of all, and of those that are gone) in step with their
-    settings; answers what is wrong with any. One that asks for the same as before keeps its next time."""
+    """Reconcile the schedules of some connections (None: of all, and of those that are gone) with their settings;
+    return their problems. An unchanged schedule keeps its next time."""
     known = {(s.connection, s.kind): s for s in store.schedules.all()}
     requested = list(project.connections if names is None else names)
     here, wrong = set(project.connections), []
@@ -165,8 +165,8 @@ def _same(one: Scheduled, known: Scheduled | None) -> bool:
 
 
 def fire(store: Store, now: datetime, limit: int = 100) -> int:
-    """Put what is due into the queue, up to `limit` (others want to write, too); however often it should have come
-    meanwhile, it comes once. Answers how many came."""
+    """Queue what is due, up to `limit` (others want to write, too), once per schedule however often it was due
+    meanwhile. Return how many were queued."""
     due = store.schedules.due(now, limit)
     if not due:
         return 0

@@ -52,7 +52,7 @@ def versions(store: Store, connection: str, side: Side) -> tuple[SchemaVersion, 
 
 
 def catalog_of(store: Store, version: SchemaVersion) -> Catalog:
-    """Return what the schema was."""
+    """Return the schema of the version."""
     if version.side == "accepted":
         return store.accepted.catalog(version.connection, version.version)
     return store.schemas.catalog(version.connection, version.side, version.version)

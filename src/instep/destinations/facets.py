@@ -124,7 +124,7 @@ class SchemaFacet(Protocol):
         ...
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded. `version`: with that of its rows, also where that takes a look at
+        """Return the record of the last load. `version`: with the version of its rows, also where that takes reading
         them."""
         ...
 
@@ -208,7 +208,7 @@ class WriteFacet(Protocol):
         ...
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
-        """Return what filling these columns touches, from metadata alone."""
+        """Estimate filling these columns, from metadata alone."""
         ...
 
     def fill(
@@ -260,7 +260,7 @@ class WriteFacet(Protocol):
         ...
 
     def scan(self, ref: Ref, names: Sequence[str]) -> Scan | None:
-        """Return these columns of the rows as `read` has them, for tasks to read; None where only this process can."""
+        """Return a scan of these columns for tasks; None where only this process can read."""
         ...
 
     def first_rows(self, ref: Ref, limit: int) -> pa.Table:
@@ -318,11 +318,9 @@ class LifecycleFacet(Protocol):
         ...
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Keep tables that are created within the block known to this process alone until rows are committed to them.
-
-        Destinations that cannot do so create them at once. Tables without rows are created at the end; none is there
-        if the block ends in an error.
-        """
+        """Keep tables that are created within the block known to this process alone until rows are committed to
+        them. Destinations that cannot do so create them at once. Tables without rows are created at the end; none
+        exists if the block ends in an error."""
         ...
 
     def shared_storage(self) -> StorageFolder | None:
@@ -339,11 +337,11 @@ class LifecycleFacet(Protocol):
         ...
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """Return what of a dropped column can be restored."""
+        """Report what of a dropped column can be restored."""
         ...
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Let go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
+        """Purge the expired records of these tables and all expired dropped tables; return their names."""
         ...
 
 
@@ -366,8 +364,8 @@ class PreviewFacet(Protocol):
     """A destination beside the destination, to try changes in."""
 
     def __call__(self, refs: Collection[Ref]) -> AbstractContextManager[Destination]:
-        """Give one that has these tables as they are now. It and all that is written into it are gone at the end, and
-        nothing of the destination itself is written. Blocked where there is no place for it."""
+        """Open a destination with these tables as they are now. It and all that is written into it are deleted at
+        the end, and the destination itself is not written to. Raises Blocked where there is no place for it."""
         ...
 
 
@@ -385,8 +383,8 @@ class SavepointsFacet(Protocol):
         ...
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
-        """Put the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
-        before stays readable for undoing. Conflict if the table stands on another snapshot than `base`."""
+        """Restore the rows to a savepoint that has `rows`, in one commit; columns stay as they are, and the snapshot
+        before stays readable for undoing. Raises Conflict if the table is at another snapshot than `base`."""
         ...
 
 
@@ -448,8 +446,8 @@ class SharingFacet(Protocol):
         ...
 
     def part(self, shard: str) -> Destination:
-        """Return the same destination, as one shard loads and reads it: only rows and columns of its own, and what is
-        recorded of them. Tables that the shard does not have are not there."""
+        """Return the destination as one shard loads and reads it: only rows and columns of its own, and their
+        records. Tables that the shard lacks do not exist there."""
         ...
 
     def whole(self, ref: Ref) -> SharedTable | None:
@@ -468,5 +466,5 @@ class ShardFacet(Protocol):
         ...
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:
-        """Return which of the columns that these steps name the other shards lack, in sentences for people."""
+        """Return which of the columns of these steps the other shards lack, in sentences for people."""
         ...

@@ -73,7 +73,7 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
 def tried(
     sample: pa.Table, column: str, key: Sequence[str], old: DataType, new: DataType, target: pa.DataType
 ) -> CastSample:
-    """Return what a cast there and back makes of the sampled values of `column`; `sample` has the key's columns too."""
+    """Return the sampled values of `column` cast there and back; `sample` has the key's columns too."""
     values = sample.column(column).combine_chunks()
     invalid_values, changed = differing(values, old, new, target)
     odd = min(invalid_values | changed, default=None)

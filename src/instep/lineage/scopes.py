@@ -66,7 +66,7 @@ class Sources:
         return self._done.get(id(scope), UNKNOWN)
 
     def of(self, scope: Scope) -> Mapping[str, RelationShape]:
-        """Return what a scope reads, by the name that it has there. A pivot adds columns that nobody can tell."""
+        """Return the relations that a scope reads, by the names that they have there. A pivot adds unknown columns."""
         return {name: self._shape(node, source) for name, (node, source) in scope.selected_sources.items()}
 
     def _shape(self, node: exp.Expr, source: exp.Table | Scope) -> RelationShape:

@@ -155,7 +155,7 @@ def _of(kind: str, name: str, settings: Mapping[str, Any], ref: Ref) -> Dataset:
 
 
 def _place(root: str, parts: tuple[str, ...]) -> Dataset:
-    """Name a dataset below a folder or a bucket."""
+    """Return a dataset below a folder or a bucket."""
     found = urlsplit(root) if "://" in root else None
     if found is None:
         return Dataset("file", "/".join((root.rstrip("/"), *parts)))

@@ -59,7 +59,7 @@ class Exporter(SpanExporter):
 
 
 def trace_to(guard: EgressGuard, settings: TracesSection) -> TraceExporter:
-    """Return what listens to the spans of this process, with these settings; there is one at a time."""
+    """Return the exporter of this process's spans, with these settings; there is one at a time."""
     global _current
     if _current is None or _current.made_of != (guard, settings):
         end()

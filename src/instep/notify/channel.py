@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Channel(Protocol):
     def payload(self, message: Message) -> str:
-        """Return what is sent, without signatures and logins."""
+        """Return the body that is sent, without signatures and logins."""
 
     def send(self, message: Message) -> int:
         """Deliver the message; return the receiver's code. Raises NotDelivered, or ConnectError if nobody answers."""

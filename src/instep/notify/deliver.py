@@ -118,7 +118,7 @@ class Sender:
         return done
 
     def message(self, delivery: Delivery) -> Message:
-        """Return what a delivery says: the same at every attempt, as far as its changes are."""
+        """Return the message of a delivery: the same at every attempt, as far as its changes are."""
         notified = self.store.outbox.events_of(delivery)
         lines = lines_of(self.store, notified, self.source_of, self.link)
         counts = counted(self.store, lines)

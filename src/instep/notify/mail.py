@@ -37,7 +37,8 @@ class EmailChannel:
         return made(message, self._config.sender, self._config.to).as_string()
 
     def send(self, message: Message) -> int:
-        """Hand the mail to the server: 250. One that takes it for some of the addresses has taken it."""
+        """Send the mail by the server and return 250. A server that accepts it for some of the addresses has
+        accepted it."""
         config, end = self._config, time.monotonic() + STEPS * self._config.timeout
         try:
             with self._server() as server, ended_at(server, end):

@@ -70,7 +70,7 @@ class Message:
 
 
 def headline(line: MessageLine) -> str:
-    """Return what one line says, without reasons."""
+    """Return the text of one line, without reasons."""
     moved = f" ({line.old} → {line.new})" if line.old and line.new else ""
     text = " ".join(filter(None, (line.what, line.place)))
     return f"{text}{moved}{f', {line.status}' if line.status else ''}"
@@ -105,8 +105,7 @@ def details(line: MessageLine) -> list[tuple[str, str]]:
 
 
 def fewer(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
-    """Return what is made of so many lines, `SHOWN` at most: with fewer of them where it would not fit, one at the
-    least."""
+    """Return what `made` makes of at most `SHOWN` lines: fewer of them where it would not fit, at least one."""
     for most in range(SHOWN, 1, -1):
         if fits(found := made(most)):
             return found

@@ -73,9 +73,9 @@ def _backfill(one: RequestedBackfill, known: Sequence[Rate]) -> dict[str, Any]:
 
 
 def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what a plan tells of an open change of a type: up to `sample` source values tried on the accepted type, as
-    long as a new one is not accepted, and values of the destination tried on the new type. Nothing for other changes,
-    and for 0."""
+    """Return the tests of an open type change as a plan shows them: up to `sample` source values tried on the
+    accepted type, as long as a new one is not accepted, and values of the destination tried on the new type. Nothing
+    for other changes, and for 0."""
     if review.kind not in ("column.retyped", "column.narrowed") or review.status != "open" or not sample:
         return [], []
     from instep.schema.changes.describe import change_from_dict, key

@@ -139,7 +139,7 @@ class PreviewChange(DirectWork):
         return steps, self._load(tried, change)
 
     def _rename(self, tried: SyncContext, change: Review) -> Sequence[Step]:
-        """Say yes to a proposed rename, as `changes map` does; return the steps that this plans."""
+        """Approve a proposed rename, as `changes map` does; return the steps that this plans."""
         path, old = ".".join(filter(None, change.table)), _renamed(change)[change.column]
         work = DeclareRename()
         request = DeclareRenameRequest(old=f"{path}.{old}", new=f"{path}.{change.column}")
@@ -193,7 +193,7 @@ def _follows_log(context: SyncContext) -> bool:
 
 @contextmanager
 def _beside(context: SyncContext) -> Iterator[SyncContext]:
-    """Give the connection with a copy of the store, over tables beside its own."""
+    """Open the connection with a copy of the store, over tables beside its own."""
     accepted = [t for t in context.store.accepted.catalog(context.name).tables if not t.retained]
     refs = [destination_ref(table, context.naming) for table in accepted]
     make = context.destination.lifecycle.preview

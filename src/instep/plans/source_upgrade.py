@@ -298,7 +298,7 @@ class _Upgrading:
         return [one for one in found if one is not None]
 
     def about_states(self) -> Iterator[str]:
-        """Yield what becomes of the states."""
+        """Yield the effects on the states."""
         if not self.request.rollback:
             yield _ABOUT_STATES
             return
@@ -329,7 +329,7 @@ class _Upgrading:
         return crossed(list(found.values()), low.version, up.version)
 
     def outlook(self, connection: str, after: Pin, streams: DiscoveredStreams) -> ConnectionOutlook:
-        """Return what the next sync of a connection would do with the other version; nothing of it is kept."""
+        """Return what the next sync of a connection would do with the other version; nothing of it is recorded."""
         own = self.app.sync_context(connection)
         new = _source(self.app, connection, self.name, after)
         new.know(streams)

@@ -246,7 +246,7 @@ def parent_of(data: Any, path: Path) -> Any:
 
 
 def value_at(data: Any, path: Path) -> Any:
-    """Return what stands at a path, None for nothing."""
+    """Return the value at a path, None for nothing."""
     for part in path:
         try:
             data = data[part]

@@ -114,7 +114,8 @@ class ServedProject(Project):
         return found
 
     def _resolved(self, value: Any, path: TreePath) -> Any:
-        """Return what the server keeps refers to its own secrets alone."""
+        """Return the value with its reference resolved: the server's objects may refer to the server's own secrets
+        alone."""
         if isinstance(value, Reference) and self._is_served(path) and not secret_id(value):
             self._refuse(path, [(path[2:], NO_REFERENCE)])
         return super()._resolved(value, path)
@@ -175,7 +176,7 @@ class ServedProject(Project):
         return sections.several(names) if isinstance(sections, Sections) else dict(sections)
 
     def _policy(self, section: ConnectionSection) -> dict[str, PolicySection]:
-        """Return the one it names; the words of presets are none."""
+        """Return the policy that it names; a preset's word is none."""
         found = self.model.policies.get(section.policy)
         return {section.policy: found} if found else {}
 

@@ -51,8 +51,8 @@ class FileFacts:
 
 
 def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
-    """Return which files (places in `files`) are rewritten, those of each bin into one; order is kept. Nothing for
-    files that are as they should be."""
+    """Return bins of files (positions in `files`) to rewrite, each bin into one; order is kept. Nothing for files
+    that are as they should be."""
     small = _tiers([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files, how.min_files)
     worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
     chosen = sorted(worn | set(small))

@@ -114,7 +114,7 @@ def create_app(
 
 
 def _refused(path: str, problem: problems.ApiProblem) -> Response:
-    """Return what the guard refuses, in the words of the routes below a path."""
+    """Return the guard's refusal in the words of the routes below a path."""
     if path == PATH or path.startswith(f"{PATH}/"):
         return refused_as(problem.status, problem.detail, problem.hint, problem.headers)
     return as_problem(path, problem)
@@ -128,7 +128,7 @@ def _handle(app: FastAPI) -> None:
 
 
 async def _on_status(request: Request, error: Any) -> Response:
-    """Return what is answered for an address or a method that there is not."""
+    """Return the answer for an unknown address or method."""
     if not is_page(request.url.path):
         return await problems.on_status(request, error)
     return await show(request, "problem.html", error.status_code, problem=not_found(request.url.path), visit=None)

@@ -33,7 +33,7 @@ class OpenProject(Protocol):
     def channel(self, name: str) -> Channel: ...
 
     def sync_context(self, connection: str) -> Any:
-        """Return what the work of a query reads of a connection, as `sync.context` has it."""
+        """Return the sync context of a connection, for the work of a query."""
         ...
 
 

@@ -219,7 +219,7 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Hand the body on in one piece; afterwards what the connection itself says."""
+    """Return a receive function that yields the body in one piece, then what the connection itself sends."""
     answered = False
 
     async def again() -> Message:

@@ -57,13 +57,13 @@ def _check_channel(the: ServerContext, who: Caller, request: Any) -> None:
 
 
 def _found(query: Callable[[Any], Query]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
-    """Return what reads the document that a query answers about the object of a request."""
+    """Return a reader of the document that a query returns for the object of a request."""
 
     return lambda the, who, request: read_document(the, who, query(request))
 
 
 def _document(query: type[GetObject]) -> Callable[[ServerContext, Caller, Any], Mapping[str, Any]]:
-    """Return what reads the document of an object that may have gone meanwhile: then it is another than was read."""
+    """Return a reader of the document of an object that may be gone: then it differs from the one that was read."""
 
     def read(the: ServerContext, who: Caller, request: Any) -> Mapping[str, Any]:
         try:
@@ -153,7 +153,8 @@ def _request(record: type[ImmediateRequest], in_path: Mapping[str, Any], body: R
 def _perform(
     the: ServerContext, who: Caller, writes: Write, spec: ImmediateSpec, request: ImmediateRequest
 ) -> Response:
-    """Do it and note it in one transaction. What the key may not see is unknown, though it was answered before."""
+    """Perform the operation and record it in one transaction. What the key may not see is unknown, though it was
+    answered before."""
     if (connection := getattr(request, "connection", None)) is not None:
         the.connection(who, connection)
     if (check := _CHECKS.get(spec.name)) is not None:

@@ -83,7 +83,7 @@ def unknown(what: str, name: str) -> ApiProblem:
 
 
 def of_error(error: errors.InstepError) -> ApiProblem:
-    """Return what one of our errors is to a client."""
+    """Return the problem for one of our errors."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
     more = {"errors": list(_places(error))} if isinstance(error, InvalidDocument) else {}
     return ApiProblem(status, code, error.message, error.hint, more=more)
@@ -96,7 +96,7 @@ def _places(error: InvalidDocument) -> Iterator[dict[str, str]]:
 
 
 def of_status(error: HTTPException, hint: str = "") -> ApiProblem:
-    """Return what the framework refuses."""
+    """Return the problem for an error of the framework."""
     code = _BY_STATUS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = TITLES[code] if error.status_code in (404, 405) else str(error.detail)
     return ApiProblem(error.status_code, code, detail, hint, headers=error.headers or {})

@@ -114,7 +114,7 @@ def texts_of(record: type[Any]) -> dict[str, str]:
 
 
 def _default(one: Field[Any]) -> Mapping[str, Any]:
-    """Return what a field is where a request does not say it, as pydantic takes it."""
+    """Return the default of a field as pydantic takes it."""
     if one.default_factory is not MISSING:
         return {"default_factory": one.default_factory}
     return {"default": ... if one.default is MISSING else one.default}

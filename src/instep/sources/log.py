@@ -150,7 +150,7 @@ class ChangeLog(Protocol):
         ...
 
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
-        """Return what changed in these followed tables and was not released yet."""
+        """Return the changes in these followed tables that were not released yet."""
         ...
 
     def rows(self, read: TableRead, key: str, changed: ChangedKeys) -> list[Chunk]:

@@ -104,7 +104,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def selects(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str, str], bool]:
-    """Tell of a schema and a name whether the table is included (by no pattern: all are) and not excluded. A pattern
+    """Return a test whether a table (schema, name) is included (by no pattern: all are) and not excluded. A pattern
     is about the name alone or behind its schema. Raises ProjectError for a bad regular expression."""
     included_by, excluded_by = ([_pattern(text) for text in texts] for texts in (include, exclude))
 

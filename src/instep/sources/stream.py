@@ -75,8 +75,8 @@ class Operations(Protocol):
     def counts(self, ref: Ref) -> TableCounts: ...
 
     def place_files(self, read: TableRead) -> None:
-        """Put the files of rows where the rows say, as far as `read` tells what they say. For loads only, which come
-        after it. StageError if one cannot be put there."""
+        """Move the files of rows to where the rows say, as far as `read` gives that. For loads only, which come
+        after it. Raises StageError if one cannot be moved."""
         ...
 
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
@@ -131,11 +131,11 @@ class Stream(Protocol):
         ...
 
     def leave(self, refs: frozenset[Ref]) -> None:
-        """Keep in mind that operations on these tables were neither taken nor held."""
+        """Record that operations on these tables were neither loaded nor made pending."""
         ...
 
     def hold(self, refs: frozenset[Ref]) -> None:
-        """Keep the group's operations on these tables until they go on."""
+        """Make the group's operations on these tables pending until they are released."""
         ...
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
@@ -149,7 +149,7 @@ class Streams(Protocol):
     """A source that is a stream; outside of a run its snapshots show no rows."""
 
     def granularity(self) -> Granularity:
-        """Return what can be read by itself, as far as the last saved state lets it."""
+        """Return what can be read by itself, as far as the last saved state permits."""
         ...
 
     def stream(

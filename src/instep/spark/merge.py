@@ -326,7 +326,7 @@ def check_server(session: SparkSession, catalog: str, file: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an exception says first, at most 300 characters."""
+    """Return the first line of an exception, at most 300 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 

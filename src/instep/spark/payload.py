@@ -53,5 +53,5 @@ def job_tag() -> str:
 
 
 def prefix_of(command: int) -> str:
-    """Return what the tags of all jobs of a process begin with."""
+    """Return the prefix of the tags of all jobs of a process."""
     return f"instep-{command}-"

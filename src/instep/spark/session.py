@@ -247,7 +247,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _forget_gateway() -> None:
-    """Let pyspark start anew after its JVM has ended."""
+    """Reset pyspark after its JVM has ended, so that it can start again."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -383,5 +383,5 @@ def _configure(session: Any, conf: Mapping[str, str], where: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says first, up to 300 characters."""
+    """Return the first line of an error, up to 300 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -71,7 +71,7 @@ class Conformer:
         self._ids = RowIds()
 
     def mark(self) -> Runs:
-        """Return what `reset` takes, so that rows from here on can be conformed again."""
+        """Return a mark for `reset`, so that rows from here on can be conformed again."""
         return self._ids.mark()
 
     def reset(self, mark: Runs) -> None:
@@ -285,7 +285,7 @@ def digest(text: str, salt: bytes) -> str:
 
 
 def shape(text: str) -> str:
-    """Return what a value looks like without telling it: `aaa-99` for `abc-42`, cut after 40 characters."""
+    """Return a value's shape without the value: `aaa-99` for `abc-42`, cut after 40 characters."""
     masked = "".join("9" if c.isdigit() else "a" if c.isalpha() else "." if ord(c) < 32 else c for c in text[:40])
     return f"`{masked}{'…' if len(text) > 40 else ''}` ({len(text)} characters)"
 

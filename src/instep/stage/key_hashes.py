@@ -65,7 +65,7 @@ class HashKeys:
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Name the columns by place; an extension type becomes its storage."""
+    """Return the batch with columns named by position; an extension type becomes its storage."""
     columns = [c.storage if isinstance(c, pa.ExtensionArray) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=[f"c{at}" for at in range(len(columns))])
 

@@ -170,7 +170,7 @@ def _bucket(values: pa.Array, count: int) -> pa.Array:
 
 
 def _bytes(value: Any) -> bytes:
-    """Return what is hashed: a decimal as the shortest big-endian form of its unscaled number."""
+    """Return the bytes to hash: a decimal as the shortest big-endian form of its unscaled number."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):

@@ -143,7 +143,7 @@ class SystemColumns:
 
     @classmethod
     def of(cls, table: Table, prefix: str) -> SystemColumns:
-        """Return those of a destination table: they bear the prefix and come from no source column."""
+        """Return the system columns of a destination table: they have the prefix and come from no source column."""
         names = {c.name for c in table.columns if not c.alias}
         roles = (f.name for f in fields(cls))
         return cls(**{role: prefix + role for role in roles if prefix + role in names})

@@ -151,7 +151,8 @@ class _Task(AbstractContextManager["_Task"]):
             return self._failed(chunk, failure)
 
     def _behind_others(self, chunk: Chunk, error: LockYielded) -> ChunkResult:
-        """Let those that wait for the table go first, then read the chunk from its begin, in pieces if it has some."""
+        """Let statements that wait for the table go first, then read the chunk from its beginning, in pieces if it
+        has some."""
         small = replace(chunk, query="") if chunk.pieces else chunk
         if error.broken and not self._is_new(chunk):
             return self._failed(chunk, error)

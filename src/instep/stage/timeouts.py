@@ -52,7 +52,7 @@ class CallTimeout:
         self._since = 0.0
 
     def call(self, act: Callable[[], T]) -> T:
-        """Return what `act` answers or raises; raises Silence."""
+        """Return or raise what `act` does; raises Silence."""
         if not self.seconds:
             return act()
         if self._thread is None:
@@ -234,8 +234,8 @@ def proof_of_password(sslmode: str, host: str) -> str:
 
 
 def opened(info: str, open: Callable[[str], T]) -> T:
-    """Return what `open` makes of libpq's keywords, and raises. A server that asks for the password itself, where there
-    may be no TLS, is asked again over TLS alone, and told it there; without TLS the first refusal stands."""
+    """Return what `open` makes of libpq's keywords, and raises. A server that asks for the password itself over a
+    line without TLS is asked again over TLS alone, and gets it there; without TLS the first refusal is final."""
     try:
         return open(info)
     except Exception as error:
@@ -251,7 +251,7 @@ def opened(info: str, open: Callable[[str], T]) -> T:
 
 
 def _over_tls(info: str) -> str:
-    """Return the same keywords, where the password may be told; "" for those that want no TLS."""
+    """Return keywords that permit sending the password; "" for those that refuse TLS."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     options = conninfo_to_dict(info)

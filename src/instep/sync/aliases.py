@@ -40,7 +40,8 @@ def remember(context: SyncContext, made: Plan, batch: str) -> None:
 
 
 def _renamed(context: SyncContext, made: Plan, batch: str) -> Iterator[OldName]:
-    """Yield what a plan renames, with the time that its table's settings give to old names: none, if they give none."""
+    """Yield the renames of a plan, with the time that the table's settings give to old names: none, if they give
+    none."""
     now, found = context.store.old_names.now(), renames(made.groups())
     tables = {destination_ref(t, context.naming): t for t in made.after.tables if t.alias}
     for (_, old), to in found.tables.items():
@@ -69,9 +70,9 @@ def make_room(context: SyncContext, made: Plan) -> None:
 
 
 def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mapping[int, str] = NONE) -> None:
-    """Bring the views in step with the accepted tables and the old names that are alive, and ends what is over. What
-    cannot be shown says so; it never fails a run. `last`: all renames of the run are through, so that one that has not
-    come about never will. `ended`: why some, by number, end before their time."""
+    """Create the views of active old names and end expired ones. What cannot be shown says so; it never fails a run.
+    `last`: all renames of the run are through, so that a missing one will never come. `ended`: why some, by number,
+    end before their time."""
     names = context.store.old_names.of(context.name)
     if not names or (shown := context.destination.views) is None:
         return
@@ -92,7 +93,7 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
 def _show(
     context: SyncContext, shown: ViewsFacet, requested: Mapping[Ref, View], there: Catalog, run: Run
 ) -> dict[Ref, str]:
-    """Return what keeps each of the views from being there. Those of the connection that are not wanted any more go."""
+    """Show the views and return why some cannot be shown. The connection's other views are dropped."""
     fold, trouble = context.naming.fold, dict[Ref, str]()
     tables = {(t.schema, fold(t.name)) for t in there.tables}
     longest = context.destination.capabilities.max_name_bytes
@@ -175,7 +176,7 @@ def troubles(context: SyncContext) -> list[str]:
 
 
 def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
-    """Return what a plan does to old names, for people: which stay readable until when, which end; touches nothing."""
+    """Return a plan's effects on old names, for people: which stay readable until when, which end; writes nothing."""
     known = context.store.old_names.of(context.name)
     new = [n for n in _renamed(context, made, "planned") if n.until > n.at]
     if not new and not known:

@@ -33,8 +33,8 @@ def forget_old_names(context: SyncContext, run: Run) -> None:
 
 
 def forget_dropped(context: SyncContext, run: Run) -> list[str]:
-    """Let go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
-    cannot be let go now is tried again the next day."""
+    """Purge expired records for undoing, of all tables; return their names. What cannot be purged now is tried again
+    the next day."""
     if not is_first_today(context, run):
         return []
     tables = context.store.accepted.catalog(context.name).tables

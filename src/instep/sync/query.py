@@ -104,7 +104,7 @@ def ask_arrow(destination: Destination, sql: str, most: int | None = None) -> pa
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """Do the work on a thread: DuckDB sees no Ctrl-C while it computes, this thread does."""
+    """Run the work on a thread: DuckDB does not notice Ctrl-C while it computes, this thread does."""
     with ThreadPoolExecutor(1, thread_name_prefix="query") as pool:
         done = pool.submit(work)
         try:
@@ -348,7 +348,7 @@ class TableRows:
         return self.read().__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Let go of rows that nobody has scanned."""
+        """Release rows that nobody has scanned."""
         self._next = None
 
     def raise_failure(self) -> None:

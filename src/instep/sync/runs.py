@@ -40,7 +40,7 @@ class InProcess:
     engine: Callable[[str], Engine]
 
     def detect(self, connection: str, key: str) -> RunOutcome:
-        """Look at the source, record what has changed, pauses what policy pauses."""
+        """Detect and record the source's changes, and pause what policy pauses."""
         return _outcome(lambda: _looked(self.context(connection)))
 
     def sync(self, connection: str, key: str, *, measured: bool) -> RunOutcome:
@@ -52,7 +52,7 @@ class InProcess:
         return _outcome(lambda: undo(self.context(connection), change))
 
     def wait(self) -> None:
-        """Do nothing: no work runs beside the caller."""
+        """No-op: no work runs beside the caller."""
 
 
 def _outcome(run: Callable[[], RunOutcome]) -> RunOutcome:
@@ -124,7 +124,7 @@ class RunTables(DirectWork):
     moves_rows = True
 
     def document(self, result: SyncReport) -> Mapping[str, Any]:
-        """Return what a job keeps of the report: its tables are those of the run."""
+        """Return the job's record of the report: its tables are those of the run."""
         return {
             "run": result.run,
             "status": result.status,

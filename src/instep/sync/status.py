@@ -160,7 +160,7 @@ def _tables(accepted: Mapping[str, Any], found: Mapping[tuple[str, str], TableRu
 
 
 def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
-    """Return what is told of old names; those that plans on the way have recorded are none yet."""
+    """Return the status of old names, without those that plans in progress have recorded."""
     return tuple(
         OldNameStatus(".".join(n.table), n.old, n.column or None, n.shown or None, n.until, n.trouble or None)
         for n in names
@@ -169,7 +169,7 @@ def old_name_statuses(names: Iterable[OldName]) -> tuple[OldNameStatus, ...]:
 
 
 def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
-    """Return the same as JSON has it."""
+    """Return the status of old names as JSON has it."""
     return [asdict(one) for one in old_name_statuses(names)]
 
 

@@ -92,7 +92,7 @@ def _choice(table: Table, settings: TableSettings) -> TableMode:
 
 
 def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None:
-    """Return what is wrong where versions of rows cannot be told or would be lost."""
+    """Return the error where versions of rows cannot be told apart or would be lost."""
     if not table.key:
         return ProjectError(
             f"table {table.path} has no primary key, so the versions of its rows cannot be distinguished",

@@ -52,7 +52,7 @@ class TwoPeopleContext(Protocol):
 
 
 def leaving(table_action: TableAction, *, abandon: bool) -> str:
-    """Return what matters of a deletion."""
+    """Return the essence of a deletion, on which two people agree."""
     end = "DROPPED" if table_action == "drop" else "kept"
     return f"its tables are {end}{', what is not reached stays behind' * abandon}"
 
@@ -99,7 +99,7 @@ def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
 
 
 def two_people(context: TwoPeopleContext, name: str, what: str) -> AbstractContextManager[None]:
-    """Return the same for a connection, if four_eyes are on."""
+    """Require two people for an act on a connection, if four_eyes are on."""
     if not context.four_eyes:
         return nullcontext()
     return second_person(context.store, Act(context.name, name, what), context.who)

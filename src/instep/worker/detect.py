@@ -32,7 +32,7 @@ class DetectChanges(DirectWork):
         return self._at_project(context) if self.job is None else self._by_worker(context, self.job)
 
     def document(self, result: Detected) -> Mapping[str, Any]:
-        """Return what was found, or the reason for which nothing was looked at."""
+        """Return the findings, or why nothing was detected."""
         found = dict(super().document(result))
         skipped = found.pop("skipped")
         return {"skipped": skipped} if skipped else found

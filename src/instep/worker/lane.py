@@ -63,7 +63,7 @@ class Lane:
         return self._pipe, self._process.sentinel
 
     def begin(self, job: Job) -> None:
-        """Hand it a job; whether it lives is seen by `ended`."""
+        """Start a job; `ended` shows whether its process lives."""
         self.job, self.kill_at = job, float("inf")
         with suppress(OSError):
             self._pipe.send(job)
@@ -107,7 +107,7 @@ class Lane:
         self._begin()
 
     def close(self, seconds: float = 10) -> None:
-        """Let an idle one end by itself, then kill it."""
+        """Let an idle process end by itself, then kill it."""
         if self.job is None:
             with suppress(OSError):
                 self._pipe.send(None)

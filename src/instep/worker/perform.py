@@ -31,8 +31,8 @@ TURN = 1.0
 
 
 def turn(app: App, job: Job) -> Mapping[str, Any] | None:
-    """Return what became of the rollout; None where it comes again: it waits for runs, or for the process of its last
-    turn, which was killed a moment ago."""
+    """Run a rollout's turn and return the result; None where it comes again: it waits for runs, or for the process
+    of its last turn, which was killed a moment ago."""
     store = app.store
     patch = patch_of(store.rollouts.get(job.key).what, app.project, store, ServedPolicies(app.objects))
     runs = QueuedRuns(store, job.key, app.project.source_of, job.who)
@@ -50,7 +50,7 @@ def given_up(app: App, job: Job, why: str) -> None:
 
 
 def measured(app: App, job: Job) -> JobEnd:
-    """Do one sync of a rollout with what it did to each table, which the gates look at."""
+    """Run one sync of a rollout and record its effect on each table, at which the gates look."""
     from instep.sync.runs import measured_sync
 
     nulls = bool(job.options.get("nulls"))
@@ -79,7 +79,7 @@ class JobEnd:
 
 
 def perform(app: App, job: Job) -> JobEnd:
-    """Do a job. Every error becomes its end; nothing of the job is written to the queue from here."""
+    """Run a job. Every error becomes its end; nothing of the job is written to the queue from here."""
     with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
         app.traced()
         with span("job", priority=job.priority):
@@ -112,8 +112,8 @@ def error_text(error: Exception) -> str:
 
 
 def _problem(error: Exception) -> dict[str, Any]:
-    """Return what ended a job, for a client that raises it again: the nearest kind that every client knows. Of what is
-    not ours nothing but the text is known."""
+    """Return the problem that ended a job, for a client that raises it again: the nearest kind that every client
+    knows. Of errors that are not ours only the text is known."""
     if not isinstance(error, InstepError):
         return {}
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == InstepError.__module__)
@@ -220,7 +220,7 @@ def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
 
 
 def _reached(app: App, destination: str) -> list[Check]:
-    """Return what its test finds; one that cannot be opened is on record as such."""
+    """Test a destination; one that cannot be opened is recorded as such."""
     try:
         return list(app.destination(destination).lifecycle.test())
     except Exception as error:
@@ -240,8 +240,8 @@ def rollout(app: App, job: Job) -> JobEnd:
 
 
 def _carried_out(app: App, job: Job) -> JobEnd:
-    """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
-    decided, with the run that it made."""
+    """Run a job by the function that its operation names: it returns the job's end, or the result with the run that
+    it made."""
     if job.options.get("measured"):
         return measured(app, job)
     spec = spec_of(job.kind)
@@ -255,7 +255,7 @@ def _carried_out(app: App, job: Job) -> JobEnd:
 
 
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) -> JobEnd | Mapping[str, Any]:
-    """Do what a request asks for, or show what it does."""
+    """Run a request, or preview it."""
     context, work.app, work.job = _context(app, job), app, job
     if work.moves_rows:
         work.engine = app.engine(job.connection)
@@ -272,7 +272,7 @@ def _worked(app: App, job: Job, spec: OperationSpec, work: Work | DirectWork) ->
 
 
 def _ran(app: App, job: Job, work: DirectWork, context: SyncContext, request: Request) -> JobEnd:
-    """Do what is not shown first. Viewers read what a job answers, so that no value of a row is in it."""
+    """Run an operation without a preview. Viewers read a job's answer, so that no value of a row is in it."""
     check_served(request)
     before = _last_run(app, job)
     found = work.run(context, request)

@@ -65,7 +65,7 @@ class JobWorker:
         self._me: Worker | None = None
 
     def stop(self) -> None:
-        """Begin no further job; running ones have the grace time. A second call ends it at once."""
+        """Start no further job; running ones have the grace time. A second call ends it at once."""
         if self._stopping.is_set():
             self._at_once.set()
         else:
@@ -154,8 +154,8 @@ class JobWorker:
         self._end_orphans(None, "failed", "interrupted: its process has ended")
 
     def _assign(self) -> None:
-        """Give idle lanes jobs, as long as there are some; a lane's process begins with its first job. The last lane
-        is for what somebody waits for."""
+        """Assign jobs to idle lanes; a lane's process begins with its first job. The last lane is for jobs that
+        somebody waits for."""
         for number in range(self._limits.lanes + 1):
             lane = self._lanes.get(number)
             if lane is not None and lane.job is not None:

@@ -146,7 +146,7 @@ class Client:
         return self._retried(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
 
     def _meet(self) -> None:
-        """Look who answers there before the key is sent."""
+        """Check that a server of ours answers before the key is sent."""
         if self._met:
             return
         found = self._document(self._retried("GET", "/healthz", {}, None))

@@ -66,7 +66,7 @@ def _status(r: Review) -> str:
 
 
 def meanwhile_of(review: Review) -> str:
-    """Say what happens to the values while the change is held, "" if nothing differs or it is not held."""
+    """Return how values are treated while the change is blocked, "" if nothing differs or it is not blocked."""
     from instep.schema.changes.describe import change_from_dict
     from instep.schema.planning.explain import meanwhile
     from instep.schema.policy.policy import Action, Decision, Modifiers

@@ -60,7 +60,7 @@ class _ObjectWriting(ImmediateWork):
     """Write one object."""
 
     def detail(self, request: Any, result: WrittenObject) -> Mapping[str, Any]:
-        """Return what was written but not its content: the object itself says that."""
+        """Return the id and version that were written, not the content: the object has it."""
         return {"id": result.object.id, "version": result.object.version}
 
 
@@ -105,7 +105,7 @@ class ObjectDeletion(ImmediateWork):
         return DeletedObject(request.name, before.id, before.version)
 
     def detail(self, request: DeleteObjectRequest, result: DeletedObject) -> Mapping[str, Any]:
-        """Return which version went."""
+        """Return the version that was deleted."""
         return {"id": result.id, "version": result.version}
 
 

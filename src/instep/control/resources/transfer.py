@@ -57,7 +57,7 @@ def _with_references(objects: Resources, stored: StoredObject, variables: set[st
 
 
 def _variable(stored: StoredObject, path: Path, taken: set[str]) -> str:
-    """Return one that no other secret has."""
+    """Return a variable's name that no other secret has."""
     parts = [str(part) for part in (stored.kind, stored.name, *path) if part != "properties"]
     base = re.sub(r"\W", "_", "_".join(parts), flags=re.ASCII).upper()
     name, number = base, 2

@@ -71,7 +71,8 @@ class ChangePatch:
         return [r for r in found if r.kind == self.kind and path_of(r) == self.path]
 
     def _exists(self, connection: str, applied: Sequence[Review]) -> bool:
-        """Tell by the accepted schema for what comes and goes; by what was applied last for everything else."""
+        """Return whether the change has been applied: by the accepted schema for additions and removals, by the last
+        applied answer for all else."""
         what = self.kind.partition(".")[2]
         if self.verdict == "rejected":
             return False

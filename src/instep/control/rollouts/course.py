@@ -50,8 +50,8 @@ def to_advance(store: Store, id: str, *, every: bool = False) -> Course:
 
 
 def to_resume(store: Store, id: str, who: str, *, every: bool = False, accept: str = "") -> Course:
-    """Let what failed or did not fit in the waves that have begun wait again, and the rollout be ready. `accept`: the
-    reason for which what the gates have found may pass; without one Blocked is raised, and nothing is touched."""
+    """Reset what failed or did not fit in the started waves, and make the rollout ready. `accept`: the reason for
+    which the gates' findings may pass; without one Blocked is raised, and nothing is touched."""
     with store.transaction():
         rollout = store.rollouts.check_allowed(id, _AGAIN)
         done = store.rollouts.members(rollout.id, upto=rollout.wave, statuses=("done",))

@@ -72,7 +72,7 @@ def create(store: Store, made: RolloutDraft) -> Rollout:
 
 
 def detect_all(runs: RunsConnections, connections: Sequence[str], key: str) -> dict[str, str]:
-    """Look at the sources of all of them; answers what went wrong, by connection."""
+    """Detect the changes of all of them; return errors by connection."""
     waiting, failed = list(connections), dict[str, str]()
     while waiting:
         ended = {name: found for name in waiting if (found := runs.detect(name, key)) is not None}

@@ -54,12 +54,10 @@ class Rolling:
         return self.carry_on(id, to_roll_back(self.store, id, wave=wave, connections=connections))
 
     def carry_on(self, id: str, course: Course, key: str = "") -> Rollout:
-        """Carry the rollout on as far as its gates allow: forward, or back from the last connection to the first.
-
-        A rollout that goes back ends as stopped; what could not be taken back stays as it is and says why. Called
-        again with the same `key` it goes on. Conflict while another process carries it on, Later where a turn ends
-        before that.
-        """
+        """Advance the rollout as far as its gates allow: forward, or back from the last connection to the first. A
+        rollout that is rolled back ends as stopped; what could not be undone stays as it is, with the reason. Called
+        again with the same `key` it continues. Raises Conflict while another process advances it, Later where a turn
+        ends before that."""
         now = self.store.rollouts.get(id)
         if course.back:
             return self._back(now, course, key)
@@ -118,7 +116,7 @@ class Rolling:
         return self._end(rollout)
 
     def _wave(self, rollout: Rollout, number: int) -> Rollout | None:
-        """Carry one wave on; return the rollout if something stopped it, None once it is through."""
+        """Run one wave; return the rollout if something stopped it, None once it is through."""
         if number > rollout.wave:
             self.store.rollouts.wave(rollout, number)
         limits = gates_of(rollout.gates)
@@ -284,8 +282,8 @@ def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
 
 
 def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) -> list[Member]:
-    """Leave connections out of a rollout for this reason; changes already applied to them stay. All or
-    none: Conflict if one of them is done, or its run is under way."""
+    """Skip connections of a rollout for this reason; changes already applied to them stay. All or none: raises
+    Conflict if one of them is done, or its run is under way."""
     if not why.strip():
         raise InstepError("why are they skipped?", hint='give --reason "..."')
     rollout = store.rollouts.get(id)

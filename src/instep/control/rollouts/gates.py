@@ -74,7 +74,7 @@ def _limit(text: str, name: str, value: str) -> float | None:
 
 
 def findings(outcome: RunOutcome, limits: Gates) -> tuple[str, ...]:
-    """Return what is not healthy after a run that went through."""
+    """Return the problems after a run that went through."""
     return tuple(text for path, health in sorted(outcome.tables.items()) for text in _of_table(path, health, limits))
 
 

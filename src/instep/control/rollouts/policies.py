@@ -19,7 +19,7 @@ class ManagedPolicies(Protocol):
     def manages(self, connection: str) -> bool: ...
 
     def policy_values(self, connection: str) -> Mapping[str, Any]:
-        """Return what the connection's own document says of its policy, by key: empty for the default."""
+        """Return the policy keys of the connection's own document, empty for the default."""
         ...
 
     def put(self, connection: str, values: Mapping[str, Any], who: str) -> None:

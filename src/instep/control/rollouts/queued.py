@@ -71,7 +71,7 @@ class QueuedRuns:
 
 
 def outcome_of(job: Job) -> RunOutcome | None:
-    """Return what became of a run's job; None while it waits or runs."""
+    """Return the outcome of a run's job; None while it waits or runs."""
     if not job.over:
         return None
     if job.result.get("tables") is None or job.status not in ("done", "failed", "dead"):

@@ -55,7 +55,7 @@ def chosen(project: Project, group: ConnectionGroup, scope: Collection[str] | No
 
 
 def among(group: ConnectionGroup, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
-    """Return those of these connections (name, destination, tags) that are in the group, by name; InstepError if it
+    """Return the connections (name, destination, tags) that are in the group, by name; raises InstepError if it
     names or holds none."""
     if not group.to_dict():
         raise InstepError("which connections?", hint="name --destination, --tag, --match or --connection")

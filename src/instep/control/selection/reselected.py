@@ -113,8 +113,8 @@ def _is_as_loaded(now: Selection, table: Mapping[str, Any], before: Sequence[Map
 
 
 def decided(project: Project, store: Store, accepted: Accepted, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what `status` says of decisions, by connection: how many changes wait for one, what was chosen since the
-    last load, and which columns have no values in older rows."""
+    """Return the decisions that `status` shows, by connection: how many changes wait for one, the choices since the
+    last load, and columns without values in older rows."""
     known, backfills = store.loaded.documents_of(names), store.backfills.waiting_of(names)
     chosen, waiting = reselected(project, store, accepted, known, backfills, names), store.pages.waiting(names)
     lacking = _partial(accepted, known, backfills, names)

@@ -137,7 +137,7 @@ class _View:
         return "LIVE" if settings.deletes == "hard" else "SOFT_DELETE"
 
     def key(self, ref: Ref) -> tuple[str, ...]:
-        """Return what tells the table's rows apart: as accepted, as the settings say, as the source has it."""
+        """Return the table's key: the accepted one, the settings', the source's, in this order."""
         known, accepted = self.place.known.get(ref), self.place.accepted.get(ref)
         key = self.place.settings(known).key if known else ()
         return key or (accepted.key if accepted else ()) or (known.key if known else ())
@@ -178,7 +178,7 @@ class _View:
         return Lock("OTHER", why) if why else self.lock(one, SwitchTarget(one.schema, table, column), "OTHER")
 
     def lock(self, one: Listed, target: SwitchTarget, reason: Reason) -> Lock | None:
-        """Return what keeps it from being switched to the other side."""
+        """Return the lock that prevents switching it to the other side."""
         verb: Verb = "off" if one.enabled else "on"
         try:
             check(self.place, verb, target)

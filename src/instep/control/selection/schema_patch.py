@@ -59,11 +59,9 @@ class Patched:
 
 
 def patched(place: SwitchedConnection, config: SchemaConfig, patch: ConfigPatch) -> Patched:
-    """Return what `patch` does to `config`, which is of this place; nothing is changed yet.
-
-    What is already so is left alone, but for columns: one that was set stays listed. Raises NotListed, Blocked for
-    what is locked, and InstepError for what cannot be set here.
-    """
+    """Apply `patch` to `config`, which is of this place, without saving anything. What is already so is left alone,
+    but a column that was set stays listed. Raises NotListed, Blocked for what is locked, and InstepError for what
+    cannot be set here."""
     work = _Patching(place, config)
     for name, schema in patch.schemas.items():
         work.schema(name, schema)

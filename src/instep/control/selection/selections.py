@@ -85,7 +85,7 @@ class SwitchStep:
 
 
 def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:
-    """Return what stands for one connection, from the project file and the store alone."""
+    """Return the switches and catalogs of one connection, from the project file and the store alone."""
     seen = store.discoveries.get(connection) or CachedDiscovery(Catalog(), "")
     return place_in(project, store, connection, seen, store.accepted.catalog(connection))
 
@@ -93,7 +93,7 @@ def place_of(project: Project, store: Store, connection: str) -> SwitchedConnect
 def place_in(
     project: Project, store: Store, connection: str, seen: CachedDiscovery, accepted: Catalog
 ) -> SwitchedConnection:
-    """Return what stands for those tables of a connection that are in these catalogs."""
+    """Return the same for the tables of a connection that are in these catalogs."""
     file = project.selection(connection)
     return SwitchedConnection(
         connection,
@@ -148,8 +148,8 @@ _LISTED = "see `instep selection show --all-columns`"
 
 
 def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
-    """Yield what can be switched. Tables and columns come last: a path that could be a schema or a table means the
-    table."""
+    """Yield the objects that can be switched. Tables and columns come last: a path that could be a schema or a table
+    means the table."""
     yield from (SwitchTarget(schema) for schema in sorted(catalog.schemas) if schema)
     for table in catalog.tables:
         yield from (SwitchTarget(table.schema, table, c) for c in table.live)
@@ -157,7 +157,7 @@ def _targets(catalog: Catalog) -> Iterator[SwitchTarget]:
 
 
 def _gone(switch: Switch) -> SwitchTarget:
-    """Return what was switched once and is not at the source any more."""
+    """Return the target of a switch whose object is not at the source any more."""
     if not switch.table:
         return SwitchTarget(switch.schema)
     column = Column(switch.column, Unknown()) if switch.column else None
@@ -172,7 +172,7 @@ def _missing(place: SwitchedConnection, path: str, every: Collection[str]) -> Sw
 
 
 def steps(place: SwitchedConnection, verb: Verb, chosen: Sequence[SwitchTarget]) -> list[SwitchStep]:
-    """Return what turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise,
+    """Return the effects of these switches. Raises Blocked, having changed nothing, where instep.yml contradicts,
     for keys and cursors, and where there is no salt to hash with."""
     switches = existing_switches(place)
     return [turning(place, verb, t, switches.get(t.path)) for t in chosen]
@@ -205,7 +205,7 @@ def check(place: SwitchedConnection, verb: Verb, target: SwitchTarget) -> None:
 
 
 def turning(place: SwitchedConnection, verb: Verb, target: SwitchTarget, existing: Switch | None) -> SwitchStep:
-    """Return what turning one switch does; `existing` is what was switched about the object before."""
+    """Return the effect of one switch; `existing` is the recorded switch of the object."""
     check(place, verb, target)
     base = existing or bind(_switch(target), place.known, place.identity)
     on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
@@ -338,8 +338,8 @@ def switch(place: SwitchedConnection, turned: Sequence[SwitchStep], who: str) ->
 
 
 def hashing(place: SwitchedConnection, reviews: Sequence[Review]) -> list[SwitchStep]:
-    """Return what lets the columns of these changes in hashed. Raises InstepError for changes that let no column in,
-    and Blocked as `steps` does."""
+    """Return the steps that accept the columns of these changes as hashes. Raises InstepError for changes that
+    accept no column, and Blocked as `steps` does."""
     out = []
     for review in reviews:
         columns = _columns_of(place, review)
@@ -379,7 +379,7 @@ def _columns_of(place: SwitchedConnection, review: Review) -> list[SwitchTarget]
 
 
 def existing_switches(place: SwitchedConnection) -> dict[str, Switch]:
-    """Return what people have switched, by path."""
+    """Return people's switches, by path."""
     return {s.path: s for s in place.store.switches.of(place.connection)}
 
 

@@ -194,7 +194,7 @@ def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
 
 
 def _called(warehouse: ObjectWarehouse, state: DeltaTableState, ref: Ref, commit: Commit) -> None:
-    """Give the table its new name, from the next commit of its log on, without moving its files."""
+    """Rename the table, from the next commit of its log on, without moving its files."""
     warehouse.point(ref, state.folder)
     table = replace(state.record.table, schema=ref[0], name=ref[1])
     record = replace(state.record, table=table, fence=max(commit.fence, state.record.fence))

@@ -103,7 +103,7 @@ class DeltaSchema(DeltaDdl):
         return {ref: guards for ref, guards in made.items() if guards}
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded."""
+        """Return the record of the last load."""
         table_state = find(self.warehouse, ref)
         return table_state.state() if table_state else None
 
@@ -200,7 +200,7 @@ class DeltaLifecycle(DeltaRetention):
         check_writable(self.destination.config.name, *self.warehouse.places)
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Do nothing: a table is there once it is made."""
+        """No-op: a table exists once it is created."""
         return nullcontext()
 
     def shared_storage(self) -> StorageFolder:

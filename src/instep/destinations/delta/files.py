@@ -203,7 +203,7 @@ def write_files(
 
 
 def io_of(state: DeltaTableState) -> Mapping[str, str]:
-    """Return what reaches the files of a table."""
+    """Return the settings by which the table's files are reached."""
     return state.folder.io if isinstance(state.folder, ObjectPath) else {}
 
 

@@ -42,7 +42,7 @@ def may_lack(file: Action, column: str) -> bool:
 
 
 def _fill(change: DeltaCommit, work: FillWork, commit: Commit) -> int:
-    """Put the files with the values into the change; returns how many rows get one."""
+    """Add the files with the values to the change; return how many rows get one."""
     state = change.state
     with engine() as db:
         staged = staged_rows(state, work.compared, work.how.values)
@@ -104,7 +104,7 @@ class DeltaFills(DeltaFacet):
 
 
 def _names_then(state: DeltaTableState, before: DeltaTableState, names: tuple[str, ...]) -> list[str] | None:
-    """Return what columns were called in an older version; None if one was not there."""
+    """Return the names of columns in an older version; None if one did not exist then."""
     then = {f.physical: f.name for f in before.columns}
     now = {f.name: f.physical for f in state.columns}
     found = [then[now[n]] for n in names if now[n] in then]

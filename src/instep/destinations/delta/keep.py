@@ -96,7 +96,7 @@ class DeltaRetention(DeltaFacet):
         )
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Let go of the columns of these tables, and of all tables, that were dropped too long ago; their names."""
+        """Delete columns of these tables, and all tables, that were dropped too long ago; return their names."""
         gone = list[str]()
         for ref in refs:
             gone += landed(partial(_columns, self.warehouse, ref, fence))

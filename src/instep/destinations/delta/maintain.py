@@ -65,7 +65,7 @@ def _maintained(state: DeltaTableState) -> Mapping[str, int]:
 
 
 def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
-    """Put small files together in commits that say that no row has changed."""
+    """Compact small files in commits that declare that no row has changed."""
     state = require(warehouse, ref)
     count, size = len(state.own), state.bytes
     done = Maintained(count, count, size, size)
@@ -134,7 +134,7 @@ def _size(files: Sequence[Action]) -> int:
 
 
 def _bins(state: DeltaTableState, how: Maintenance) -> list[list[Action]]:
-    """Return which files become one, each of them of one partition."""
+    """Return bins of files to compact, each of one partition."""
     groups = defaultdict[object, list[Action]](list)
     for file in sorted(state.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
         groups[place(file)].append(file)
@@ -300,7 +300,7 @@ def changes(log: DeltaLog) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _commit_record(info: dict[str, Any]) -> dict[str, Any]:
-    """Return what one of our commits recorded; nothing of another program's."""
+    """Return the record in one of our commits, {} for another program's."""
     if info.get("engineInfo") != "instep":
         return {}
     metadata: dict[str, Any] = json.loads(info.get("userMetadata") or "{}")

@@ -59,7 +59,7 @@ def upsert_by_tasks(
     work: DeltaMergeWork,
     commit: Commit,
 ) -> LoadOutcome:
-    """Put what the merge makes of the table into the change."""
+    """Add the result of the merge to the change."""
     how = work.how
     by = tuple(change.state.next_by) if how.complete and change.state.record.by is not None else None
     with _parted(session, change, work, commit, by) as parts:
@@ -72,7 +72,7 @@ def upsert_by_tasks(
 
 
 def fill_by_tasks(session: SparkSession | None, change: DeltaCommit, work: FillWork, commit: Commit) -> int:
-    """Put the files with the values into the change; returns how many rows get one."""
+    """Add the files with the values to the change; return how many rows get one."""
     with _parted(session, change, work, commit) as parts:
         met = parts.joined(fill_rows, work.how.values)
         parts.rewrite(met, {})
@@ -115,7 +115,7 @@ class _PartedChange:
         *,
         whole: bool = False,
     ) -> list[JoinedRows]:
-        """Return what becomes of the rows. `whole`: of those, too, that have none of the staged keys."""
+        """Return the edits of rows; with `whole` those of rows without a staged key, too."""
         rows = sum(f.rows for f in (*files, *keys))
         parts = -(-(max(rows, sum(r for r, _ in self.sizes)) if whole else rows) // JOIN_ROWS)
         self.job = replace(self.job, parts=max(parts, 1))

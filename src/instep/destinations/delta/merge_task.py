@@ -320,7 +320,7 @@ def fill_rows(part: JoinTask, attempt: int, report: Report | None) -> JoinedRows
 
 
 def _compared(part: JoinTask) -> pa.RecordBatchReader:
-    """Return what of the staged rows is compared."""
+    """Return the compared columns of the staged rows."""
     job, work = part.job, part.job.work
     assert isinstance(work, DeltaMergeWork), "a fill compares nothing"
     names = work.names

@@ -123,7 +123,7 @@ class DeltaMergeWork:
 
 
 def outcome(found: Mapping[str, int], absent: int) -> LoadOutcome:
-    """Return what a merge did."""
+    """Return the outcome of a merge."""
     left = found.get("marked", 0) + found.get("removed", 0)
     return LoadOutcome(
         found.get("inserted", 0), found.get("updated", 0), left, max(absent, 0), found.get("returned", 0)
@@ -222,7 +222,7 @@ class FillWork:
 def filled_rows(
     db: duckdb.DuckDBPyConnection, work: FillWork, staged: pa.RecordBatchReader, table: pa.RecordBatchReader
 ) -> RowEdit:
-    """Return what becomes of rows that get a value or another note."""
+    """Return the edits of rows that get a value or another note."""
     first, columns = len(work.how.key), list(work.how.columns)
     places = range(first, first + len(columns))
     meta = first + len(columns)

@@ -40,7 +40,7 @@ class DeltaPromoteTask:
     writing: Writing
 
     def taken(self, file: Action) -> Iterator[TakenOut]:
-        """Yield what becomes of a file's rows, batch by batch; only the objects and these columns are read."""
+        """Yield the edits of a file's rows, batch by batch; only the objects and these columns are read."""
         names = [self.extra, *self.columns]
         fields = fields_by_name(self.state, names)
         plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields])
@@ -116,7 +116,7 @@ class DeltaPromotes(DeltaFacet):
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Bring kept values into columns, in one commit."""
+        """Move overflow values into columns, in one commit."""
         table_state = require(self.warehouse, ref)
         table_state.record.check(commit.fence)
         state = table_state.state()

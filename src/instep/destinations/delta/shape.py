@@ -145,7 +145,7 @@ _ARROW: Mapping[str, pa.DataType] = {
 
 
 def arrow_type(stored: Type) -> pa.DataType:
-    """Return what values of a stored type are in files."""
+    """Return the Arrow type of a stored type's values in files."""
     if isinstance(stored, str):
         if stored.startswith("decimal("):
             precision, scale = (int(part) for part in stored[8:-1].split(","))
@@ -165,7 +165,7 @@ def _nested(made: DeltaField) -> pa.Field:
 
 
 def arrow_of(kind: DataType) -> pa.DataType:
-    """Return what values of a type are when they are read."""
+    """Return the Arrow type of a type's values when they are read."""
     return arrow_type(stored_type(kind, iter(range(1, 1_000_000))))
 
 
@@ -234,7 +234,7 @@ def _widens(before: str, after: str) -> bool:
 
 
 def features(fields: Sequence[DeltaField]) -> list[str]:
-    """Return what a reader must know of to read these columns."""
+    """Return the features that a reader needs for these columns."""
     found = ["columnMapping"]
     if any("timestamp_ntz" in json.dumps(f.type) for f in fields):
         found.append("timestampNtz")
@@ -269,7 +269,7 @@ def partitioning(by: Sequence[DeltaField], names: Sequence[str]) -> Partitioning
 
 
 def _number(by: Sequence[DeltaField]) -> int:
-    """Return which columns they are: a file that was told apart by others is not taken for one of these."""
+    """Return a number of these columns, so that a file partitioned by others is not taken for one of these."""
     return zlib.crc32("\0".join(f.physical for f in by).encode())
 
 
@@ -346,7 +346,7 @@ def place(file: Action) -> tuple[tuple[str, str | None], ...]:
 
 
 def limited(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
-    """Return what a task writes, whose values in these columns have to be told by texts."""
+    """Return the schema that tasks write, with the columns marked whose partition values are texts."""
     found = set(names)
     return pa.schema([_marked(f) if f.name in found else f for f in schema])
 
@@ -356,7 +356,7 @@ def _marked(field: pa.Field) -> pa.Field:
 
 
 def guards(by: Iterable[DeltaField]) -> dict[str, tuple[LayoutGuard, ...]]:
-    """Return what stands on the partition columns."""
+    """Return the guards of the partition columns."""
     columns = list({f.physical: f for f in by}.values())
     use = f"the table's partitions ({', '.join(f.name for f in columns)})"
     return {f.name: (LayoutGuard(use, FREE, goes=True),) for f in columns}

@@ -131,7 +131,7 @@ class Warehouse(ABC):
         return DeltaLog(folder, self.cache)
 
     def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
-        """Return what is found at each of these names, in order."""
+        """Return the results for each of these names, in order."""
         return [look(ref) for ref in refs]
 
     def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:

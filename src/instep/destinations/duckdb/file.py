@@ -155,7 +155,7 @@ class DatabaseFile:
         return sum(file.stat().st_size for file in (self.path, log) if file.exists())
 
     def checkpoint(self) -> None:
-        """Bring the log into the file, and cuts off the free space at its end."""
+        """Write the log into the file, and cut off the free space at its end."""
         with self._instance.writer, self._opened(write=True) as session:
             session.run("CHECKPOINT")
 
@@ -253,7 +253,7 @@ class DatabaseFile:
                 Epoch(self.path).save(self._instance.epoch)
 
     def clear(self, error: duckdb.Error) -> Exception:
-        """Return what the database said, as an error of ours."""
+        """Return a database error as one of ours."""
         if _REFUSED.search(str(error)) and str(self.path) in str(error):
             return self._refused(error)
         if isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower():
@@ -279,7 +279,7 @@ def exactly(path: str) -> str:
 
 
 def _holder(text: str) -> str | None:
-    """Return which program has the file open."""
+    """Return the program that has the file open."""
     if match := _LOCKED.search(text):
         return f"another process: {match['program'].rsplit('/', 1)[-1]}, PID {match['pid']}"
     if "different configuration" in text:

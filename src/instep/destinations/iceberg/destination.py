@@ -109,7 +109,7 @@ class IcebergSchema(LakeFacet):
         return {ref: guarded for ref, guarded in found if guarded}
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded."""
+        """Return the record of the last load."""
         metadata = self.lake.metadata([ref]).get(ref)
         if metadata is None:
             return None
@@ -123,7 +123,7 @@ class IcebergSchema(LakeFacet):
     def execute(
         self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit, workers: FileWorkers = HERE
     ) -> None:
-        """Carry out all steps of one table; its views follow."""
+        """Execute all steps of one table; its views follow."""
 
         from instep.destinations.iceberg.evolve.ddl import execute
 
@@ -187,7 +187,7 @@ class IcebergLifecycle(LakeFacet):
 
     @contextmanager
     def preview(self, refs: Collection[Ref]) -> Iterator[IcebergDestination]:
-        """Give a lake with these tables as they are now, to try changes in."""
+        """Open a lake with these tables as they are now, to try changes in."""
         from instep.destinations.iceberg.maintain.preview import lake_beside
 
         with lake_beside(self.lake, refs) as beside:
@@ -240,13 +240,13 @@ class IcebergLifecycle(LakeFacet):
         return ref in self.lake.metadata([ref]) or parked(self.lake, ref, source_id) is not None
 
     def undrop_report(self, ref: Ref, column: str) -> UndropReport:
-        """Return what of a dropped column can come back."""
+        """Report what of a dropped column can be restored."""
         from instep.destinations.iceberg.evolve.undo import undrop_report
 
         return undrop_report(self.lake, ref, column)
 
     def purge_expired(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        """Let go of what is kept of dropped columns and tables and whose time is over; return their names."""
+        """Purge expired dropped columns and tables; return their names."""
         from instep.destinations.iceberg.maintain.expire import purge_expired
 
         return purge_expired(self.lake, refs, fence)

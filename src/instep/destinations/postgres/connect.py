@@ -143,7 +143,7 @@ class Arrow:
         return self._timeout.call(act)
 
     def rows(self, sql: str) -> Generator[pa.RecordBatch, None, None]:
-        """Return what a query answers."""
+        """Yield the result of a query."""
         return self._timeout.each(self._batches(sql))
 
     def _batches(self, sql: str) -> Generator[pa.RecordBatch, None, None]:

@@ -37,14 +37,14 @@ def _found(session: PostgresSession, refs: Sequence[Ref]) -> list[tuple[Ref, str
 
 
 def dependants(session: PostgresSession, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
-    """Return what of others reads or references the table, or these columns of it."""
+    """Return other objects that read or reference the table, or these columns of it."""
     requested = None if columns is None else set(columns)
     found = _found(session, [ref])
     return sorted({what for _, column, what in found if requested is None or column in requested})
 
 
 def guards(session: PostgresSession, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[LayoutGuard, ...]]]:
-    """Return the same for a plan, so that it does not ask for what would be refused."""
+    """Return guards for a plan, so that it contains no step that would be refused."""
     made: dict[Ref, dict[str, tuple[LayoutGuard, ...]]] = {}
     for ref, column, what in _found(session, refs):
         mine = made.setdefault(ref, {})
@@ -84,7 +84,7 @@ WHERE c.oid = to_regclass($1) AND x.grantee <> c.relowner
 
 
 def copy_rights(session: PostgresSession, table: str, new: str) -> None:
-    """Give `new` exactly the privileges of `table` (both are SQL names)."""
+    """Grant `new` exactly the privileges of `table` (both are SQL names)."""
     old, now = ({tuple(row) for row in session.run(_RIGHTS, [name])} for name in (table, new))
     for grantee, right, _ in now - old:
         session.run(f"REVOKE {right} ON {new} FROM {_role(grantee)}")

@@ -186,8 +186,8 @@ class PostgresServer(SqlDatabase):
             return guards(session, refs)
 
     def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns; where rows do not fit the index on the key, it is tried with an index that
-        allows for them, or without one."""
+        """Return the result of `attempt`; where rows do not fit the index on the key, it is retried with a plain
+        index, or without one."""
         try:
             return attempt()
         except InstepError as error:

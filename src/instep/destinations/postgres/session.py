@@ -77,7 +77,7 @@ class PostgresSession(SqlSession):
         return cursor.fetchall() if cursor.description else []
 
     def count(self, sql: str, *parameters: object) -> int:
-        """Return the one number that a query answers, or how many rows a statement has changed."""
+        """Return the single number of a query, or the number of changed rows."""
         cursor = self.db.execute(sql.encode(), list(parameters) or None)
         if cursor.description is None:
             return cursor.rowcount
@@ -124,7 +124,7 @@ class PostgresSession(SqlSession):
             self.run(f"CREATE SCHEMA IF NOT EXISTS {self.schema(name)}")
 
     def relations(self, refs: Sequence[Ref]) -> dict[Ref, Relation]:
-        """Return what is there under these names, be it a table, a view or anything else that takes a name."""
+        """Return the tables, views and other relations that have these names."""
         found: dict[Ref, list[Physical]] = {}
         comments: dict[Ref, str | None] = {}
         for schema, name, comment, *column in self._of(_RELATIONS, refs):

@@ -108,7 +108,7 @@ class PostgresStaging(Staging):
         yield
 
     def bare(self, what: str) -> str:
-        """Return what a table is called in the schema `_instep`: at most 63 bytes."""
+        """Return a table's name in the schema `_instep`: at most 63 bytes."""
         name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self._attempt}_{self.commit.run}"
         return name.encode()[:63].decode(errors="ignore")
 

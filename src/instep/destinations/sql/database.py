@@ -77,7 +77,7 @@ class SqlDatabase(ABC):
         return {}
 
     def fitting(self, ref: Ref, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, tried again where rows did not fit an index of ours."""
+        """Return the result of `attempt`, retried where rows did not fit an index of ours."""
         return attempt()
 
     def remove_staged(self, record: Record, fences: Iterable[int]) -> None:
@@ -134,12 +134,12 @@ class Staging(ABC):
 
     @abstractmethod
     def exchange(self, session: SqlSession, record: Record) -> tuple[Record, int, int]:
-        """Put all staged rows into the place of the table, or of its rows. Returns the record as it is then, how many
-        rows there are, and how many of them have no value in the columns that wait for an undo."""
+        """Replace the table, or its rows, by all staged rows. Return its record, the number of rows, and how many of
+        them have no value in columns that wait for an undo."""
 
     @abstractmethod
     def opened(self, session: SqlSession) -> AbstractContextManager[None]:
-        """Have the staged rows at hand in a transaction; StageError if some are gone."""
+        """Make the staged rows available in a transaction; raises StageError if some are gone."""
 
     @abstractmethod
     def close(self) -> None:
@@ -171,8 +171,8 @@ class Staging(ABC):
         return session.count(f"{into} SELECT {names} FROM {self.rows(what)}")
 
     def replace_rows(self, session: SqlSession, record: Record, what: str) -> tuple[int, int]:
-        """Put staged rows into the place of the table's rows; columns that wait for an undo keep their values by key.
-        Returns how many there are, and how many of them have no value in those columns."""
+        """Replace the table's rows by staged ones; columns that wait for an undo keep their values by key. Return
+        their number, and how many of them have no value in those columns."""
         name, key = session.name(*record.ref), record.table.key
         waiting = [p.place for p in record.parked] if key else []
         if waiting:

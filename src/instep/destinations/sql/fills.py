@@ -77,7 +77,7 @@ class SqlFills(SqlFacet):
         commit: Commit,
         workers: FileWorkers = HERE,
     ) -> Promoted:
-        """Bring kept values into columns, in one transaction."""
+        """Move overflow values into columns, in one transaction."""
         row, work = self.database.dialect.row_id, _Promotion(self.database.dialect, columns, extra)
         with self.database.loading(ref, commit) as (session, record):
             state = record.state
@@ -140,7 +140,7 @@ class SqlFills(SqlFacet):
         return done
 
     def restore_dropped_values(self, ref: Ref, column: str, commit: Commit, workers: FileWorkers = HERE) -> int:
-        """Do nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        """No-op: a dropped column waits in its table and keeps its values through updates and full loads."""
         return 0
 
 

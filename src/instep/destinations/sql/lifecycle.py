@@ -95,11 +95,11 @@ class SqlLifecycle(SqlFacet):
         """Return nothing: Spark does not read it."""
 
     def check_writable(self) -> None:
-        """Do nothing: it is the server that writes."""
+        """No-op: it is the server that writes."""
         return
 
     def deferred_create(self) -> AbstractContextManager[None]:
-        """Do nothing: a table is there once it is made."""
+        """No-op: a table exists once it is created."""
         return nullcontext()
 
     def shared_storage(self) -> StorageFolder:

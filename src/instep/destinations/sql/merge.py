@@ -207,8 +207,8 @@ class FillSql:
         )
 
     def changed(self, found: Iterable[Sequence[Any]]) -> list[tuple[int, str | None]]:
-        """Return what notes become, by number: a column that has a value now is not noted any more, one whose staged
-        value did not fit is."""
+        """Return the next notes, by number: a column that has a value now is removed, one whose staged value did not
+        fit is added."""
         columns = list(self.work.columns)
         notes = [
             (place, merged(old, new, {c for c, lack in zip(columns, lacking, strict=True) if lack}, columns), old)

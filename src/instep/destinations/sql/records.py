@@ -205,7 +205,7 @@ class Record:
         )
 
     def whole(self, table: Table) -> SharedTable:
-        """Return what is told of the table, as it is, with its shards."""
+        """Return the table as it is, with its shards."""
         parts = {n: ShardStatus(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
         return SharedTable(table, parts, self.shape)
 

@@ -56,7 +56,7 @@ class SqlSchema(SqlFacet):
         return self.database.guards(list(refs))
 
     def state(self, ref: Ref, *, version: bool = False) -> LoadState | None:
-        """Return what the last load recorded."""
+        """Return the record of the last load."""
         with self.database.reading() as session:
             record = find(session, ref)
             state = record.state if record else None

@@ -44,7 +44,7 @@ class StagingArea:
         return f"{self.uri}/{place}"
 
     def open(self, file: StagedFile) -> Any:
-        """Return what pyarrow reads a staged file from."""
+        """Open a staged file for pyarrow."""
         return opened(path_at(file.path, self.io))
 
     def consume(self, files: Files) -> None:

@@ -82,7 +82,7 @@ def execute(session: SqlSession, ref: Ref, steps: Sequence[Step], after: Table |
 
 
 def undrop(session: SqlSession, ref: Ref, table: Table, commit: Commit) -> None:
-    """Bring a dropped table back under its name with its rows; nothing if it is back already."""
+    """Bring back a dropped table under its name with its rows; do nothing if it is back already."""
     if (there := find(session, ref, lock=True)) is not None:
         if there.table.id != table.id:
             hint = "rename or drop that one first"
@@ -233,7 +233,7 @@ def _columns(session: SqlSession, record: Record, steps: Sequence[Step], target:
 
 
 def _hide_column(session: SqlSession, table: str, column: Column, place: str) -> None:
-    """Let a dropped column wait under another name."""
+    """Rename a dropped column, which stays in the table until its undo period ends."""
     session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
     if not column.nullable:
         session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
@@ -263,7 +263,7 @@ def _evolved(record: Record, evolution: Evolution, target: Table, lost: Sequence
 
 
 def _fit(session: SqlSession, record: Record, origin: ColumnOrigin, hidden: dict[str, str]) -> None:
-    """Give the column, already under its new name, its type, its NULLs and its comment."""
+    """Set the type, nullability and comment of the column, already under its new name."""
     column, before, table = origin.column, origin.before, session.name(*record.ref)
     if origin.rewrite is not None and before is not None:
         _rewrite(session, record, hidden[before.name], before.type, column)

@@ -59,14 +59,14 @@ class SqlWords:
         return len(there) == len(keywords) and all(w.upper == k for w, k in zip(there, keywords, strict=True))
 
     def take(self, *keywords: str) -> bool:
-        """Go past these keywords, if they come next."""
+        """Skip these keywords, if they come next; return whether they did."""
         if not self.ahead(*keywords):
             return False
         self._at += len(keywords)
         return True
 
     def any(self, keywords: Collection[str]) -> str:
-        """Go past one of these keywords and answer it; "" if none is next."""
+        """Skip one of these keywords and return it; "" if none is next."""
         word = self.next
         if word is None or word.upper not in keywords or not word.upper:
             return ""
@@ -121,7 +121,7 @@ class SqlWords:
         return self._at
 
     def since(self, mark: int) -> str:
-        """Return what has been read from a place on, as it is written."""
+        """Return the text read since a mark, as it is written."""
         there = self._words[mark : self._at]
         return self._script[there[0].start : there[-1].end] if there else ""
 
@@ -136,7 +136,7 @@ class SqlWords:
         return self.since(first)
 
     def brackets(self) -> None:
-        """Go past a pair of brackets with what is in them."""
+        """Skip a pair of brackets with their content."""
         depth = 0
         while (word := self.advance()) is not None:
             if word.kind == "sign":

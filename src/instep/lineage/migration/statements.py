@@ -44,7 +44,7 @@ _SAFE_CALLS = {
 
 
 def edits(statement: ScriptStatement, script: str, dialect: str) -> tuple[Edit, ...]:
-    """Return what the statement does to schemas, in order; nothing for one that is about rows or rights."""
+    """Return the statement's edits of schemas, in order; none for one about rows or rights."""
     words = SqlWords(statement.words, script, dialect)
     first = words.advance()
     known = _STARTS.get(first.upper)

@@ -28,7 +28,7 @@ def make(folder: Path) -> None:
 
 
 def days() -> list[dict[str, Any]]:
-    """Return what the API answers: `tables`, as schema() declares them, and `records` by table."""
+    """Return the answers of the API: `tables`, as schema() declares them, and `records` by table."""
     found: list[dict[str, Any]] = json.loads(_text("days.json"))
     return [{"day": number, **day} for number, day in enumerate(found, 1)]
 

@@ -485,7 +485,7 @@ def camel(value: Any) -> Any:
 
 
 def _chosen(forms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the one form of several that is there, or the mapping itself."""
+    """Return the one form of several that is present, or the mapping itself."""
     present = [one for one in forms.values() if one is not None]
     return present[0] if len(present) == 1 and isinstance(present[0], Mapping) else forms
 

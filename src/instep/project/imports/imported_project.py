@@ -72,7 +72,7 @@ class ImportedProject:
             self.left_out.append(entry)
 
     def note(self, text: str) -> None:
-        """Tell what is not quite as it was, once."""
+        """Note a difference from the original, once."""
         if (line := quoted(text, 600)) not in self.notes:
             self.notes.append(line)
 
@@ -161,10 +161,8 @@ def project_name(text: str, taken: Iterable[str], fallback: str) -> str:
 
 
 def checked(found: ImportedProject) -> ImportedProject:
-    """Leave out each section that the project file does not take, with the reason, so that what is written loads.
-
-    ProjectError if nothing is left.
-    """
+    """Remove each section that the project file does not accept, with the reason, so that what is written loads.
+    Raises ProjectError if nothing is left."""
     while True:
         problems = list(problems_in(_dump(found)))
         wrong = {path[:2]: text for path, text in problems if len(path) >= 2}

@@ -80,7 +80,7 @@ class TableSettings(OverrideSection):
     enabled: bool = True
 
     def handling_of_invalid_values(self, decided: InvalidValue = "quarantine") -> InvalidValue:
-        """Return what is said, unless that is the default: then what was decided."""
+        """Return the table's own setting, unless that is the default: then what was decided."""
         chosen = self.on_invalid_value or "quarantine"
         return chosen if chosen != "quarantine" else decided
 

@@ -57,7 +57,7 @@ class Section(BaseModel):
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
 
     def document(self) -> dict[str, Any]:
-        """Return what is said in it, as a project file has it."""
+        """Return the settings that were given, as a project file has them."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ def listed(value: Any) -> Any:
 
 
 def read_with(read: Callable[[str], T], text: str) -> T:
-    """Return what `read` makes of a text; refuse the text with the reason of a SchemaError."""
+    """Parse a text by `read`; a SchemaError becomes a refusal with its reason."""
     try:
         return read(text)
     except SchemaError as error:

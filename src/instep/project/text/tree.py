@@ -137,7 +137,7 @@ def _scalar(node: yaml.Node) -> Any:
 
 
 def _plain(text: str) -> Any:
-    """Return what a scalar without quotes is."""
+    """Return the value of a scalar without quotes."""
     if text in _NULL:
         return None
     if text.lower() in _BOOL and text in ("true", "True", "TRUE", "false", "False", "FALSE"):

@@ -88,7 +88,7 @@ def sort_term(text: str) -> SortTerm:
 
 
 def describe_layout(before: TableLayout, after: TableLayout) -> str:
-    """Return what changes from one to the other, in one line."""
+    """Return the differences between two layouts, in one line."""
     old, new = dict(before.properties), dict(after.properties)
     parts = [f"set {name} = {value}" for name, value in after.properties if old.get(name) != value]
     parts += [f"reset {name}" for name, _ in before.properties if name not in new]

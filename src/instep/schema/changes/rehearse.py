@@ -38,7 +38,7 @@ class Rules:
 
     @classmethod
     def of(cls, dialect: str, default_schema: str, types: Declared) -> Rules:
-        """Return those of a dialect of lineage/migration."""
+        """Return the rules of a dialect of lineage/migration."""
         return cls(default_schema, types, dialect != "postgres", dialect != "mysql", dialect == "sqlite")
 
     def keeps_null(self, column: Column, key: tuple[str, ...]) -> bool:
@@ -106,7 +106,7 @@ class Rehearsal:
         return Catalog.of(e.table for e in self._tables.values())
 
     def run(self, statement: int, edits: Iterable[ddl.Edit]) -> None:
-        """Carry out one statement: all of it or, raising SchemaError, nothing."""
+        """Run one statement: all of it or, raising SchemaError, nothing."""
         before, touched = dict(self._tables), len(self.touches)
         self._now = statement
         self._own = set()
@@ -231,7 +231,7 @@ class Rehearsal:
         self._put(entry, replace(entry.table, columns=columns), touch)
 
     def _new_id(self, prefix: str) -> str:
-        """Return one that nothing ever had, what is kept after its removal included."""
+        """Return an id that nothing ever had, retained objects included."""
         self._count += 1
         return f"{prefix}new:{self._count}"
 

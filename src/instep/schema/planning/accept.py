@@ -452,7 +452,7 @@ class CatalogDraft:
             self.add(table)
 
     def follow(self, moves: Sequence[tuple[TableDraft, Ref]]) -> None:
-        """Give tables their new source names, all at once."""
+        """Rename tables as at the source, all at once."""
         for table, _ in moves:
             if table.now is not None:
                 del self._now[table.now]
@@ -461,8 +461,8 @@ class CatalogDraft:
             self._now[now] = table
 
     def rename(self, moves: Sequence[tuple[TableDraft, Ref]]) -> None:
-        """Give tables their new accepted names, all at once, without aliases; what is retained under one of them
-        gets a version."""
+        """Rename accepted tables, all at once, without aliases; what is retained under one of their new names gets a
+        version."""
         movers = {t.table.ref for t, _ in moves}
         for _, ref in moves:
             if ref not in movers:

@@ -89,7 +89,7 @@ def _where(change: Change) -> str:
 
 
 def outcome(decision: Decision) -> str:
-    """Return what will be done about a change, who decided it, and what else is to be known."""
+    """Return the outcome of a change, who decided it, and what else to know."""
     kind, how = decision.change.kind, decision.modifiers
     done, _, more = decision.why.partition("; ")
     if decision.applied:
@@ -124,7 +124,7 @@ def _not_applied(plan: Plan) -> Iterator[str]:
 
 
 def meanwhile(decision: Decision) -> str:
-    """Return what happens to the values while the change is held; empty where nothing differs."""
+    """Return how values are treated while the change is blocked; empty where nothing differs."""
     if decision.action == "pause_connection":
         return "nothing is read"
     if decision.action == "pause_table":

@@ -145,7 +145,7 @@ def _staying(found: tuple[LayoutGuard, ...]) -> tuple[LayoutGuard, ...]:
 
 
 def uses(guards: Guards) -> str:
-    """Return what stands on columns of a table."""
+    """Return the uses that guard a table's columns."""
     return _uses({g.use: g for found in guards.values() for g in found}.values())
 
 

@@ -129,11 +129,8 @@ def worst(found: Iterable[Hazard]) -> HazardClass:
 def hazards(
     change: Change, able: Capabilities, *, removed: Literal["retain", "drop"] = "drop", taken: Collection[str] = ()
 ) -> tuple[Hazard, ...]:
-    """Return what is dangerous about a change at a destination; nothing for a safe one.
-
-    `removed` tells whether what is removed stays behind; `taken` are the names that the table (for a table: its
-    schema) has already, retained ones included.
-    """
+    """Return the hazards of a change at a destination; none for a safe one. `removed`: whether removed objects are
+    retained; `taken`: the names that the table (for a table: its schema) has already, retained ones included."""
     found = [*_of_kind(change, able, removed)]
     if isinstance(change, ColumnAdded | ColumnRenamed | TableAdded | TableRenamed):
         found += _of_name(change.after.name, able, taken)

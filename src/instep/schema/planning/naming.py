@@ -378,11 +378,9 @@ class Collision:
 
 
 def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
-    """Return what `assign` gives another name because of another's: tables first, then columns.
-
-    What has an alias keeps it and is never told. Names meet if the destination takes them for one (`A` beside `a`), and
-    if what is left of them once they are mapped or shortened is one. Raises SchemaError where `assign` does.
-    """
+    """Return what `assign` renames because of another name: tables first, then columns. Existing aliases stay and
+    are never listed. Names collide if the destination takes them for one (`A` beside `a`), and if mapping or
+    shortening makes them one. Raises SchemaError where `assign` does."""
     tables = sorted(catalog.tables, key=lambda t: t.ref)
     named = assign(catalog, naming)
     aliases = [named.by_ref[t.ref].alias for t in tables]

@@ -47,8 +47,8 @@ class ShardScene:
 
 
 def join(scene: ShardScene, steps: Sequence[Step], after: Table) -> Joined:
-    """Return what `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the
-    other shards would lose something by it, or the destination cannot do it."""
+    """Return the effect on the whole table of `steps` that lead a shard's table to `after`. Raises IllegalChange
+    where the other shards would lose something by it, or the destination cannot do it."""
     if after.history:
         why = "a table of several connections has current rows only: take `history` out of its settings"
         raise IllegalChange(f"table {after.path} cannot keep its history: {why}")

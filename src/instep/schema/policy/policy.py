@@ -67,7 +67,7 @@ class Modifiers:
     rename_threshold: float = 0.8
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:
-        """Return these with `changes` on top; raises SchemaError for an unknown modifier or word."""
+        """Return the modifiers with `changes` applied; raises SchemaError for an unknown modifier or word."""
         names = tuple(f.name for f in fields(self))
         for name, value in changes.items():
             if name not in names:
@@ -235,7 +235,7 @@ def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, 
 
 
 def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
-    """Return what `decide` answers, and why."""
+    """Return the decision of `decide`, and why."""
     evaluations: list[RuleEvaluation] = []
     for evaluation, pick in _evaluations(change, policy, explicit, tags):
         if pick is not None:
@@ -302,7 +302,7 @@ def is_by_policy(why: str) -> bool:
 
 
 def _explicit(change: Change, explicit: Explicit | None) -> tuple[PresetCell, str] | None:
-    """Return what a person has chosen: on and hashed answer additions, hashed and typed a new type, mapped renames, the
+    """Return a person's choice: on and hashed answer additions, hashed and typed a new type, mapped renames, the
     others every change."""
     retyped = change.kind in ("column.widened", "column.narrowed", "column.retyped")
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
@@ -399,7 +399,7 @@ def names(pattern: str, change: Change) -> bool:
 
 
 def _named_by(change: Change) -> str:
-    """Return what a pattern would have to name."""
+    """Return the word for the object that a pattern has to name."""
     if isinstance(change, SchemaAdded | SchemaRemoved):
         return "schema"
     return "column" if column_of(change) else "table"

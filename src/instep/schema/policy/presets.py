@@ -100,7 +100,7 @@ _ALIASES: Mapping[str, str] = {
 
 
 def effect_of(kind: str, action: Action) -> Effect:
-    """Return what `action` means for this kind, beyond the action itself."""
+    """Return the effect of `action` for this kind, beyond the action itself."""
     return _EFFECTS.get((kind, action), "")
 
 

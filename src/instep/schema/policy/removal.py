@@ -157,7 +157,7 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 
 
 def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Let another type of a key's column go with the decision about the key."""
+    """Return the decisions with type changes of a key's column decided like the key."""
     keys = _keys(decisions)
 
     def one(decision: Decision) -> Decision:

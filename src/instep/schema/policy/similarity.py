@@ -58,8 +58,8 @@ def assign(scores: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
 def _add(
     row: int, scores: Sequence[Sequence[float]], rows: list[float], columns: list[float], owner: list[int]
 ) -> None:
-    """Give one more row a column, along the cheapest chain of moves. `rows` and `columns` are the potentials; all are
-    counted from 1, column 0 stands for the new row."""
+    """Assign a column to one more row, along the cheapest chain of moves. `rows` and `columns` are the potentials;
+    all are counted from 1, column 0 stands for the new row."""
     width = len(columns) - 1
     owner[0], at = row, 0
     least, way, done = [inf] * (width + 1), [0] * (width + 1), [False] * (width + 1)
@@ -500,7 +500,8 @@ def _word(a: str, b: str) -> float:
 
 
 def _shortens(short: str, long: str) -> bool:
-    """Begin alike and leave letters out: `cust` or `cstmr` for `customer`, `qty` for `quantity`."""
+    """Return whether both begin alike and one leaves letters out: `cust` or `cstmr` for `customer`, `qty` for
+    `quantity`."""
     if len(short) < 2 or short[0] != long[0] or not short.isalpha() or len(short) == len(long):
         return False
     if long.startswith(short):

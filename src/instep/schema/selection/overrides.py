@@ -150,7 +150,7 @@ def _sets(switch: Switch) -> Iterator[str]:
 
 
 def chosen(selection: Selection, change: Change, source: Catalog) -> Literal["on", "hashed"] | None:
-    """Return what a person has chosen about the object of this change, where that answers it."""
+    """Return a person's choice about the object of this change, where that answers it."""
     match change:
         case SchemaAdded():
             tables = (t for t in source.tables if t.schema == change.name)

@@ -123,7 +123,7 @@ def _answer(request: Request, error: Exception) -> Response:
 
 
 async def _counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Tell what is left of the key's requests."""
+    """Add the key's remaining requests to the response."""
     response = await go_on(request)
     left: Allowance | None = getattr(request.state, "allowance", None)
     if left is not None:

@@ -84,7 +84,7 @@ MOVES = ("sync", "backfill", "refresh")
 
 
 def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Return these connections as clients read them; a constant number of queries for each page."""
+    """Return these connections as clients read them; the number of queries per page is constant."""
     names = [item.name for item in items]
     facts = Facts(
         ports.store.runs.outcomes(names),
@@ -116,7 +116,7 @@ class Facts:
     """Open reviews and pauses that block them."""
 
     def tasks(self, item: Item) -> list[dict[str, Any]]:
-        """Return what a person has to do before the connection goes on by itself."""
+        """Return the tasks that a person has to do before the connection continues by itself."""
         given = list(item.spec.get("tasks") or []) if item.kind == "foreign" else []
         if why := self.detection_off.get(item.name):
             message = f"Schema detection has switched itself off: {why}. Resolve it, then enable detection."
@@ -130,7 +130,7 @@ class Facts:
         return [*given, *(_task(t) for t in dict.fromkeys(found) if t.text not in reasons)]
 
     def warnings(self, item: Item) -> list[dict[str, Any]]:
-        """Return what is not as it was, though everything goes on."""
+        """Return warnings: what has changed, though everything continues."""
         return [_task(t) for t in self.troubles.get(item.name, ()) if t.what == "missing"]
 
     def status(self, item: Item, late_after: float) -> Status:

@@ -131,7 +131,7 @@ def delete(id: Name, context: RequestContextDep) -> JSONResponse:
 
 
 def _act(context: RequestContext, item: Item) -> Act | None:
-    """Return what two people have to ask for with four_eyes: to delete what has run."""
+    """Return the act for which four_eyes needs two people: deleting what has run."""
     if item.kind != "connection" or item.in_file or not context.ports.project(item.name).model.four_eyes:
         return None
     from instep.sync.two_people import DELETION, Act, leaving
@@ -262,7 +262,8 @@ def _schedule(change: ConnectionChange, item: Item, fields: Mapping[str, Any]) -
 
 
 def _beside(config: Mapping[str, Any], parsed: NewConnection | ConnectionChange) -> dict[str, Any]:
-    """Return what a schedule in the project cannot say of one that is manual, and settings that have no effect."""
+    """Return the parts of a schedule that the project file cannot hold for a manual connection, and settings without
+    effect."""
     names = ("schedule_type", "sync_frequency", "daily_sync_time")
     found = parsed.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
     return {**found, **({"config": echoed} if (echoed := early(config)) else {})}
@@ -298,8 +299,8 @@ def _change_stored(context: RequestContext, item: Item, change: ConnectionChange
 
 
 def complete_waiting(context: RequestContext, group: str) -> None:
-    """Give the connections of a group that has a destination by now their sources; one that cannot have it says why in
-    a task."""
+    """Create the sources of a group's connections once it has a destination; one that cannot have it says why in a
+    task."""
     after = ""
     while items := context.ports.objects.connections(after=after, limit=100, group=group):
         after = items[-1].name

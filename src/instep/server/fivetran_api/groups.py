@@ -122,7 +122,7 @@ def remove(context: RequestContext, item: Item) -> None:
 
 
 def group_names(context: RequestContext, items: Sequence[Item]) -> dict[str, str]:
-    """Return what these groups are called, by id."""
+    """Return these groups' names, by id."""
     notes = noted(context.ports, "destination", [item.name for item in items if item.kind == "destination"])
     names = {item.name: item.spec if item.kind == "group" else notes.get(item.name, {}) for item in items}
     return {id: str(spec.get("name") or id) for id, spec in names.items()}

@@ -238,7 +238,7 @@ def _made(item: Item | None) -> tuple[datetime, str] | None:
 
 
 def _links(kind: Kind, spec: Mapping[str, Any]) -> list[Link]:
-    """Return what a document is found by: the group of a foreign connection."""
+    """Return the links by which a document is found: the group of a foreign connection."""
     return [("destination", str(spec.get("group_id", "")))] if kind == "foreign" else []
 
 

@@ -168,10 +168,8 @@ def retrieve(id: Name, context: RequestContextDep) -> JSONResponse:
 
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
 def create(id: Name, context: RequestContextDep, body: Body) -> JSONResponse:
-    """Keep the choices for what the first look at the source will find, and answer them as they were sent.
-
-    Without a worker, or with a source that cannot be reached, the first sync is the first look.
-    """
+    """Store the choices for the objects that the first detection will find, and return them as they were sent.
+    Without a worker, or with an unreachable source, the first sync detects."""
     item, parsed = context.ours(id), parse(ConfigBody, body)
     patch = parsed.patch()
     chosen, store, who = precreated(patch), context.ports.store, context.caller.name

@@ -143,7 +143,7 @@ def _resync(context: RequestContext, id: str, scope: Scope | None, message: str 
 
 
 def connection_tests(context: RequestContext, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
-    """Return what they find, one entry a check. Refusal as `RequestContext.run`."""
+    """Run the connection's tests; return one entry per check. Raises Refusal as `RequestContext.run`."""
     return _found(context.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
 
 

@@ -131,7 +131,7 @@ def members(request: Request, context: RequestContext, group: str) -> JSONRespon
 
 
 def add(context: RequestContext, group: str, body: Any) -> JSONResponse:
-    """Let somebody who was invited use a group, too."""
+    """Add an invited person to a group."""
     parsed = parse(NewMember, body)
     with context.ports.store.transaction():
         found = _by_address(context, parsed.email)

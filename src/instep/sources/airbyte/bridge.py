@@ -1,5 +1,5 @@
-"""The program of the child process for a connector that speaks Airbyte's protocol: it starts the connector, and sends its
-output as the frames of our own connectors.
+"""The program of the child process for a connector that speaks Airbyte's protocol: it starts the connector, and sends
+its output as the frames of our own connectors.
 
     python -m instep.sources.airbyte.bridge FRAMES ANSWERS     two file descriptors
 
@@ -215,7 +215,7 @@ class Reading:
         self._progress.forget(ref for ref, stream in self._streams.items() if stream.plan.overwrite)
 
     def _count_records(self, ref: Ref, before: int) -> None:
-        """Let the records behind these have the numbers that follow: these do not come again."""
+        """Advance the record numbers past these records, which do not come again."""
         if (stream := self._streams[ref]).plan.first:
             self._progress.records[ref] = max(self._progress.records[ref], stream.plan.first + before)
 

@@ -247,7 +247,7 @@ class AirbyteDialect:
         return self._known[1].starts(table)
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is left of a state where everything begins again: generations go on counting."""
+        """Return the part of a state that survives a restart from nothing: generations go on counting."""
         left = {name: state[name] for name in (*BESIDE_ROWS, "generations") if name in state}
         numbers = {(s, n): 0 for s, n, _ in state.get("generations", ())}
         numbers |= {(s, n): number for s, n, number, _ in state.get("records", ())}
@@ -269,7 +269,7 @@ def _log(line: LogLine) -> None:
 
 
 def _plan(table: StreamTable, progress: ConnectorProgress) -> dict[str, Any]:
-    """Return what the bridge has to know of a stream."""
+    """Return the bridge's plan of a stream."""
     return {
         "ref": list(table.ref),
         "columns": {name: str(kind) for name, kind in table.columns.items()},
@@ -324,7 +324,7 @@ class AirbyteSource(ConnectorSource):
         return Pin.parse(package).version if package else ""
 
     def breaking_changes(self) -> Sequence[BreakingChange]:
-        """Return what the file says that `metadata` names."""
+        """Return the breaking changes in the file that `metadata` names."""
         file = self._airbyte.config.metadata
         return read_breaking_changes(Path(file)) if file else ()
 

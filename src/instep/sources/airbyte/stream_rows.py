@@ -97,7 +97,7 @@ class StreamRows:
         return counting[-1] if counting else None
 
     def flush(self) -> None:
-        """Hand on what has come, up to a record that no table can take."""
+        """Send the records so far, up to one that no table can take."""
         rows, self.rows, self.bytes = self.rows, [], 0
         if self.fault:
             return
@@ -132,7 +132,7 @@ class StreamRows:
         return min(found, default=None)
 
     def finish(self) -> None:
-        """Let the rows count that waited for the end of a stream which replaces all rows."""
+        """Release the rows that waited for the end of a stream which replaces all rows."""
         self.flush()
         if self._spill is None or self.fault or self.closed:
             return
@@ -207,7 +207,7 @@ class StreamRows:
         return _spread(row, (), {tuple(path[:n]) for path in self.plan.paths.values() for n in range(1, len(path))})
 
     def warnings(self) -> list[str]:
-        """Return what differed from the catalog, without values."""
+        """Return differences from the catalog, without values."""
         path = self.plan.path
         found = [f"{path}: records have {name}, which the catalog does not have" for name in self.unknown]
         for name, count in self.unfit.items():

@@ -264,7 +264,7 @@ def sandboxed(name: str, scratch: str, shown: Sequence[str]) -> list[str]:
 
 
 def answer(dialect: ConnectorDialect, command: str, log: Callable[[LogLine], None]) -> Any:
-    """Return what the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
+    """Return the connector's answer to `schema`, `form` or `test`; raises ReadError with its own error."""
     child = Child(dialect, log)
     try:
         child.start(command)

@@ -73,11 +73,11 @@ class ConnectorDialect(Protocol):
         ...
 
     def secrets(self) -> Iterable[tuple[str, str]]:
-        """Yield what it is given, by name; some of it is secret."""
+        """Yield the values that it is given, by name; some are secret."""
         ...
 
     def launch(self, scratch: str, host: Host, log: Callable[[LogLine], None]) -> Launch:
-        """Return what is started; `scratch` is a folder of its own. SetupError if it cannot be installed."""
+        """Return what to start; `scratch` is a folder of its own. Raises SetupError if it cannot be installed."""
         ...
 
     def request(self, command: str, state: Mapping[str, Any], scope: StreamScope) -> Mapping[str, Any]:
@@ -93,11 +93,11 @@ class ConnectorDialect(Protocol):
         ...
 
     def notices(self) -> Iterator[LogLine]:
-        """Yield what people have to know at the beginning of a run."""
+        """Yield notices for people at the beginning of a run."""
         ...
 
     def look_again(self) -> Sequence[Mapping[str, Any]] | None:
-        """Return what it declares once a run is over, None for the same as before."""
+        """Return the declarations after a run, None if they are the same as before."""
         ...
 
     def is_lenient(self, table: str) -> bool:
@@ -109,7 +109,7 @@ class ConnectorDialect(Protocol):
         ...
 
     def restarted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what is left of a state where everything is sent again."""
+        """Return the part of a state that survives a restart from nothing."""
         ...
 
 

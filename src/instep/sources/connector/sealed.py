@@ -58,7 +58,7 @@ def unseal(sealed: Path, plain: Path, key: bytes) -> None:
 
 
 def sealed_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
-    """Yield what `source` holds, sealed as the content of the file of that name."""
+    """Yield the content of `source`, sealed as the file of that name."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     cipher = AESGCM(key)

@@ -152,7 +152,7 @@ class ConnectorSource(WholeCatalog):
             run.close()
 
     def _remote(self) -> Callable[..., RemoteSegments] | None:
-        """Return what makes the segments of a run on other machines, None if it runs on this one."""
+        """Return a factory for the segments of a run on other machines, None if it runs on this one."""
         return None
 
 

@@ -200,7 +200,7 @@ class Segments:
 
     @contextmanager
     def _plainly(self) -> Iterator[None]:
-        """Say what is wrong with frames and the disk in our words."""
+        """Translate errors of frames and the disk into ours."""
         try:
             yield
         except (KeyError, TypeError, AttributeError, StopIteration) as error:
@@ -211,7 +211,7 @@ class Segments:
             raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
 
     def _fail(self, error: BaseException) -> None:
-        """Keep what came before the last checkpoint, as long as it is only the connector that failed."""
+        """Keep what came before the last checkpoint, if only the connector has failed."""
         self._ended = True
         self._part.discard()
         shutil.rmtree(segment_folder(self._folder, self._part.number), ignore_errors=True)

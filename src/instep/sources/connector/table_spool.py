@@ -162,7 +162,7 @@ class TableSpool:
             self._write()
 
     def _telling(self) -> tuple[object, ...]:
-        """Return what tells one step from another."""
+        """Return a value that differs between steps."""
         kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
         return (*kinds, *((name, seen.type, seen.came, seen.found) for name, seen in self._seen.items()))
 
@@ -218,7 +218,7 @@ class TableSpool:
         return _SpooledBatch(rows, tuple(own), columns, len(frame.body)), counts
 
     def _columns(self) -> tuple[tuple[str, DataType], ...]:
-        """Return those of the files: declared ones, and those that had a value."""
+        """Return the columns of the files: declared ones, and those that had a value."""
         return tuple((name, seen.stored) for name, seen in self._seen.items())
 
     def _write(self) -> None:

@@ -74,7 +74,7 @@ class Values:
 
 
 def type_of(kind: str) -> DataType:
-    """Return what values of a part are, if nothing is declared."""
+    """Return the type of undeclared values."""
     return _INFERRED.get(kind, _BIG)
 
 
@@ -125,7 +125,7 @@ def _part(kind: str, data: Iterable[memoryview], declared: DataType | None) -> V
 
 
 def _typed(array: pa.Array, declared: DataType) -> pa.Array:
-    """Return what was sent for a declared type as that type."""
+    """Return the values of a declared type as that type."""
     if isinstance(declared, Date):
         return array.cast(pa.int32()).view(pa.date32())
     if isinstance(declared, Timestamp | TimestampTz):

@@ -39,7 +39,7 @@ class FilesConfig(FilesSourceSection):
         return StorageFolder(self.path, as_text(self.properties))
 
     def options_of(self, table: str) -> FileOptions:
-        """Return those of a table: of several patterns the first that sets an option decides it."""
+        """Return the options of a table: of several patterns, the first that sets an option decides it."""
         values = self.set_options()
         for pattern, more in reversed(self.options.items()):
             if _named((Pattern(pattern),), table):

@@ -186,7 +186,7 @@ class _CsvReader:
 
 
 def broken(name: str, error: Exception) -> ReadError:
-    """Return what the parser said about the file as a whole."""
+    """Return the parser's error about the file as a whole."""
     message = str(error).splitlines()[0]
     hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
     if "straddling" in message:
@@ -283,7 +283,7 @@ class _Lines:
         return pa.array(numbers, pa.int64()), between
 
     def rest(self) -> list[RefusedRecord]:
-        """Return those after the last row."""
+        """Return the refused records after the last row."""
         left, self.reported = self.bad[self.reported :], len(self.bad)
         return left
 

@@ -74,7 +74,7 @@ def _odd(text: bytes) -> bool:
 
 
 def inspect(config: FilesConfig, options: FileOptions, state: FileState) -> FileShape:
-    """Return what is in the file; raises ReadError, which names it."""
+    """Inspect the file; raises ReadError, which names it."""
     kind = state.format(options.format)
     if not state.size and kind != "parquet":
         return FileShape()
@@ -118,7 +118,7 @@ def pieces(
 
 
 def options_for(options: FileOptions, state: FileState) -> FileOptions:
-    """Return those of the table; a `.tsv` file is one with tabs unless another delimiter is said."""
+    """Return the options of the file; a `.tsv` file has tabs unless another delimiter is set."""
     tabs = options.delimiter == "," and "tsv" in state.suffixes
     return options.model_copy(update={"delimiter": "\t"}) if tabs else options
 

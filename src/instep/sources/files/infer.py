@@ -146,7 +146,7 @@ NOTHING: DataType = Unknown()
 
 
 def comparable(values: pa.Array, kind: DataType) -> pa.Array:
-    """Return those of a column of type `kind`; NULL for one that does not fit it."""
+    """Return values that a column of type `kind` can hold; NULL for one that does not fit it."""
     values = plain(values)
     return cast(values, String() if is_text(values.type) else kind, _arrow(kind), kind).values
 

@@ -62,7 +62,7 @@ class FileListing:
 
 
 def listing(config: FilesConfig, now: float | None = None) -> FileListing:
-    """Return what is there now; raises ConnectError."""
+    """List the files that are there now; raises ConnectError."""
     place = config.folder
     latest = (time.time() if now is None else now) - config.settle if place.local is not None else float("inf")
     files: dict[str, list[FileState]] = {}

@@ -61,7 +61,7 @@ class SeenFiles:
 
 
 def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
-    """Return what the folder holds now. New and changed files are read once and recorded."""
+    """Inspect the folder's files. New and changed ones are read once and recorded."""
     listed = listing(config, now)
     known = _by_path(records.of(config.name))
     found = {table: _known(config, table, files, known) for table, files in listed.files.items()}
@@ -108,7 +108,7 @@ def _digest(config: FilesConfig, table: str) -> str:
 def _inspected(
     config: FilesConfig, fresh: Sequence[tuple[str, FileState]], broken: dict[str, str]
 ) -> list[tuple[tuple[str, FileState], FileShape]]:
-    """Return what is in these files; why a table cannot be read goes into `broken`."""
+    """Inspect these files; why a table cannot be read goes into `broken`."""
     if not fresh:
         return []
 

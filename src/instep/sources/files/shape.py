@@ -77,7 +77,7 @@ class Piece:
     refused: Sequence[RefusedRecord] = ()
 
     def filter(self, mask: pa.Array) -> Piece:
-        """Return those for which the mask is true."""
+        """Return the records for which the mask is true."""
         return replace(self, arrays={n: a.filter(mask) for n, a in self.arrays.items()}, lines=self.lines.filter(mask))
 
 

@@ -82,7 +82,7 @@ class JdbcReader:
         return settled
 
     def fault(self, error: BaseException) -> str:
-        """Return what the driver said, without secrets."""
+        """Return the driver's error, without secrets."""
         return self.login.clean(driver_message(error))
 
 

@@ -121,7 +121,7 @@ def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlSourceSec
 
 
 def _folded(rows: Sequence[Row]) -> tuple[int, int, int]:
-    """Return what `_CatalogView.digest` computes, of rows that end in their digest."""
+    """Return the digest that `_CatalogView.digest` computes, of rows that end in their digest."""
     digests = [int(row[-1], 16) for row in rows]
     both = reduce(xor, digests, 0)
     return len(rows), both >> 64, both & (2**64 - 1)

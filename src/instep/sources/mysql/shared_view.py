@@ -46,9 +46,9 @@ class NotShared(Exception):
 def begin_shared(
     config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk
 ) -> str:
-    """Begin a snapshot on each connection, all of one state, and return what that rests on. Raises NotShared.
-    `chunk` is of the table that is to be read: its definition is locked, as by a read. `guard` is a
-    connection beside them."""
+    """Begin a snapshot on each connection, all of one state, and return how that is guaranteed. Raises NotShared.
+    `chunk` is of the table that will be read: its definition is locked, as by a read. `guard` is a connection beside
+    them."""
     reasons = []
     for way in (_by_position, _by_lock):
         try:
@@ -122,7 +122,7 @@ def _transactions(connections: Connections) -> bool:
 
 
 def _by_lock(config: MySqlSourceSection, guard: pymysql.Connection[Any], connections: Connections, chunk: Chunk) -> str:
-    """Keep writers of the table away meanwhile, on a connection of its own: a transaction would end the lock."""
+    """Lock the table against writers for that time, on a connection of its own: a transaction would end the lock."""
     begun = time.monotonic()
     try:
         with _guarded(config):

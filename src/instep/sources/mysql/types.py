@@ -123,12 +123,10 @@ def query_type(kind: DataType, native: str) -> DataType:
 
 
 def expression(column: str, native: str) -> str:
-    """Return what to select for the quoted `column`, so that its text form is exact.
-
-    A float's own text has six digits, a float(m,d)'s is rounded: as a double both have all. Geometry and bits have
-    no text of their own. A geometry's text that is longer than max_allowed_packet would be NULL: then its bytes come
-    behind one that no text begins with, for `stage` to hold.
-    """
+    """Return SQL for the quoted `column`, so that its text form is exact. A float's own text has six digits, a
+    float(m,d)'s is rounded: as a double both have all. Geometry and bits have no text of their own. A geometry's
+    text longer than max_allowed_packet would be NULL: then its bytes follow one that no text begins with, for
+    `stage` to quarantine."""
     base = native.lower().partition("(")[0].partition(" ")[0]
     if base == "float" or (base == "double" and "(" in native):
         return f"{column} * 1e0"
@@ -175,7 +173,7 @@ def matches(schema: str, table: str, database: str, include: Sequence[str], excl
 
 
 def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
-    """Return which schemas are looked at: a constant list when the patterns name them, which spares the server the
+    """Return SQL for the schemas to read: a constant list when the patterns name them, which spares the server the
     rest."""
     named = {p.partition(".")[0] for p in include if "." in p and not is_regex(p)}
     if any(is_glob(name) for name in named) or any(is_regex(p) for p in include):

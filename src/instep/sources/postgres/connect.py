@@ -27,8 +27,8 @@ _REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 def refusal(host: str, port: int, authority: str, timeout: float) -> str:
-    """Return what is wrong with the certificate in OpenSSL's words, "" if it cannot be told. `authority` is a file, ""
-    for the system's authorities."""
+    """Return the fault of the certificate in OpenSSL's words, "" if unknown. `authority` is a file, "" for the
+    system's authorities."""
     with suppress(OSError, ValueError), socket.create_connection((host, port), timeout=timeout or None) as plain:
         plain.sendall(_REQUEST)
         if plain.recv(1) != b"S":
@@ -79,7 +79,7 @@ def _authorities(tls: Tls) -> str:
 
 def dial(config: PostgresSourceSection, open: Callable[[str], Opened]) -> Opened:
     """Return what `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are
-    `open`'s own, or a ConnectError that names the SSH server if it was that."""
+    `open`'s own, or a ConnectError that names the SSH server if it is at fault."""
     with (
         private_file(config.tls.key) as key,
         as_file(config.tls.ca) as authority,

@@ -91,7 +91,7 @@ class PostgresSnapshot:
         return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Return what ADBC yields for each accepted column that has a source."""
+        """Return the types that ADBC yields for accepted columns with a source."""
         return {c.column.name: yielded(c.source.type) for c in _sourced(read) if c.source}
 
     def cursor_bounds(
@@ -135,7 +135,7 @@ class PostgresSnapshot:
         return ""
 
     def transactions(self) -> str:
-        """Return which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
+        """Return the transactions that this snapshot shows, as the text of `pg_current_snapshot()`."""
         with translated(self._config):
             row = self._ask(lambda: self._connection.execute("SELECT pg_current_snapshot()::text").fetchone())
         return str(row[0]) if row else ""
@@ -201,7 +201,7 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def size(read: TableRead) -> str:
-    """Return what to select for a row's key, as far as it may be told, and its size in bytes."""
+    """Return SQL for a row's key, as far as it may be shown, and its size in bytes."""
     keys = [c.source.name for c in _sourced(read) if c.source and c.source.key and not c.hashed]
     shown = [f"{literal(f'{name}=')} || left({quote(name)}::text, 100)" for name in keys]
     parts = [f"coalesce({octets(quote(c.source.name), c.source.native)}, 0)::int8" for c in _sourced(read) if c.source]

@@ -202,7 +202,7 @@ def _privileges(config: PostgresSourceSection, found: Discovery) -> Check:
 
 
 def _grants(config: PostgresSourceSection, found: Discovery) -> Iterable[str]:
-    """Return what is missing, the tables of a schema in one statement."""
+    """Yield the missing grants, the tables of a schema in one statement."""
     to = f"TO {quote(config.user)};"
     tables = {ref: text for ref, text in found.denied.items() if len(ref) == 2}
     for schema in sorted({ref[0] for ref in tables}):

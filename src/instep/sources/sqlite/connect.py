@@ -46,7 +46,7 @@ def transaction(config: SqliteSourceSection) -> Iterator[sqlite3.Connection]:
 
 
 def begin(connection: sqlite3.Connection, path: str) -> None:
-    """Begin to see one moment, which is now. Raises ConnectError."""
+    """Begin a read transaction that sees the state of now. Raises ConnectError."""
     with describing(path, ConnectError):
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -136,14 +136,11 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def written_at(path: str) -> str:
-    """Return what any write to the database changes, "" as long as that is not certain. To be looked at before the
-    rows are: then it is not newer than they.
-
-    The time at which a file last changed is the kernel's. No program sets it: a restored copy has the time of the
-    restore, whatever time of modification it brings along, and a clock that was put back does not meet the same
-    nanosecond again. Found by `stat`, as `DatabaseFileState` is. A crash of the machine may lose writes that were read
-    before, so that it names the start of the kernel, too.
-    """
+    """Return a mark that any write to the database changes, "" as long as that is uncertain. Read it before the
+    rows: then it is not newer than they are. The kernel sets the change time of a file, and no program can: a
+    restored copy has the time of the restore, whatever modification time it brings along, and a clock that was put
+    back does not meet the same nanosecond again. Found by `stat`, as `DatabaseFileState` is. A crash of the machine
+    may lose writes that were read before, so that the mark includes the start of the kernel, too."""
     real = os.path.realpath(path)  # SQLite has its -wal beside the file that a link leads to
     try:
         start, kind = BOOT.read_text().strip(), _file_system(real)

@@ -169,5 +169,5 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _visible(value: Any) -> bytes | None:
-    """Return the same for a column that holds neither bytes nor text: bytes must not pass for a number there."""
+    """Return bytes for a column that holds neither bytes nor text: bytes must not pass for a number there."""
     return bytes(value) if isinstance(value, BadText) else None if value is None else text(value).encode()

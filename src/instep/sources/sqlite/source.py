@@ -54,9 +54,8 @@ _CLOCK = "[0-2][0-9]:[0-5][0-9]"
 
 
 def order_of(name: str, kind: DataType) -> tuple[str, str]:
-    """Return what to select of each row, and over all of these the greatest value and how many rows have none or one
-    whose place among the others is not known: text in a column of numbers; times that are not all written alike, or
-    with an offset."""
+    """Return SQL of each row, and over all rows the greatest value and the number without a value or of unknown
+    order: text in a column of numbers; times that are not all written alike, or with an offset."""
     match kind:
         case Int() | Decimal() | Float():
             fits = f"typeof({name}) IN ('integer', 'real') AND abs({name}) < 9e999"

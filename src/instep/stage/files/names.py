@@ -19,7 +19,7 @@ def file_name(run: str, chunk: int, attempt: int, part: int) -> str:
 
 
 def stored_name(field: pa.Field) -> str:
-    """Return what a column is called in files: formats that know columns by name there keep the first one for ever."""
+    """Return a column's name in files: formats that know columns by name there keep the first one for ever."""
     name: str = (field.metadata or {}).get(STORED.encode(), field.name.encode()).decode()
     return name
 

@@ -156,7 +156,7 @@ class ObjectPath:
                     yield path, Stat(found["size"], found["last_modified"].timestamp())
 
     def folders(self) -> list[ObjectPath]:
-        """Return what keys go on with up to the next slash."""
+        """Return the folders below, up to the next slash of keys."""
         import obstore
 
         with _reached(self.uri):
@@ -212,7 +212,7 @@ def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
 
 
 def opened(path: AnyPath) -> Any:
-    """Return what pyarrow reads a file from."""
+    """Return an object from which pyarrow reads a file."""
     return path.open() if isinstance(path, ObjectPath) else path
 
 

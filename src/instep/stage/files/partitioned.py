@@ -28,7 +28,7 @@ MAX_PARTITIONS = 10_000
 
 
 def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
-    """Return what writes the files of one chunk."""
+    """Return a writer for the files of one chunk."""
     if spec.partition is None:
         return ChunkWriter(spec, chunk, attempt)
     one = only_partition(spec.schema, spec.partition)

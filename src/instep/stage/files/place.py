@@ -157,7 +157,7 @@ def clear_errors(place: str) -> Iterator[None]:
 
 
 def disk_error(place: str, error: OSError) -> StageError:
-    """Return what the operating system said about `place`, with the next step."""
+    """Return the operating system's error about `place`, with the next step."""
     reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
     hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
     return StageError(f"cannot write {place}: {reason}", hint=hint)

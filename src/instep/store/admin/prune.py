@@ -87,7 +87,7 @@ class Prune:
 
 
 def _needed() -> ColumnElement[bool]:
-    """Return what keeps a run on record."""
+    """Return the condition under which a run stays on record."""
     c, later = runs.c, runs.alias("later")
     last = ~exists().where(
         later.c.connection == c.connection, later.c.kind == c.kind, later.c.status == c.status, later.c.fence > c.fence

@@ -74,7 +74,7 @@ class Switches:
                     transaction.execute(update(switches).where(*_about(connection, switch)).values(listed_off=False))
 
     def forget(self, connection: str, chosen: Sequence[Switch]) -> None:
-        """Forget the choices about these objects."""
+        """Delete the choices about these objects."""
         with self._db.write(connection) as transaction:
             for switch in chosen:
                 _remove(transaction, connection, switch)

@@ -55,7 +55,7 @@ class Copies:
             transaction.execute(update(copies).where(*where).values(ended=self._db.now()))
 
     def existing(self, connection: str) -> list[Copy]:
-        """Return those that were not purged, oldest first."""
+        """Return the copies that were not purged, oldest first."""
         return self.existing_of([connection])[connection]
 
     def existing_of(self, names: Sequence[str]) -> dict[str, list[Copy]]:

@@ -95,8 +95,8 @@ class Connections:
 
 
 def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
-    """Return which rows of a table are a connection's own, found by its plans and runs as long as these are there; None
-    if none of them ever is."""
+    """Return the condition for a connection's rows of a table, found by its plans and runs as long as these exist;
+    None if none of them ever is."""
     if table is table_runs:
         return table.c.run.in_(select(runs.c.id).where(runs.c.connection == name))
     if table is steps:

@@ -124,7 +124,7 @@ class ConnectorStates:
         return done
 
     def shape(self, connection: str) -> Mapping[str, Any]:
-        """Return what the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
+        """Return the connector's declarations and columns so far: see sources/connector/seen.py; {} at first."""
         query = select(connector_states.c.shape).where(connector_states.c.connection == connection)
         with self._db.read() as transaction:
             found: Mapping[str, Any] | None = transaction.execute(query).scalar()

@@ -39,7 +39,8 @@ class Discoveries:
         self._schemas = Schemas(database)
 
     def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
-        """Keep the last one, and its catalog as a version of the source's schema if it is not the one before."""
+        """Store the last discovery, and its catalog as a version of the source's schema if it differs from the one
+        before."""
         values: dict[str, Any] = {
             "fingerprint": seen.fingerprint,
             "identity": seen.identity,
@@ -81,7 +82,7 @@ class Discoveries:
             return transaction.execute(query).scalar() or {}
 
     def without_catalog(self, connection: str) -> CachedDiscovery | None:
-        """Return what was seen but for the tables."""
+        """Return the last discovery without its tables."""
         columns = [one for one in discoveries.c if one.name != "catalog"]
         with self._db.read() as transaction:
             row = transaction.execute(select(*columns).where(discoveries.c.connection == connection)).first()
@@ -170,7 +171,7 @@ class SourceFiles:
         return done
 
     def _again(self, transaction: Any, source: str, known: SeenFile, now: SeenFile) -> SeenFile:
-        """Return the same version, looked at under other options."""
+        """Return the same version, inspected under other options."""
         c = source_files.c
         where = (c.source == source, c.number == known.number)
         transaction.execute(update(source_files).where(*where).values(options=now.options, shape=now.shape))

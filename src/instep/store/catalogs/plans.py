@@ -136,7 +136,7 @@ class Plans:
             return [plan_of(row) for row in transaction.execute(query).mappings()]
 
     def unfinished(self, connection: str) -> list[StoredPlan]:
-        """Return those that may have left tables half way, newest first: nothing has ended well since."""
+        """Return plans that may have left tables half done, newest first: nothing has ended well since."""
         status = (
             select(plans.c.status).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(20)
         )

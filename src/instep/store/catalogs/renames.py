@@ -123,7 +123,7 @@ class Mappings:
             transaction.execute(update(mappings).where(*where).values(ended=self._db.now()))
 
     def waiting(self, connection: str) -> list[DeclaredRename]:
-        """Return those that are not carried out, oldest first."""
+        """Return declared renames that are not applied, oldest first."""
         where = (mappings.c.connection == connection, mappings.c.ended.is_(None))
         with self._db.read() as transaction:
             return [
@@ -169,7 +169,7 @@ class Undos:
             transaction.execute(update(undos).where(*where).values(ended=self._db.now()))
 
     def waiting(self, connection: str) -> list[Undo]:
-        """Return those that are not done, oldest first."""
+        """Return undos that are not done, oldest first."""
         where = (undos.c.connection == connection, undos.c.ended.is_(None))
         with self._db.read() as transaction:
             return [_undo(r) for r in transaction.execute(select(undos).where(*where).order_by(undos.c.number))]

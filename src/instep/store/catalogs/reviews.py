@@ -142,7 +142,7 @@ class Reviews:
         return self.decide((existing.get(finding.key) or self.existing(connection)[finding.key]).id, "approved", who)
 
     def snooze_many(self, ids: Sequence[str], until: datetime) -> list[Review]:
-        """Leave open changes with these whole ids alone until then; Conflict for one that is not open."""
+        """Snooze open changes with these whole ids; raises Conflict for one that is not open."""
         with self._db.write() as transaction:
             found = _all_of(transaction, ids)
             for review in found:
@@ -151,13 +151,13 @@ class Reviews:
             return self._set(transaction, found, {"snoozed_until": until})
 
     def assign(self, review_id: str, assignee: str) -> Review:
-        """Name who is to look after a change; "" for nobody."""
+        """Assign a change to somebody; "" for nobody."""
         with self._db.write() as transaction:
             [done] = self._set(transaction, [self._one(transaction, review_id)], {"assignee": assignee})
             return done
 
     def assign_many(self, ids: Sequence[str], assignee: str) -> list[Review]:
-        """Name who is to look after the changes with these whole ids; InstepError for an unknown one."""
+        """Assign the changes with these whole ids to somebody; raises InstepError for an unknown one."""
         with self._db.write() as transaction:
             return self._set(transaction, _all_of(transaction, ids), {"assignee": assignee.strip()})
 

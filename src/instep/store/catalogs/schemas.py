@@ -154,7 +154,7 @@ class Schemas:
         accepted: int = 0,
         identity: str = "",
     ) -> bool:
-        """Keep the next version; False if the last one is equal."""
+        """Store the next version; return False if the last one is equal."""
         digest = fingerprint(catalog)
         with self._db.write(connection) as transaction:
             ensure(transaction, connection, self._db.now())

@@ -239,7 +239,7 @@ CHUNK = 500
 
 
 def by_connection(names: Sequence[str], found: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """Return what was found of each connection, in its order; an empty list where there is nothing."""
+    """Return the findings of each connection, in order; an empty list where there are none."""
     out: dict[str, list[T]] = {name: [] for name in names}
     for name, one in found:
         out[name].append(one)

@@ -196,7 +196,7 @@ class SecretPlace:
         return f"{self.kind} {self.name}: {self.field}"
 
     def bound(self, *more: str) -> bytes:
-        """Return what the seal is bound to, without ambiguity."""
+        """Return the bytes to which the seal is bound, without ambiguity."""
         return json.dumps(["instep", self.kind, self.name, self.field, self.version, *more]).encode()
 
 
@@ -222,7 +222,7 @@ def unseal(keys: Keyring, place: SecretPlace, sealed: Sealed) -> str:
 
 
 def rewrap(keys: Keyring, place: SecretPlace, sealed: Sealed) -> Sealed:
-    """Return the same secret under the current master key; the secret itself is not opened."""
+    """Rewrap the secret under the current master key, without opening it."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
     current = keys.current  # once: another thread may read the keys again meanwhile
     return replace(sealed, key=current, wrapped=_wrap(keys.key(current), current, place, data_key))

@@ -145,7 +145,7 @@ class Outbox:
             return Delivery(**{**row._mapping, **taken})
 
     def events_of(self, delivery: Delivery) -> list[NotifiedEvent]:
-        """Return what a delivery is about, in the order in which it happened."""
+        """Return the events of a delivery, in the order in which they happened."""
         query = select(events, outbox.c.notice, outbox.c.severity).join(events, events.c.number == outbox.c.event)
         query = query.where(outbox.c.delivery == delivery.number).order_by(events.c.number)
         with self._db.read() as transaction:

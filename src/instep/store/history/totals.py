@@ -43,7 +43,7 @@ class Totals:
         self._db = database
 
     def all(self) -> dict[Total, float]:
-        """Return what is counted so far, without events that were not folded yet."""
+        """Return the totals so far, without events that were not folded yet."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *NO_COUNTERS)))).all()
         return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in rows}

@@ -83,7 +83,7 @@ class ApiKeys:
             return key_of(transaction, key_id)
 
     def expire_secrets(self, key_id: str, at: datetime, but: str = "") -> None:
-        """Let the secrets of a key expire then, unless they expire earlier; not the one with the digest `but`."""
+        """Expire the secrets of a key then, unless they expire earlier; not the one with the digest `but`."""
         c = api_secrets.c
         with self._db.write() as transaction:
             later = c.expires.is_(None) | (c.expires > at)

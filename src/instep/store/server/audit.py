@@ -131,7 +131,7 @@ class Idempotency:
         self._db = database
 
     def find(self, caller: str, token: str) -> StoredAnswer | None:
-        """Return what `caller` was told the first time it sent this token, within a day."""
+        """Return the answer that `caller` got the first time it sent this token, within a day."""
         c = idempotency.c
         query = select(idempotency).where(c.caller == caller, c.token == token, c.at > self._db.now() - RETENTION)
         with self._db.read() as transaction:

@@ -86,7 +86,7 @@ class Pages:
             return {row[0]: row[1] for row in rows}
 
     def paused(self, connections: Collection[str]) -> frozenset[str]:
-        """Return those that are paused as a whole."""
+        """Return those of these connections that are paused as a whole."""
         c = pauses.c
         where = (c.connection.in_(sorted(connections)), c.table_name == "", c.ended.is_(None))
         with self._db.read() as transaction:

@@ -111,7 +111,7 @@ class StoredResources:
         return _object(row) if row else None
 
     def several(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
-        """Return those of these that there are, by name."""
+        """Return those of these objects that exist, by name."""
         query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
         with self._db.read() as transaction:
             return [_object(row) for row in transaction.execute(query)]

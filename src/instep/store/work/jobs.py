@@ -276,9 +276,9 @@ class Jobs:
             return self._get(transaction, job.id)
 
     def retry(self, job_id: str, who: str) -> Job:
-        """Put a job that failed, died or was cancelled back into the queue with all its attempts; where one of its
-        kind waits already that one is answered. Raises Conflict for one that is under way or done, and for what
-        counts for whoever asked for it, if that is somebody else."""
+        """Queue a job again that failed, died or was cancelled, with all its attempts; if one of its kind waits
+        already, return that one. Raises Conflict for one that is running or done, and for one that is bound to
+        another person."""
         with self._db.write() as transaction:
             job = self._get(transaction, job_id)
             if job.status not in ("failed", "dead", "cancelled"):
@@ -328,7 +328,7 @@ class Jobs:
         return _job(found[0])
 
     def running(self, connection: str, kind: JobKind | None = None) -> Job | None:
-        """Return what a worker does for the connection now, connection tests apart."""
+        """Return the job that runs for the connection now, connection tests apart."""
         return self._one(connection, "running", kind)
 
     def queued(self, connection: str, kind: JobKind | None = None) -> Job | None:
@@ -336,7 +336,7 @@ class Jobs:
         return self._one(connection, "queued", kind)
 
     def waiting(self, connection: str, kind: JobKind, key: str) -> Job | None:
-        """Return the one that another of the same (connection, kind, key) would be answered with."""
+        """Return the waiting job with the same (connection, kind, key)."""
         with self._db.read() as transaction:
             return _waiting(transaction, connection, kind, key)
 

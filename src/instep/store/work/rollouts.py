@@ -131,8 +131,8 @@ class Rollouts:
             return {(row[0], row[1]): row[2] for row in transaction.execute(query)}
 
     def claim(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Rollout:
-        """Carry it on: it is running from now on, or with `as_is` what it was. Raises Conflict while another process
-        does so, or has not ended yet, and for a rollout in another status."""
+        """Claim a rollout: it is running from now on, or with `as_is` keeps its status. Raises Conflict while
+        another process has it, and for a rollout in another status."""
         with self._db.write() as transaction:
             row = self._allowed(transaction, id, allowed)
             owner, now = this_process(), self._db.now()
@@ -253,7 +253,7 @@ class Rollouts:
             return self.member(id, connection)
 
     def accept(self, id: str, wave: int, why: str, who: str) -> int:
-        """Let pass what the gates have found up to this wave; returns on how many connections."""
+        """Accept the gates' findings up to this wave; return on how many connections."""
         c = rollout_members.c
         found = [m.connection for m in self.members(id, upto=wave) if m.findings and not m.accepted]
         with self._db.write() as transaction:
@@ -263,7 +263,7 @@ class Rollouts:
         return len(found)
 
     def prune(self, before: datetime) -> int:
-        """Forget rollouts that are over or stand still, and were last touched before, with their connections; answers
+        """Delete rollouts that are over or stopped and were last touched before then, with their connections; return
         how many. Nothing of them can be rolled back by then."""
         resting: tuple[RolloutStatus, ...] = ("done", "partial", "stopped", "halted")
         with self._db.write() as transaction:

@@ -92,7 +92,7 @@ class Runs:
             self._events.add(RunEnded(connection, row.id, row.kind, "failed", error))
 
     def orphans(self) -> list[Run]:
-        """Return those that run by the records, and whose process has certainly ended: it was on this host."""
+        """Return runs that are recorded as running and whose process on this host has certainly ended."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
         return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
@@ -238,7 +238,7 @@ class Runs:
         return bool(self.with_quarantined([connection]))
 
     def with_quarantined(self, names: Sequence[str]) -> frozenset[str]:
-        """Return those of these connections of which a run has put anything into quarantine. By an index of its own."""
+        """Return those of these connections of which a run has quarantined anything. By an index of its own."""
         query = select(runs.c.connection).join(table_runs, runs.c.id == table_runs.c.run).distinct()
         with self._db.read() as transaction:
             where = (runs.c.connection.in_(names), text(QUARANTINED))

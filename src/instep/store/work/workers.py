@@ -55,7 +55,7 @@ class Workers:
             transaction.execute(workers.delete().where(workers.c.id == worker.id))
 
     def live(self) -> list[Worker]:
-        """Return those that have given a sign of life within a lease and still claim jobs, oldest first."""
+        """Return workers with a heartbeat within a lease that still claim jobs, oldest first."""
         with self._db.read() as transaction:
             query = select(workers).where(workers.c.seen > self._db.now() - self.lease, ~workers.c.stopping)
             rows = transaction.execute(query.order_by(workers.c.started, workers.c.id)).all()

@@ -75,7 +75,7 @@ class DetectionInputs:
     """The patterns and names of the project file that fit nothing, each with an error."""
 
     def explicit(self, change: Change) -> Explicit | None:
-        """Return what a person has said about a change: in a review, by selecting, or by choosing a type."""
+        """Return a person's answer to a change: in a review, by selecting, or by choosing a type."""
         review = self.answers.get(key(change))
         counts = None if own_word(self.context, change.kind, review) else review
         typed: Explicit | None = "typed" if is_type_choice(change) else None
@@ -200,7 +200,7 @@ def _with_hashes(context: SyncContext, table: Table, known: Table | None) -> Tab
 
 
 def _without_hashes(inputs: DetectionInputs, changes: Iterable[Change]) -> Iterator[Change]:
-    """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
+    """Yield changes without new types of a key whose columns are, or were, hashed: the selection answers for those."""
     for change in changes:
         if isinstance(change, KeyChanged) and change.before == change.after:
             were = {c.name for c in inputs.loaded.get(change.table, ()) if c.hashed}
@@ -210,7 +210,7 @@ def _without_hashes(inputs: DetectionInputs, changes: Iterable[Change]) -> Itera
 
 
 def _compared(context: SyncContext, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
-    """Return what is switched on of both sides. A table that is off under its name today is off on both sides."""
+    """Return the selected objects of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(context.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}
@@ -225,7 +225,7 @@ def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
 
 
 def _answer(change: Change, review: Review | None, listing: NewObjects) -> Explicit | None:
-    """Return what a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    """Return a person's answer: in a review, or by selecting the tables of a connection that has none yet."""
     if beside := listing.beside_schema(change):
         return beside
     if review is not None and review.status in ("approved", "rejected"):

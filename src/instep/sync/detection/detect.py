@@ -166,7 +166,7 @@ class DetectionResult:
         return {place(d.change): f"{describe(d.change)}: not applied, {self.state_of(d)}" for d in keyed}
 
     def state_of(self, decision: Decision) -> str:
-        """Say how a change stands that is not accepted."""
+        """Return the state of a change that is not accepted, in words."""
         return state_of(decision, self.reviews.get(key(decision.change)))
 
     @property
@@ -401,7 +401,7 @@ def waiting_ids(context: SyncContext, detection: DetectionResult, reviews: Mappi
 
 
 def remember(context: SyncContext, detection: DetectionResult) -> None:
-    """Keep what the source looked like. After a move to another server this waits for the accepted catalog."""
+    """Store the source's schema. After a move to another server this waits for the accepted catalog."""
     context.store.discoveries.save(
         context.name, _cached(detection.discovery), run=context.run.id if context.run else ""
     )

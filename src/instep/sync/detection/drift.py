@@ -55,7 +55,7 @@ def _why(found: tuple[Difference, ...]) -> str:
 
 
 def compare(context: SyncContext, accepted: Catalog) -> Drift:
-    """Look at the destination's tables; nothing before the first version of its schema."""
+    """Compare the destination's tables with their record; nothing before the first version of its schema."""
     before = context.store.schemas.latest(context.name, "destination")
     if before is None:
         return Drift()

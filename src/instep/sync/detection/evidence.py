@@ -64,8 +64,8 @@ class CatalogSides:
 def gather(
     context: SyncContext, sides: CatalogSides, snapshot: Snapshot, found: Sequence[Candidate]
 ) -> dict[str, Sample]:
-    """Return what the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
-    Reads in `snapshot`. A failure here is no failure of the detection."""
+    """Return the evidence of each pair in the rows, by the content key of the rename; a note where they cannot be
+    compared. Reads in `snapshot`. A failure here does not fail the detection."""
     by_table: dict[Ref, list[Candidate]] = {}
     tables = [c for c in found if isinstance(c.removed, TableRemoved) and c.schema >= ALIKE][:TABLES]
     for one in found:
@@ -136,7 +136,7 @@ class RenameValues:
 
 
 def _reader(context: SyncContext, sides: CatalogSides, snapshot: Snapshot, ref: Ref) -> _EvidenceReader | Sample:
-    """Return what reads both sides of a table, by its name at the source; a note where they cannot be compared."""
+    """Return a reader of both sides of a table, by its name at the source; a note where they cannot be compared."""
     table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
     if table is None or source is None or raw is None:
         return NO_ROWS
@@ -215,7 +215,7 @@ class _EvidenceReader:
         return f"values of column {name} are not shown: {why}" if why else ""
 
     def by_key(self, compared: Sequence[_Column]) -> list[Sample]:
-        """Return what rows of the same key say about each column."""
+        """Return the evidence of each column in rows of the same key."""
         found = self.matching(compared)
         if isinstance(found, Sample):
             return [found] * len(compared)
@@ -254,7 +254,7 @@ class _EvidenceReader:
         return list(zip(old[: len(stamps)], new[: len(stamps)], strict=True))
 
     def by_values(self, one: _Column) -> Sample:
-        """Return what two heaps of values say about a column."""
+        """Return the evidence of a column in two sets of values."""
         old, new = self.heaps(one).columns[0]
         return _heaps(old, new, hide=self.is_hashed(one))
 

@@ -171,7 +171,7 @@ def _within(column: str, tables: Collection[str]) -> bool:
 
 
 def _outside(context: SyncContext) -> Callable[[str], bool]:
-    """Return what tells whether the section of the source keeps the table of a column from the connection."""
+    """Return a test whether the source's section excludes the table of a column."""
     included, left_out = map(_loosely, context.scope.include), map(_loosely, context.scope.exclude)
     let_in, excluded = tuple(included), tuple(left_out)
 

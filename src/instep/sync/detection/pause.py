@@ -73,8 +73,8 @@ def decide_anew(context: SyncContext) -> None:
 
 
 def reconsider(context: SyncContext) -> None:
-    """Look again at a connection that a change has paused: the source may have taken it back, or a person may have
-    answered. Without this a paused connection would never look again."""
+    """Detect again for a connection that a change has paused: the source may have reverted it, or a person may have
+    answered. A paused connection would otherwise never detect again."""
     paused = context.store.pauses.connection(context.name)
     if paused is None or not paused.change or not releases(context, context.store.reviews.get(paused.change)):
         return

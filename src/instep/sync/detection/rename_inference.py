@@ -176,7 +176,7 @@ def _samples(
 
 
 def _known(review: Review | None, now: str) -> Sample | None:
-    """Return what was read when the table looked as it does now."""
+    """Return the sample that was read when the table was as it is now."""
     data = review.evidence.get("sample") if review else None
     if review is None or not data or review.tables_fingerprint != now:
         return None

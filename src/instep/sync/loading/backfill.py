@@ -144,7 +144,7 @@ class Filling:
         return True
 
     def _leave(self, pending: PendingBackfill, why: str) -> None:
-        """Leave a backfill waiting; a command that requested it reports a failure."""
+        """Leave a backfill pending; a command that requested it reports a failure."""
         if self.by_person:
             self.outcome.filled[pending.table.ref] = self._result(
                 pending, "failed", error=f"{pending.names} is not filled: {why}"

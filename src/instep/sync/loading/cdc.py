@@ -376,6 +376,6 @@ def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
 
 
 def _log(cursor: str) -> dict[str, Any] | None:
-    """Return what a cursor says of the log, None if it is none of a log."""
+    """Return the log's part of a cursor, None if it has none."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")

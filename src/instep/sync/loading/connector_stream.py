@@ -206,7 +206,8 @@ class Streaming:
         return True
 
     def _note_failed(self) -> None:
-        """Let tables that the source did not complete have failed: what came of them is there, the rest is missed."""
+        """Mark tables as failed that the source did not complete: the rows that came are loaded, the rest is
+        missing."""
         failed = self.stream.failed
         self._missed |= failed.keys()
         results = {result.table: result for result in self.outcome.tables}
@@ -290,7 +291,7 @@ class Streaming:
         return replace(load, action="merge", complete=sent.truncated, cursor=cursor, counts=sent)
 
     def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
-        """Keep pending operations and save the state after the commits of a pass, or end the run if a table failed."""
+        """Save pending operations and the state after the commits of a pass, or end the run if a table failed."""
         crashpoint("connector.segment.committed")
         loaded = {d.load.read.source.ref for d in done if d.error is None}
         left = self.stream.tables.keys() - loaded

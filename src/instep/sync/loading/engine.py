@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def use(self) -> EngineUse:
-        """Return what reads the rows, and where; with the address of Spark's page once it runs."""
+        """Return the engine that reads the rows, and where; with the address of Spark's page once it runs."""
         ...
 
     def begin(self) -> None:
@@ -85,8 +85,8 @@ class Engine(Protocol):
     def fold(
         self, scan: Scan, fold: Fold, *, returned: float = 0, progress: RowsCallback | None = None
     ) -> Iterator[Any]:
-        """Yield what tasks make of the rows of a scan, in no order. `returned`: about how many of the rows the results
-        have, as a share."""
+        """Yield the results of tasks on the rows of a scan, in no order. `returned`: the expected share of the rows
+        in the results."""
         ...
 
     def count_keys(self, scan: Scan, hashes: Fold) -> KeyTotals:

@@ -135,7 +135,8 @@ class LoadPass:
         return loads
 
     def _is_unchanged(self, read: TableRead, rules: LoadRules, unchanged: UnchangedTables) -> bool:
-        """Leave a table as it is if nothing is asked of it and its rows are proven to be at the destination."""
+        """Return whether a table can be skipped: nothing is requested of it and its rows are proven to be at the
+        destination."""
         ref = read.table.ref
         if ref not in self.recorded or any(b.table == ref for b in self.backfills):
             return False
@@ -208,7 +209,7 @@ class LoadPass:
 
     @cached_property
     def start(self) -> Callable[[Table], str]:
-        """Return what tells where the first read by a chosen cursor begins."""
+        """Return a function of where the first read by a chosen cursor begins."""
         return starts(self.context)
 
     @cached_property
@@ -227,7 +228,7 @@ class LoadPass:
 
 
 def on_invalid_value_of(detection: DetectionResult) -> Mapping[Ref, InvalidValue]:
-    """Return what is done with values that do not fit a column whose new type was not accepted."""
+    """Return the handling of values that do not fit a column whose new type was not accepted."""
     places = TableRenames.of(detection.decisions)
     return {places.after(d.change): d.modifiers.on_invalid_value for d in _pending_types(detection)}
 

@@ -202,7 +202,8 @@ def of_row(context: SyncContext, table: str, key: Mapping[str, str | None]) -> l
 
 
 def _may_be_of(context: SyncContext, key: Mapping[str, str | None]) -> pc.Expression | None:
-    """Return what all entries of these keys meet, and few others: the longest of the key's texts is in theirs."""
+    """Return an expression that all entries of these keys match, and few others: the longest of the key's texts is
+    in theirs."""
     text = max((text for text in key.values() if text), key=len, default="")
     if not text:
         return None
@@ -261,7 +262,7 @@ class DiscardQuarantine(DirectWork):
     makes_run = True
 
     def run(self, context: SyncContext, request: DiscardQuarantineRequest) -> DiscardReport:
-        """Let go of all that the tables hold, or of the entries."""
+        """Discard all entries of the tables, or these entries."""
         return discard(context, request.tables, request.ids, request.until)
 
 

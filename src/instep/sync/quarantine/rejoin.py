@@ -85,7 +85,7 @@ def recast(context: SyncContext, table: Table, schema: pa.Schema, entries: Seque
 
 
 def numbers_of_rows(context: SyncContext, table: Table, schema: pa.Schema) -> Callable[[QuarantineEntry], int]:
-    """Return what gives a number to an entry: the same to all of one row. Rows may share one."""
+    """Return a function that numbers entries: all of one row get the same. Rows may share one."""
     work = _Columns(context, table, schema)
 
     def number(entry: QuarantineEntry) -> int:

@@ -131,7 +131,7 @@ class _TableReplay:
         return done
 
     def carry_out(self, run: Run) -> Replayed:
-        """Put the values where they belong."""
+        """Write the values into their rows."""
         done, number, table = Replayed(self.place.table.path), 0, self.place.table
         try:
             if paused := self.context.store.pauses.tables(self.context.name).get(table.ref):

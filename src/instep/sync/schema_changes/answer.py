@@ -21,11 +21,9 @@ from instep.sync.schema_changes.apply import make_plan
 
 
 def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
-    """Look at source and destination and answer what approving these changes of one connection adds to the plan.
-
-    Raises Conflict if one of them does not stand any more, and StalePlan if its table has moved at the source or in the
-    accepted schema since the change was shown. What is there now is recorded, so that it can be looked at.
-    """
+    """Detect, and return what approving these changes of one connection adds to the plan. Raises Conflict if one of
+    them is not open any more, and StalePlan if its table has moved at the source or in the accepted schema since the
+    change was shown. The current state is recorded, so that it can be reviewed."""
     detection = look(context, count=False)
     now = record(context, detection, count=False)
     for review in reviews:
@@ -41,7 +39,7 @@ def approving(context: SyncContext, reviews: Sequence[Review]) -> AnswerPreview:
 
 
 def keeping(context: SyncContext, reviews: Sequence[Review], status: ReviewStatus) -> AnswerPreview:
-    """Return what happens while these changes stay out (rejected) or stay open: from the store alone."""
+    """Return the effects while these changes stay out (rejected) or stay open: from the store alone."""
     assumed = {r.key: replace(r, status=status) for r in reviews if r.status in EXISTING}
     found = redetect_from_store(context, assumed)
     chosen = _about(found.decisions, assumed.keys()) if found else ()

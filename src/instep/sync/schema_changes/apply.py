@@ -66,9 +66,9 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 def make_plan(
     context: SyncContext, detection: DetectionResult, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
 ) -> Plan:
-    """Return what applying the decisions does; touches nothing. What the destination cannot take waits in it for a
-    review. `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync
-    tries again."""
+    """Return the plan of the decisions; touches nothing. Changes that the destination cannot take wait in it for a
+    review. `stuck`: destination tables that are left as they are, and why; those that are `failing` are tried again
+    by the next sync."""
     stuck = {**stuck, **failing}
     check_unmoved(context)
     # what the destination's own layout of its tables stands on
@@ -156,7 +156,7 @@ def _refs(context: SyncContext, *catalogs: Catalog) -> set[Ref]:
 
 
 def _accepted(context: SyncContext, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
-    """Return the same by the accepted names of the destination's tables."""
+    """Return the reasons by the accepted names of the destination's tables."""
     places = {t.ref: destination_ref(t, context.naming) for c in catalogs for t in c.tables}
     return {ref: by_place[place] for ref, place in places.items() if place in by_place}
 
@@ -187,7 +187,7 @@ def apply_plan(
 
 
 def execute_steps(context: SyncContext, group: StepGroup, commit: Commit) -> None:
-    """Carry out the steps of one table at the destination, and record which engine has rewritten a large one."""
+    """Execute the steps of one table at the destination, and record which engine has rewritten a large one."""
     workers, large = context.workers(".".join(group.ref), "rewrite"), list[bool]()
 
     def session() -> SparkSession | None:

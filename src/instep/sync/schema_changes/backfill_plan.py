@@ -168,7 +168,7 @@ def _bytes(kind: DataType) -> int:
 
 
 def blocker_of(context: SyncContext, table: Table) -> str:
-    """Return what would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
+    """Return what blocks a fill of all of a table's files now: its window or its budget; "" if nothing does."""
     limits = context.backfill_limits
     if not limits.max_bytes:
         return waits(limits, datetime.now(UTC))

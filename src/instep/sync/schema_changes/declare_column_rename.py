@@ -82,11 +82,9 @@ class ColumnRenamePlan:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
-    """Return what mapping `old` to `new` (table.column both) does; writes nothing.
-
-    Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
-    another, or their values would not be kept as they are (types, keys, hashing), or while operations on it wait.
-    """
+    """Return the plan of declaring `old` renamed to `new` (table.column both); writes nothing. Raises InstepError if
+    either does not exist, Blocked if the old column is still at the source, the new one belongs to another, or their
+    values would not stay as they are (types, keys, hashing), or while operations on it wait."""
     detection = look(context, count=False)
     table, column = _column(detection.accepted, old, "accepted")
     source = pair_tables(detection.accepted.tables, detection.source).get(table.ref)
@@ -102,7 +100,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
 
 
 def carry_out(context: SyncContext, mapped: ColumnRenamePlan) -> int:
-    """Do it as one run and answers the accepted version."""
+    """Execute it as one run and return the accepted version."""
     with claimed(context, "apply") as run:
         _check_pending(context, mapped.table, mapped.old)
         locked = replace(context, run=run)
@@ -239,8 +237,8 @@ def _plan(
 
 
 def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> Sequence[Change]:
-    """Return what leads from the accepted table to the mapped one: the old column is back, the one that was loaded
-    meanwhile is kept, then the rename."""
+    """Return the changes from the accepted table to the renamed one: the old column is undropped, the one loaded
+    meanwhile is retained, then the rename."""
     ref, live = table.ref, replace(old, retained=False)
     changes: list[Change] = [ColumnAdded(ref, live, table.columns.index(old))] if old.retained else []
     if interim is not None:

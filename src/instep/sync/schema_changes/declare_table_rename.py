@@ -77,12 +77,9 @@ class MappedTable:
 
 
 def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
-    """Return what mapping `old` to `new` (schema.table both) does; writes nothing.
-
-    Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
-    one: another key, columns of one name whose types do not fit or that only one side hashes, a table that is
-    switched off.
-    """
+    """Return the plan of declaring `old` renamed to `new` (schema.table both); writes nothing. Raises InstepError if
+    either does not exist, Blocked if the old table is still at the source, or the two cannot be one: another key,
+    columns of one name whose types do not fit or that only one side hashes, a table that is switched off."""
     detection = look(context, count=False)
     accepted = detection.accepted
     table = _named(accepted, old, "accepted")
@@ -95,7 +92,7 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
 
 
 def carry_out(context: SyncContext, mapped: MappedTable) -> int:
-    """Do it as one run and answers the accepted version."""
+    """Execute it as one run and return the accepted version."""
     with claimed(context, "apply") as run:
         locked = replace(context, run=run)
         declared = locked.store.mappings.request(
@@ -228,7 +225,7 @@ Side = tuple[Ref, str]
 
 
 def rename_of(made: Plan) -> Rename:
-    """Return the one that the plan of a mapping carries out."""
+    """Return the rename that the plan of a declaration applies."""
     return next(d.change for d in made.decisions if isinstance(d.change, Rename))
 
 

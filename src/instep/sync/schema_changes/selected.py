@@ -26,7 +26,7 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
 
 
 def sides_now(context: SyncContext) -> SelectionSides:
-    """Return what is selected by now: people may have switched something since the run began."""
+    """Return the current selection: people may have switched something since the run began."""
     if not (switches := context.store.switches.of(context.name)):
         return SelectionSides(context.project_selection, context.project_selection)
     seen = context.store.discoveries.get(context.name)

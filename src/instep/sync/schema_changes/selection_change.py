@@ -65,7 +65,7 @@ def _rules(context: SyncContext, read: TableRead) -> LoadedRules:
 
 @cache
 def _digest(salt: bytes) -> str:
-    """Tell whether a salt is another one, and is slow to guess from."""
+    """Return a digest that shows whether a salt is the same, and is slow to guess from."""
     return hashlib.pbkdf2_hmac("sha256", salt, b"instep: is it the same salt", 100_000).hex()[:16]
 
 

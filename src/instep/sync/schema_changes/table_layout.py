@@ -36,7 +36,7 @@ class _LayoutChange:
     retained: bool = False
 
     def after(self, before: TableLayout) -> TableLayout:
-        """Return what cannot be partitioned as the settings say stays as it is."""
+        """Return the layout, with the old partitioning where the settings' one is impossible."""
         return replace(self.layout, partition=before.partition) if self.retained else self.layout
 
 

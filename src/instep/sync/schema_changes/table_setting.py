@@ -54,7 +54,7 @@ class SettingTable:
         return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
 
     def sources_of(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return these accepted columns as the source calls them."""
+        """Return the source's names of these accepted columns."""
         if not names or len(set(names)) != len(names):
             raise InstepError("a key is one or more different columns", hint="separate them by commas: id,version")
         return tuple(self.column(name)[1].name for name in names)

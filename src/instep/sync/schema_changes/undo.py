@@ -130,8 +130,8 @@ def undone(context: SyncContext, id: str) -> int | None:
 
 
 def _of_run(context: SyncContext, run: str) -> Iterator[Review]:
-    """Yield what the events between the run's start and its end say was applied. A connection has one run at a time,
-    but for maintenance, which changes nothing of a schema."""
+    """Yield the changes that were applied between the run's start and its end, by the events. A connection has one
+    run at a time, but for maintenance, which changes nothing of a schema."""
     inside = False
     for event in context.store.events.after(
         0, connection=context.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
@@ -152,10 +152,8 @@ class _UndoRefused(IllegalChange):
 
 
 def prepare(context: SyncContext, reviews: Sequence[Review]) -> UndoPlan:
-    """Return what taking these changes back does; touches nothing. Reads the values of columns that get narrower.
-
-    Raises IllegalChange or Conflict, with the reason, if none of them can be taken back.
-    """
+    """Return the plan of undoing these changes; touches nothing. Reads the values of columns that get narrower.
+    Raises IllegalChange or Conflict, with the reason, if none of them can be undone."""
     going, left = list(reviews), dict[str, str]()
     while True:
         try:
@@ -227,7 +225,7 @@ def _applied(context: SyncContext, reviews: Sequence[Review]) -> list[Applied]:
 
 
 def _removed(context: SyncContext, review: Review, change: Change) -> Removed:
-    """Return what taking something away did at the destination, or for an addition would do by policy."""
+    """Return what a removal did at the destination, or for an addition would do by policy."""
     if change.kind.endswith(".added"):
         return decide(reverse(change), context.policy, tags=context.tags).modifiers.removed
     return Modifiers().over(review.modifiers).removed
@@ -339,11 +337,9 @@ def _limits(undoing: UndoPreview) -> Iterator[str]:
 
 
 def apply_undo(context: SyncContext, made: UndoPlan, allowed: Sequence[str] = ()) -> int:
-    """Do it, as one run; returns the accepted version.
-
-    Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
-    second person for it, StalePlan if accepted schema or destination have moved since `prepare`.
-    """
+    """Execute the undo as one run; return the accepted version. Raises Blocked if something would be dropped that
+    `allowed` (patterns) does not name, or where four_eyes demand a second person for it, StalePlan if accepted
+    schema or destination have moved since `prepare`."""
     unnamed = [s for s in made.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
     if unnamed:
         names = ", ".join(s.object for s in unnamed)

@@ -74,8 +74,8 @@ _ARENA_MAX = -8  # M_ARENA_MAX of glibc's malloc.h
 
 
 def share_arenas(count: int = 2) -> None:
-    """Let all threads share a few heaps. glibc gives each of a server's threads one of up to eight for each core, and
-    what a request needed stays in every heap that it was ever served from. Elsewhere nothing is done."""
+    """Limit all threads to a few heaps. glibc gives each of a server's threads one of up to eight per core, and the
+    memory of a request stays in every heap that it ever used. Other systems are left alone."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, count)
 
@@ -365,7 +365,7 @@ def password(
 
 
 def _typed(what: str, *, again: bool = False) -> str:
-    """Return what is typed unseen, or the next line of an input that is no terminal."""
+    """Return text that is typed unseen, or the next line of an input that is no terminal."""
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=True, confirmation_prompt=again, err=True))
     return sys.stdin.readline().rstrip("\r\n")
@@ -453,7 +453,7 @@ class WorkerBeside:
                 self._ending.wait(AGAIN)
 
     def stop(self) -> None:
-        """Begin no further job; on the second call, give running jobs back."""
+        """Start no further job; on the second call, give running jobs back."""
         self._ending.set()
         with self._lock:
             if self._now is not None:

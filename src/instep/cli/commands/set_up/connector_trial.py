@@ -164,7 +164,7 @@ def _counted(
 
 
 def _line(found: LintFinding) -> tuple[str, str, str, str]:
-    """Return what columns of one table have in common that are told together; a table is told by itself."""
+    """Return (columns of one table as a group, or a table by itself) to report together."""
     table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
     return found.severity, found.text, found.hint, table + dot
 

@@ -215,7 +215,7 @@ class DeltaLog:
         return start
 
     def actions(self, version: int) -> Iterator[Action]:
-        """Return what one commit says; FileNotFoundError if it is not kept any more."""
+        """Yield the actions of one commit; raises FileNotFoundError if it is gone."""
         return self._read(self.path(version))
 
     @staticmethod

@@ -74,7 +74,7 @@ def _linked(aside: Path, path: Path) -> bool:
 
 
 def replace_file(path: AnyPath, content: bytes) -> None:
-    """Give a file this content, whether it was there or not."""
+    """Write a file with this content, replacing any."""
     if isinstance(path, ObjectPath):
         path.write_bytes(content)
         return

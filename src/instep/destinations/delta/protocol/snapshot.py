@@ -173,7 +173,7 @@ class FileActions(Mapping[str, Action]):
         return FileActions(left.combine_chunks() if left.column(_KEY).num_chunks > _CHUNKS else left)
 
     def joined(self, other: FileActions) -> FileActions:
-        """Return these and other actions, of other paths."""
+        """Return these actions with others, of other paths."""
         return FileActions(pa.concat_tables([self._table, other._table]))
 
     def structs(self, kind: pa.StructType) -> Iterator[pa.StructArray]:

@@ -185,7 +185,7 @@ def _ordered_by(table: Table, key: Sequence[str]) -> str:
 
 
 def key_spans(table: Table, key: Sequence[str]) -> Callable[[DataFile], Span]:
-    """Return what gives the least and greatest key of a file, as far as its metrics tell."""
+    """Return a function of the smallest and largest key of a file, as far as its metrics have them."""
     found = table.schema().find_field(_ordered_by(table, key))
     return lambda file: _range(file, found.field_id, found.field_type)
 
@@ -235,7 +235,7 @@ def file_groups(olds: Sequence[Old]) -> Iterator[list[Old]]:
 
 
 def commit_batches(parts: Iterator[Part], session: SparkSession | None) -> Iterator[list[Part]]:
-    """Yield what is committed together; the parts of one table of few files are split, so that all cores have work."""
+    """Yield parts to commit together; the parts of a table of few files are split, so that all cores have work."""
     from instep.spark.extract import cores
 
     wide = PARTS_PER_CORE * (cores(session) if session is not None else os.cpu_count() or 1)

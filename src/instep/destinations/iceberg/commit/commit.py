@@ -90,8 +90,7 @@ class TableCommit:
         return self._snapshot(start, files)
 
     def replace(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
-        """Put data files in the place of everything there is (of the shard, if the table is seen by one); returns the
-        id of the new snapshot."""
+        """Replace all data files (of the shard, if the table is seen by one); return the id of the new snapshot."""
         if self.metadata.current_snapshot() is None:
             return self.append(files, summary)
         if isinstance(self._table, ShardTable):
@@ -115,7 +114,7 @@ class TableCommit:
         summary: Mapping[str, str],
         kind: type[ReplaceFiles] = ReplaceFiles,
     ) -> int:
-        """Put data files in the place of some that hold the same rows; returns the id of the new snapshot."""
+        """Replace data files by ones that hold the same rows; return the id of the new snapshot."""
         check_rows(self._table, self.metadata)
         return self._snapshot(kind(self._staged, self._table, replaced, self._summary_with_shard(summary)), files)
 
@@ -186,7 +185,7 @@ class TableCommit:
 
 
 def marked(table: Table) -> dict[str, str]:
-    """Return what the summaries of a shard's snapshots say."""
+    """Return the mark in the summaries of a shard's snapshots."""
     return {SHARD: table.within[1]} if isinstance(table, ShardTable) else {}
 
 

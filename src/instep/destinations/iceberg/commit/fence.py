@@ -51,7 +51,7 @@ class AssertFence(ValidatableTableRequirement):
 
 
 def fence_requirements(table: Table, fence: int) -> tuple[Any, ...]:
-    """Return what a commit under `fence` needs to be true of the newest metadata."""
+    """Return the requirements of a commit under `fence` on the newest metadata."""
     name = ".".join(table.name())
     check_fence(table.metadata, fence, name)
     if isinstance(table.catalog, MetastoreCatalog):

@@ -249,7 +249,7 @@ def _set_fields(change: TableCommit, metadata: Mapping[str, Any], fields: Sequen
 
 
 def _tag(change: TableCommit, names: Sequence[str]) -> None:
-    """Keep the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
+    """Tag the snapshot from before a drop: with it, the values can be restored whatever happens to files."""
     main = change.metadata.current_snapshot()
     if main is not None and names:
         change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))

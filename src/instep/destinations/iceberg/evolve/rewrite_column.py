@@ -192,7 +192,7 @@ def _fields(metadata: TableMetadata) -> tuple[IcebergField, ...]:
 
 
 def _totals(change: TableCommit, part: PartChange, files: Sequence[DataFile]) -> dict[str, str]:
-    """Return what is recorded of the shards' files once all of them were rewritten."""
+    """Return the record of the shards' files once all of them were rewritten."""
     shards, metadata = shards_of(change.metadata.properties), change.metadata
     found = {shard: [f for f in files if shard_of(f, metadata, part.column) == shard] for shard in shards}
     return {own_name(shard, TOTALS): json.dumps(_total(own)) for shard, own in found.items()}

@@ -82,10 +82,8 @@ def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
 
 
 def undrop_report(lake: Lake, ref: Ref, column: str) -> UndropReport:
-    """Return what of a dropped column can be restored.
-
-    Rows written since the drop have no value of it; those of files rewritten since have lost theirs.
-    """
+    """Report what of a dropped column can be restored. Rows written since the drop have no value of it; those of
+    files rewritten since have lost theirs."""
     table = lake.load(ref)
     if table is None:
         return UndropReport(f"table {'.'.join(ref)} is not there")
@@ -137,7 +135,7 @@ def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
 
 
 def arrow_type(kind: DataType, name: str) -> pa.DataType:
-    """Return what values of a type are in files."""
+    """Return the Arrow type of a type's values in files."""
     from instep.destinations.iceberg.evolve.schema_update import first_fields
     from instep.schema.catalog.catalog import Column, Table
 

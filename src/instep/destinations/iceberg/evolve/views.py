@@ -110,7 +110,7 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
 
 
 def _metadata(before: Mapping[str, Any], view: View, types: Mapping[str, Type], location: str) -> Mapping[str, Any]:
-    """Return what a view's metadata becomes; `before` itself if nothing changes."""
+    """Return a view's next metadata; `before` itself if nothing changes."""
     ids = count(1)
     numbered = [(next(ids), name, types[column]) for name, column in view.columns]
     fields = [IcebergField(number, name, _fresh(kind, ids)) for number, name, kind in numbered]

@@ -49,7 +49,7 @@ COMMIT_BYTES = 1 << 30
 
 
 def compact(lake: Lake, ref: Ref, found: CompactionPlan, work: Upkeep) -> list[Packed]:
-    """Return what was put together; raises Conflict if the table moves meanwhile: what is committed by then stays."""
+    """Return what was compacted; raises Conflict if the table moves meanwhile: what is committed by then stays."""
     writing, done = (
         _Writing(lake, ref, work, found.table, f"{work.run}-maintain-{uuid.uuid4().hex[:8]}"),
         list[Packed](),

@@ -152,7 +152,7 @@ def _metadata(lake: Lake, table: Table, folder: str, own: str) -> Any:
 
 
 def compact(lake: Lake, ref: Ref, session: SparkSession, work: Upkeep) -> Maintained:
-    """Put small files together, take deleted rows out of others, and rewrite manifests, in one fenced commit. Raises
+    """Compact small files, rewrite files with deleted rows, and rewrite manifests, in one fenced commit. Raises
     Conflict if the table moves meanwhile."""
     table, metadata = load_ours(lake, ref)
     done, base = _before(table), table.metadata.current_snapshot()

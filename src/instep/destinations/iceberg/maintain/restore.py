@@ -69,7 +69,7 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
 
 
 def _cursor(found: Mapping[int, Any], id: int | None) -> str:
-    """Return what the last load of ours up to there recorded."""
+    """Return the cursor recorded by our last load up to there."""
     while id is not None and id in found:
         if RUN in (summary := found[id]["summary"]):
             return str(summary.get(CURSOR, ""))
@@ -130,7 +130,7 @@ class IcebergSavepoints(LakeFacet):
     """Snapshots that a table can be put back to."""
 
     def savepoints(self, ref: Ref) -> list[Savepoint]:
-        """Return what the table's readers have seen, newest first."""
+        """Return the snapshots that readers have seen, newest first."""
         _, metadata = load_ours(self.lake, ref)
         found = {s["snapshot-id"]: s for s in metadata.get("snapshots", ())}
         seen = {

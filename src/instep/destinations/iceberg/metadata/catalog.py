@@ -39,8 +39,8 @@ CATALOGS: Mapping[str, str] = {"rest": "pyiceberg", "sql": "sqlalchemy", "hive":
 
 
 def for_java(warehouse: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return what Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written by
-    `S3_IO`, without Hadoop's file systems."""
+    """Return what Spark's catalog needs beside `properties`; nothing for a folder. Tables in S3 are read and written
+    by `S3_IO`, without Hadoop's file systems."""
     if not warehouse.startswith(_S3) and "s3.endpoint" not in properties:
         return {}
     out = {"io-impl": S3_IO} if warehouse.startswith(_S3) else {}
@@ -389,7 +389,7 @@ class Lake:
         return [(ns[0], name) for ns in self.catalog.list_namespaces() for name in self.names(ns[0])]
 
     def io(self) -> dict[str, str]:
-        """Return what tasks need to reach the warehouse; nothing for a local folder."""
+        """Return the properties by which tasks reach the warehouse; nothing for a local folder."""
         if self.warehouse.startswith("file://"):
             return {}
         catalog = ("uri", "credential", "token", "warehouse", "type")
@@ -433,8 +433,8 @@ class Lake:
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_files(self, catalog: str) -> tuple[dict[str, str], dict[str, str]]:
-        """Return what another catalog of Spark needs to reach the warehouse's files: its settings, and those that
-        nobody may see."""
+        """Return the settings by which another catalog of Spark reaches the warehouse's files: plain ones, and
+        secret ones."""
         own = {k: v for k, v in self.io().items() if k != LOCAL_FILES}
         own |= for_java(self.warehouse, own)
         names = {k: f"spark.sql.catalog.{catalog}.{k}" for k in own}

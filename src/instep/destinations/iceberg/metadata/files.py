@@ -54,7 +54,7 @@ def data_files(files: Sequence[StagedFile], metadata: TableMetadata, schema: Sch
 def readable_files(
     files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None = None
 ) -> list[DataFile]:
-    """Return the same of files that are read and not adopted: they belong to no partition."""
+    """Return data files that are read and not adopted: they belong to no partition."""
     return _data_files(files, metadata, schema, adopted=False)
 
 

@@ -160,7 +160,7 @@ def partitioned_by(metadata: TableMetadata, layout_terms: Sequence[PartitionTerm
 
 
 def same_partition_fields(metadata: TableMetadata) -> Any:
-    """Return what a commit of another spec requires: nobody has added partition fields meanwhile."""
+    """Return the requirement of a commit of another spec: nobody has added partition fields meanwhile."""
     from pyiceberg.table.update import AssertLastAssignedPartitionId
 
     return AssertLastAssignedPartitionId.model_validate({"last-assigned-partition-id": metadata.last_partition_id})
@@ -171,7 +171,7 @@ def _spelled(term: PartitionTerm) -> str:
 
 
 def _name(term: PartitionTerm, taken: set[str], columns: set[str]) -> str:
-    """Name a partition field as Spark does; an identity is called as its column."""
+    """Return the name that Spark gives a partition field; an identity has its column's."""
     if term.transform == "identity":
         name = term.column
     else:

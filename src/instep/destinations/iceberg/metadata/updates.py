@@ -133,8 +133,8 @@ def creation(schema: Schema, location: str, properties: Mapping[str, str]) -> tu
 
 
 def no_metadata() -> TableMetadata:
-    """Return what a table's creation starts from. pyiceberg makes it anew each time, at a tenth of the cost of a
-    table."""
+    """Return the metadata from which a table's creation starts. pyiceberg makes it each time, at a tenth of the cost
+    of a table."""
     return _no_metadata().model_copy(deep=True)
 
 

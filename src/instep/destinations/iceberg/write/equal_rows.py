@@ -138,7 +138,7 @@ class _Pass:
     def _equal(
         self, rows: pa.RecordBatch, partners: Numbers, coming: Iterator[pa.RecordBatch]
     ) -> npt.NDArray[np.bool_]:
-        """Return which rows have an equal partner among the staged rows nearby, and note those."""
+        """Return which rows have an equal partner among the staged rows nearby, and mark those."""
         equal = np.zeros(len(rows), dtype=np.bool_)
         if not (known := partners[partners >= 0]).size:
             return equal

@@ -134,7 +134,7 @@ def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
 
 
 def summary(commit: Commit) -> dict[str, str]:
-    """Return what a data commit writes into its snapshot's summary."""
+    """Return the properties in a data commit's snapshot summary."""
     properties = {RUN: commit.run, FENCE: str(commit.fence), CURSOR: commit.cursor, ACCEPTED: commit.accepted}
     return properties | {CHANGES: ",".join(commit.changes)}
 
@@ -217,6 +217,6 @@ class IcebergLoads(LakeFacet):
     def overwrite(
         self, ref: Ref, files: Sequence[StagedFile], commit: Commit, spark: SparkStart | None = None
     ) -> LoadOutcome:
-        """Put the files' rows in the place of all others; views follow a new generation."""
+        """Replace all rows by the files' rows; views follow a new generation."""
         with in_step(self.lake, ref, (), None, commit.fence):
             return overwrite(self.lake, ref, files, commit)

@@ -51,8 +51,8 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 
 
 def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
-    """Return what holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a
-    file's metrics unless none of its rows can have one. A NULL meets no row."""
+    """Return an expression that holds for each row with one of the keys (columns by name, in the types of `schema`):
+    true of a file's metrics unless none of its rows can have one. A NULL matches no row."""
     found: BooleanExpression = AlwaysTrue()
     for part in _parts(schema, keys):
         found = And(found, part)

@@ -333,7 +333,7 @@ class OldValues:
     rows: pa.Table
 
     def at(self, places: Positions) -> pa.Table:
-        """Return those at some of the places, in their order."""
+        """Return the rows at some of the positions, in their order."""
         return self.rows.take(pa.array(np.searchsorted(_numbers(self.places), _numbers(places))))
 
 
@@ -342,8 +342,8 @@ def _numbers(places: Positions) -> npt.NDArray[np.int64]:
 
 
 def old_values(plan: MergePlan, table: RowReader, places: Positions) -> OldValues | None:
-    """Return what was not read of the source, as the table has it, opening each of its files once; None if there is
-    nothing of that kind."""
+    """Return values that were not read of the source, as the table has them, opening each of its files once; None if
+    there are none."""
     unchanged = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
     if not unchanged or not len(places):
         return None

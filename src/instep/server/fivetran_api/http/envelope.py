@@ -128,7 +128,7 @@ class Window:
 
 
 def window(request: Request) -> Window:
-    """Return what the query asks for; Refusal (400) if it makes no sense."""
+    """Return the requested window; raises Refusal (400) if it makes no sense."""
     limit_text = request.query_params.get("limit", str(LIMIT))
     limit = int(limit_text) if limit_text.isascii() and limit_text.isdigit() and len(limit_text) < 8 else 0
     if not 1 <= limit <= MAX_LIMIT:

@@ -20,7 +20,7 @@ WAIT = 50.0
 
 
 def nothing() -> None:
-    """Do nothing more: for a write that stands alone."""
+    """No-op: for a write that stands alone."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class ApiResources(Protocol):
     def get(self, kind: Kind, name: str) -> Item | None: ...
 
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
-        """Return those of these sources that there are, by name."""
+        """Return those of these sources that exist, by name."""
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
         """Create an object. `since`: the foreign connection, or the group, that it was; it keeps its creator and

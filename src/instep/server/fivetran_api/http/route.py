@@ -97,14 +97,15 @@ _PERMANENT = frozenset(("group_id", "service"))
 
 
 def of_change(fields: Collection[str]) -> Need:
-    """Return what changing these fields of a connection takes: its `config` may hold another source, and secrets."""
+    """Return the requirements for changing these fields of a connection: its `config` may hold another source, and
+    secrets."""
     if "config" in fields or "auth" in fields:
         return need(_SOURCE)
     return need(_PAUSE) if set(fields) <= _WORK | _PERMANENT else need(_SETTINGS)
 
 
 def of_reload(mode: str) -> Need:
-    """Return what a look at the source takes that leaves switches as they are (PRESERVE), or sets them all."""
+    """Return the requirements of a reload that leaves switches as they are (PRESERVE), or sets them all."""
     return need(_DETECT) if mode == "PRESERVE" else need(_SWITCH)
 
 

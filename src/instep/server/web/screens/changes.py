@@ -43,7 +43,7 @@ SHOWN = 50
 
 @pages.page("/")
 async def home(visit: Visit) -> Response:
-    """Go to the inbox."""
+    """Redirect to the inbox."""
     return RedirectResponse("/changes", 303)
 
 

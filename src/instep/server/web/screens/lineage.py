@@ -31,7 +31,7 @@ _SHOWN = 25
 
 @pages.page("/changes/{change}/lineage")
 async def lineage(visit: Visit) -> Response:
-    """Go to the picture among the parts of the review."""
+    """Redirect to the picture among the parts of the review."""
     return visit.go(query(f"/changes/{quoted(visit.path['change'])}", tab="lineage"))
 
 

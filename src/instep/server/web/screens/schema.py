@@ -91,7 +91,7 @@ async def switch(visit: Visit) -> Response:
 
 
 def turned(form: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return what is to be switched on and off: what is set otherwise than it was when the page was made."""
+    """Return the objects to switch on and off: those set otherwise than when the page was made."""
     if "turn_on" in form or "turn_off" in form:
         return list(form.get("turn_on", ())), list(form.get("turn_off", ()))
     was, now = set(form.get("was", ())), set(form.get("on", ()))

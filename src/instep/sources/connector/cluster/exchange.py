@@ -59,7 +59,7 @@ class SegmentExchange:
                 (self._place.local / draft).replace(self._place.local / name)
 
     def hear(self, name: str) -> Any:
-        """Return what was said, None if nothing was. StageError if it cannot be read."""
+        """Return the message of this name, None if there is none. Raises StageError if it cannot be read."""
         filesystem, root = self._root
         try:
             with filesystem.open_input_stream(f"{root}/{name}") as source:
@@ -88,7 +88,7 @@ class SegmentExchange:
             raise self._unread(name, error) from error
 
     def attempts(self) -> list[int]:
-        """Return those that have said something."""
+        """Return the attempts that have written a message."""
         return sorted(int(name) for name in children(self._place.uri, self._place.io) if name.isdecimal())
 
     def forget(self, name: str = "") -> None:
@@ -117,8 +117,9 @@ _BEGINNING = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(config: ConnectorConfig) -> bytes:
-    """Return the same bytes for the same files. Left out are caches, virtual environments, and projects below the
-    folder (what `connector debug` leaves). ProjectError without a connector.py, and for a folder that is too large."""
+    """Return a bundle; equal files give equal bytes. Left out are caches, virtual environments, and projects below
+    the folder (of `connector debug`). Raises ProjectError without a connector.py, and for a folder that is too
+    large."""
     SdkDialect(config).check()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:

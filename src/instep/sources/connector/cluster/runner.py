@@ -196,7 +196,7 @@ class RemoteSegments:
         return None
 
     def _take(self, manifest: str, name: str) -> Segment:
-        """Bring a segment here, under our own number: an attempt counts from 1."""
+        """Fetch a segment, under our own number: an attempt counts from 1."""
         self._number += 1
         try:
             folder = segment_folder(self._folder, self._number)
@@ -217,7 +217,7 @@ class RemoteSegments:
         return segment
 
     def _look(self) -> None:
-        """Go over to the newest attempt, once everything that the one before it has said was heard."""
+        """Switch to the newest attempt, once every message of the one before it was read."""
         newest = max(self._exchange.attempts(), default=0)
         if newest <= self._attempt or self._exchange.hear(f"{self._attempt}/{self._next}") is not None:
             return

@@ -263,7 +263,7 @@ class Driver:
         return int(self._message.get("taken", 0)) if self._is_ours else 0
 
     def hear(self) -> None:
-        """Look now."""
+        """Read the next message now."""
         ended = False
         with suppress(InstepError):  # it may pass; the driver is gone if it does not
             message = self._exchange.hear(DRIVER)

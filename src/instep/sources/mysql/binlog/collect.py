@@ -163,7 +163,7 @@ class LogPass:
         return self._reach(end, more=False)
 
     def _forget(self) -> None:
-        """Forget the state of the file: no transaction spans files, and a restarted server numbers its tables anew."""
+        """Reset the state of the file: no transaction spans files, and a restarted server numbers its tables again."""
         self._maps, self._refs, self._seen = {}, {}, {}
         self._named = self._begun = self._in_xa = False
 

@@ -58,7 +58,7 @@ def tokens_of(statement: str, mode: int) -> tuple[list[Token], bool]:
 
 @cache
 def _lexicon(mode: int) -> re.Pattern[str]:
-    """Return what finds the next word, mark, quoted text or comment."""
+    """Return a pattern for the next word, mark, quoted text or comment."""
     escaped, plain = r"(?:[^{0}\\]|\\.|{0}{0})*", r"(?:[^{0}]|{0}{0})*"
     single = plain if mode & NO_BACKSLASH_ESCAPES else escaped
     double = plain if mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES) else escaped

@@ -60,7 +60,7 @@ def row_chunks(read: TableRead, name: str, changed: ChangedKeys, connections: in
 
 
 def key_chunks(read: TableRead, name: str, changed: ChangedKeys, *, mariadb: bool) -> list[Chunk]:
-    """Return these keys, whether they are there or not, as a read of the key columns yields them."""
+    """Return chunks of these keys, existing or not, as a read of the key columns yields them."""
     key = read.table.key
     what = ", ".join(selected(c.source) for c in read.columns if c.source is not None and c.column.name in key)
     names = ", ".join(map(quoted, changed.columns))
@@ -125,7 +125,7 @@ class Position:
 
 
 def numbered(spot: Spot) -> tuple[int, int]:
-    """Return what orders places in one server's log: files are numbered."""
+    """Return the order of places in one server's log: files are numbered."""
     return int(spot[0].rpartition(".")[2]), spot[1]
 
 
@@ -198,7 +198,7 @@ class MySqlLog:
         """No-op: the server writes its log anyway."""
 
     def drop(self) -> bool:
-        """Do nothing: the server keeps nothing for us."""
+        """No-op: the server keeps nothing for us."""
         return False
 
     def fault(self, position: str) -> str:

@@ -191,7 +191,7 @@ def images(mapped: TableMap, places: Sequence[int], key: Sequence[KeyColumn]) ->
 
 
 def value_of(kind: int, meta: int, column: KeyColumn) -> Value:
-    """Return what makes SQL of a value's bytes. Raises Unfit."""
+    """Return a function that makes SQL of a value's bytes. Raises Unfit."""
     base = re.split(r"[ (]", column.native.lower(), maxsplit=1)[0]
     if base in _INTEGERS and kind == _INTEGERS[base]:
         signed = "unsigned" not in column.native.lower()

@@ -33,7 +33,7 @@ class Connector:
         self.state: dict[str, Any] | None = None
 
     def tables(self, configuration: Mapping[str, Any]) -> dict[Named, TableSpec]:
-        """Return what schema() declares; nothing without one."""
+        """Return the declarations of schema(); nothing without one."""
         return tables_of(at_once(self.schema_method(dict(configuration)), "schema")) if self.schema_method else {}
 
     def form(self) -> ConfigurationForm:

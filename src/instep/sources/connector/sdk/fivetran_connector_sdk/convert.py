@@ -246,7 +246,7 @@ def single() -> Convert:
 
 
 def with_fallback(convert: Convert) -> Convert:
-    """Return the same, where a value that does not fit is kept as its text."""
+    """Return a conversion that keeps a value that does not fit as its text."""
 
     def convert_or_keep(value: Any) -> Any:
         try:

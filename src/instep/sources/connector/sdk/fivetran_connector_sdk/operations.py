@@ -48,7 +48,7 @@ class Operations:
 
     @staticmethod
     def checkpoint(state: Mapping[str, Any]) -> None:
-        """Keep everything that came before, and the state with which the next sync begins."""
+        """Commit everything that came before, and the state with which the next sync begins."""
         if not isinstance(state, Mapping):
             raise ValueError(f"op.checkpoint(state): state has to be a dict, not {type(state).__name__}")
         current().checkpoint(state)

@@ -258,7 +258,7 @@ def _unfit(state: Mapping[str, Any]) -> str:
 
 
 def _unfit_key(keys: Sequence[Any], place: Any) -> str:
-    """Return what is wrong with a key of the dict at this place, "" if nothing is."""
+    """Return the fault of a key of the dict at this place, "" if there is none."""
     if set(map(type, keys)) <= {str}:
         return ""
     texts: dict[str, Any] = {}
