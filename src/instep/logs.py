@@ -42,10 +42,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 @dataclass(frozen=True)
 class LogSettings:
-    """`form`: json, text, or auto: text on a terminal, else JSON. `level`: the least that is written."""
+    """Settings of this process's log."""
 
     form: str = "auto"
+    """Json, text, or auto: text on a terminal, else JSON."""
     level: str = "info"
+    """The least that is written."""
 
 
 def clean(text: str) -> str:

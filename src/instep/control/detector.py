@@ -44,28 +44,33 @@ def constraint(connection: str, source: str) -> str:
 
 @dataclass(frozen=True)
 class RequestedDetection:
-    """`new`: the job was made for this; else it is the one that runs or waits already."""
+    """The job of a requested detection."""
 
     job: Job
     new: bool
+    """The job was made for this; else it is the one that runs or waits already."""
 
 
 @dataclass(frozen=True)
 class DetectorStatus:
-    """`state` processing: a detection runs. `internal_disabled`: it has switched itself off for `reason`. `job` is
-    the one that runs or waits, `last` the one that ended last. `options` are those of the source as a whole, `tables`
-    those of tables by pattern, as far as they are said."""
+    """Status of a connection's scheduled detector."""
 
     connection: str
     state: State
+    """Processing: a detection runs."""
     enabled: bool
     frequency: int
     internal_disabled: bool = False
+    """It has switched itself off for `reason`."""
     reason: str = ""
     job: Job | None = None
+    """The one that runs or waits."""
     last: Job | None = None
+    """The one that ended last."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the source as a whole."""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Those of tables by pattern, as far as they are said."""
 
 
 def enabled(project: Project, connection: str) -> bool:

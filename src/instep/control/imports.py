@@ -81,10 +81,11 @@ def shown(found: ImportedProject) -> ImportedConfiguration:
 
 @dataclass(frozen=True)
 class ImportedFiles:
-    """`files` of an import, and which of them are new: the others have the same text already."""
+    """The files of an import."""
 
     configuration: ImportedConfiguration
     files: tuple[Path, ...]
+    """Of an import, and which of them are new: the others have the same text already."""
     new: tuple[Path, ...]
 
 

@@ -45,13 +45,13 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class ColumnStatus:
-    """A column of the table and the accepted version that added it. `retained`: the source has removed it, the
-    destination keeps it."""
+    """A column of the table and the accepted version that added it."""
 
     column: str
     type: str
     alias: str
     retained: bool
+    """The source has removed it, the destination keeps it."""
     version: int
     label: str
     at: datetime
@@ -59,16 +59,19 @@ class ColumnStatus:
 
 @dataclass(frozen=True)
 class ObjectHistory:
-    """History of a table or column. `gone`: it is no longer accepted. `names` are its names, oldest first; `columns`
-    are the table's columns, or the one column, as last accepted; `entries` are oldest first."""
+    """History of a table or column."""
 
     connection: str
     table: str
     column: str
     gone: bool
+    """It is no longer accepted."""
     names: tuple[str, ...]
+    """Its names, oldest first."""
     columns: tuple[ColumnStatus, ...]
+    """The table's columns, or the one column, as last accepted."""
     entries: tuple[HistoryEntry, ...]
+    """Oldest first."""
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,16 @@ _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(day
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """Filter for changes: by id, or open ones that match. `patterns` fit table.column or the kind; `kinds` a
-    kind or family; `tables` the table. Those of different sorts must all fit, of one sort any."""
+    """Filter for changes: by id, or open ones that match."""
 
     ids: tuple[str, ...] = ()
     connection: str | None = None
     patterns: tuple[str, ...] = ()
+    """Fit table.column or the kind."""
     kinds: tuple[str, ...] = ()
+    """A kind or family."""
     tables: tuple[str, ...] = ()
+    """The table. Those of different sorts must all fit, of one sort any."""
 
     @property
     def filters(self) -> bool:

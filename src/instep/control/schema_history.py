@@ -19,17 +19,19 @@ Moment = datetime | int | Label
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One version of the source's, the accepted or the destination's schema. `version` counts per side; `accepted` is
-    the accepted version at that time, `label` its major.minor ("" before the first); `run` is the run that detected or
-    created it."""
+    """One version of the source's, the accepted or the destination's schema."""
 
     connection: str
     side: Side
     version: int
+    """Counts per side."""
     at: datetime
     accepted: int
+    """The accepted version at that time."""
     label: str
+    """Its major.minor ("" before the first)."""
     run: str
+    """The run that detected or created it."""
     who: str = ""
     why: str = ""
     identity: str = ""

@@ -66,12 +66,12 @@ class ShardStatus:
 
 @dataclass(frozen=True)
 class SharedTable:
-    """A shared table: its columns, those of all shards together, and the shards by name. `shape` is a number that
-    another one takes the place of with each change of schema."""
+    """A shared table: its columns, those of all shards together, and the shards by name."""
 
     table: Table
     parts: Mapping[str, ShardStatus]
     shape: int
+    """A number that another one takes the place of with each change of schema."""
 
 
 def landed(attempt: Callable[[], T]) -> T:

@@ -50,11 +50,12 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f-\uffff\\]")
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """`body` is cut at 64 kB."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    """Cut at 64 kB."""
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,14 @@ class Case:
 
 @dataclass(frozen=True)
 class ResolvedColumn:
-    """Resolution of a column. `rivals` are columns on their way that would make its name ambiguous or take its place;
-    `missing`: no table that it can come from has it."""
+    """Resolution of a column."""
 
     field: ModelField | None = None
     rivals: tuple[ModelField, ...] = ()
+    """Columns on their way that would make its name ambiguous or take its place."""
     captured: bool = False
     missing: bool = False
+    """No table that it can come from has it."""
 
 
 class Sources:

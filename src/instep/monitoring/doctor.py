@@ -36,10 +36,11 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """`state`: warn is worth a look, bad keeps something from working."""
+    """A finding of `instep doctor`."""
 
     name: str
     state: Literal["ok", "warn", "bad"]
+    """Warn is worth a look, bad keeps something from working."""
     detail: str
     hint: str = ""
 

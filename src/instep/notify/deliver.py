@@ -88,13 +88,15 @@ class Result:
 
 @dataclass
 class Sender:
-    """`channel` answers a channel by its name (InstepError if there is none); `source_of` the source of a connection;
-    `link` the address of a change or run."""
+    """Delivers due notices to their channels."""
 
     store: Store
     channel: Callable[[str], Channel]
+    """Answers a channel by its name (InstepError if there is none)."""
     source_of: Callable[[str], str]
+    """The source of a connection."""
     link: Link
+    """The address of a change or run."""
     now: Callable[[], datetime]
     draw: Callable[[], float] = field(default=random.random, repr=False)
     retention: timedelta = RETENTION

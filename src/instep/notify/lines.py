@@ -273,11 +273,12 @@ _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """`urgent`: neither merged with what comes later nor kept for a digest or the morning."""
+    """How an event is presented in a message."""
 
     occasions: frozenset[Occasion]
     severity: Severity
     urgent: bool = False
+    """Neither merged with what comes later nor kept for a digest or the morning."""
 
 
 def meaning(event: Event) -> Meaning | None:

@@ -25,15 +25,18 @@ _COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed
 
 @dataclass(frozen=True)
 class Message:
-    """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due. `counts`:
-    by connection. `notified`: the events themselves, for receivers with a form of their own."""
+    """A message to a channel."""
 
     id: str
+    """The same for every attempt to deliver it."""
     at: datetime
+    """When its first attempt became due."""
     lines: tuple[MessageLine, ...]
     digest: bool = False
     counts: Mapping[str, Counts] = field(default_factory=dict)
+    """By connection."""
     notified: tuple[NotifiedEvent, ...] = ()
+    """The events themselves, for receivers with a form of their own."""
 
     @property
     def severity(self) -> Severity:

@@ -154,15 +154,17 @@ SHORTEST = 0.01
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Seconds: the median, the least and the most. `runs` is how many recorded ones it rests on; 0: unknown. `own`:
-    they are of the same table. `mode`: the one that all of them had."""
+    """Seconds: the median, the least and the most."""
 
     seconds: float = 0.0
     low: float = 0.0
     high: float = 0.0
     runs: int = 0
+    """How many recorded ones it rests on; 0: unknown."""
     own: bool = False
+    """They are of the same table."""
     mode: str = ""
+    """The one that all of them had."""
 
     def __str__(self) -> str:
         if not self.runs:
@@ -190,11 +192,12 @@ def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> TimeEstimate:
 
 @dataclass(frozen=True)
 class Rate:
-    """Speed of one run for one table. `speed`: rows per second, from the first one read to the commit."""
+    """Speed of one run for one table."""
 
     table: tuple[str, str]
     mode: str
     speed: float
+    """Rows per second, from the first one read to the commit."""
 
 
 def rates(store: Store, connection: str) -> tuple[Rate, ...]:

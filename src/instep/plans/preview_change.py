@@ -92,14 +92,16 @@ class PreviewedModel:
 
 @dataclass(frozen=True)
 class ChangePreview:
-    """Effects of a change. `steps` are those at the destination; `notes` what was left out."""
+    """Effects of a change."""
 
     change: str
     summary: str
     steps: tuple[str, ...]
+    """Those at the destination."""
     tables: tuple[PreviewedTable, ...]
     models: tuple[PreviewedModel, ...] = ()
     notes: tuple[str, ...] = ()
+    """What was left out."""
 
     @property
     def breaks(self) -> tuple[str, ...]:

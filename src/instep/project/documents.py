@@ -55,9 +55,10 @@ MOST_VALUES, MOST_SECRETS, MOST_PROBLEMS = 20_000, 100, 100
 
 
 class InvalidDocument(ProjectError):
-    """A document is not as it must be. `problems` are (place, text); `below` is where it stands in a request."""
+    """A document is not as it must be."""
 
     problems: tuple[tuple[Path, str], ...] = ()
+    """(place, text); `below` is where it stands in a request."""
     below = ""
 
 

@@ -31,11 +31,13 @@ from instep.schema.selection.selection import Pattern, Selection, patterns
 
 @dataclass(frozen=True)
 class Chosen:
-    """`name` is that of a policy of the project file, "" for a preset; `path` is where it stands there."""
+    """The policy of a connection."""
 
     name: str
+    """That of a policy of the project file, "" for a preset."""
     section: PolicySection | None
     path: tuple[str, ...]
+    """Where it stands there."""
 
 
 def chosen(connection: str, section: ConnectionSection, policies: Mapping[str, PolicySection]) -> Chosen:
@@ -57,13 +59,16 @@ ENGINE = "INSTEP_ENGINE"
 
 @dataclass(frozen=True)
 class Project:
-    """`file` is the project file; `model` what it says, references unresolved; `digest` that of its text."""
+    """A project: its file, settings and environment."""
 
     file: Path
+    """The project file."""
     model: ProjectFile
+    """What it says, references unresolved."""
     tree: Tree
     environment: Environment
     digest: str = ""
+    """That of its text."""
 
     @property
     def root(self) -> Path:

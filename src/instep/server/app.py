@@ -24,6 +24,7 @@ from instep.server.guard import RequestGuard, as_problem
 from instep.server.models import ProblemOut
 from instep.server.queue import StoredQueue
 from instep.server.rates import Listeners, Rates
+from instep.server.requests import records_in, texts_of
 from instep.server.routes import connections, events, health, jobs
 from instep.server.web.app import add_pages, is_page
 from instep.server.web.rendering import not_found
@@ -40,6 +41,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = found["components"]["schemas"]
     for own in ("HTTPValidationError", "ValidationError"):  # the framework's errors are never answered
         schemas.pop(own, None)
+    _describe_fields(app, schemas)
     schemas["ProblemOut"] = ProblemOut.model_json_schema()
     found["components"]["securitySchemes"] = _WAYS
     for route, operation in _operations(found):
@@ -49,6 +51,21 @@ def _document(app: FastAPI) -> dict[str, Any]:
             operation["responses"] = dict(_shortened(operation["responses"]))
     found["components"]["responses"] = {f"Problem{code}": response for code, response in PROBLEMS.items()}
     return found
+
+
+def _describe_fields(app: FastAPI, schemas: dict[str, Any]) -> None:
+    """Add the text beneath each field of an answered record to its schema; pydantic takes that of the class alone."""
+    records = set[type[Any]]()
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            more = (one.get("model") for one in route.responses.values())
+            for hint in (route.response_model, *more):
+                records_in(hint, records)
+    for record in records:
+        properties = schemas.get(record.__name__, {}).get("properties", {})
+        for name, text in texts_of(record).items():
+            if name in properties:
+                properties[name].setdefault("description", text)
 
 
 def _shortened(responses: dict[str, Any]) -> Iterator[tuple[str, Any]]:

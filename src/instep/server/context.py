@@ -39,15 +39,16 @@ class OpenProject(Protocol):
 
 @dataclass(frozen=True)
 class Queued:
-    """Work that waits for a worker, or is under way. `fresh`: this request has put it there; else it was there. `note`:
-    what stands in its way."""
+    """Work that waits for a worker, or is under way."""
 
     id: str
     connection: str
     kind: str
     status: str
     fresh: bool = True
+    """This request has put it there; else it was there."""
     note: str = ""
+    """What stands in its way."""
 
 
 class Enqueues(Protocol):
@@ -76,15 +77,16 @@ class Caller:
 
 @dataclass(frozen=True)
 class ServerContext:
-    """`poll`: the seconds between two looks at the events for those who listen; `stream`: the longest that one
-    listens before it has to ask again, its key being looked at again."""
+    """Everything that routes use."""
 
     app: OpenProject
     queue: Enqueues
     rates: Rates = field(default_factory=Rates)
     listeners: Listeners = field(default_factory=Listeners)
     poll: float = 1.0
+    """The seconds between two looks at the events for those who listen."""
     stream: float = 900.0
+    """The longest that one listens before it has to ask again, its key being looked at again."""
     version: str = ""
 
     @property

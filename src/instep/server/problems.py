@@ -53,14 +53,17 @@ _BY_STATUS = {400: "unreadable", 404: "not_found", 405: "method_not_allowed", 41
 
 @dataclass(eq=False)
 class ApiProblem(Exception):
-    """`detail` names the object and the cause, `hint` the next step; `more` is added to the document."""
+    """A problem document (RFC 9457)."""
 
     status: int
     code: str
     detail: str
+    """Names the object and the cause."""
     hint: str = ""
+    """The next step."""
     headers: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    """Added to the document."""
 
     def document(self) -> dict[str, Any]:
         names = {"type": f"urn:instep:problem:{self.code}", "title": TITLES[self.code], "status": self.status}

@@ -33,14 +33,14 @@ Planned = tuple[Sequence[Step], Table | None, Commit]
 
 @dataclass(frozen=True)
 class ShardView:
-    """One shard of shared tables. `own`: the destination as it loads and reads it. Its rows have its `name` in
-    `column`."""
+    """One shard of shared tables."""
 
     name: str
     column: str
     base: Destination
     sharing: SharingFacet
     own: Destination
+    """The destination as it loads and reads it. Its rows have its `name` in `column`."""
     capabilities: Capabilities
 
 

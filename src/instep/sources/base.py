@@ -54,15 +54,16 @@ class CursorRange:
 
 @dataclass(frozen=True)
 class CursorBounds:
-    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it. `lost` tells
-    why the rows since the last sync cannot be told from others, `notes` what people should know about the rows.
-    `fresh`: the destination has none of the rows from the lower bound on."""
+    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it."""
 
     upper: str | None
     nulls: int
     lost: str = ""
+    """Tells why the rows since the last sync cannot be told from others."""
     notes: tuple[str, ...] = ()
+    """What people should know about the rows."""
     fresh: bool = False
+    """The destination has none of the rows from the lower bound on."""
 
 
 class Snapshot(Protocol):

@@ -51,11 +51,12 @@ def with_files(config: Config, authority: str, certificate: str) -> Config:
 
 @dataclass(frozen=True)
 class ReplicaSession(Generic[Config]):
-    """A connection and the configuration of the server that it is to. `note` says that no replica answered."""
+    """A connection and the configuration of the server that it is to."""
 
     config: Config
     connection: Any
     note: str = ""
+    """Says that no replica answered."""
 
 
 def places(config: Config) -> list[Config]:

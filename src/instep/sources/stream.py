@@ -29,12 +29,14 @@ def _every(ref: Ref) -> bool:
 
 @dataclass(frozen=True)
 class StreamScope:
-    """Which tables a run is about, where the source reads each by itself. `only`: no others (paths; None: all).
-    `again`: these are sent from their first row on. `selected` answers whether a table is read at all."""
+    """Which tables a run is about, where the source reads each by itself."""
 
     only: frozenset[str] | None = None
+    """No others (paths; None: all)."""
     again: frozenset[str] = frozenset()
+    """These are sent from their first row on."""
     selected: Callable[[Ref], bool] = _every
+    """Answers whether a table is read at all."""
 
     def takes(self, ref: Ref) -> bool:
         return self.selected(ref) and (self.only is None or ".".join(filter(None, ref)) in self.only)

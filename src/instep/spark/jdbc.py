@@ -147,11 +147,12 @@ _LOGIN = "check the address, `user`, `password` and TLS options of the source, t
 
 @dataclass
 class JdbcConnection:
-    """One connection of the driver process. `raw` is the java.sql.Connection."""
+    """One connection of the driver process."""
 
     spark: SparkSession
     login: Login
     raw: Any = field(repr=False)
+    """The java.sql.Connection."""
     what: str
 
     @contextmanager
@@ -247,12 +248,13 @@ def _schema(jvm: Any, forms: Sequence[Form]) -> Any:
 
 @dataclass(frozen=True)
 class JdbcScan:
-    """One query over one table, in parts: `select` has the `columns`, which are names as the database quotes them; each
-    of `parts` is a condition over its result, "" for all rows. `forms` has one entry a column."""
+    """One query over one table, in parts: `select` has the `columns`, which are names as the database quotes them;
+    each of `parts` is a condition over its result, "" for all rows."""
 
     select: str
     columns: tuple[str, ...]
     forms: tuple[Form, ...]
+    """Has one entry a column."""
     parts: tuple[str, ...]
     fetch: int
     timeout: float = 0

@@ -45,15 +45,17 @@ class QuarantinedValue:
 
 @dataclass(frozen=True)
 class Conformed:
-    """`batch` has exactly the spec's schema. `casts`: lossy conversions by `column: reason`. `unkeyed`: how many of the
-    `rejected` rows have a key that does not fit."""
+    """The result of conforming a batch."""
 
     batch: pa.RecordBatch
+    """Has exactly the spec's schema."""
     quarantined: tuple[QuarantinedValue, ...] = ()
     casts: Mapping[str, int] | None = None
+    """Lossy conversions by `column: reason`."""
     invalid_values: int = 0
     rejected: int = 0
     unkeyed: int = 0
+    """How many of the `rejected` rows have a key that does not fit."""
 
 
 def conform(batch: pa.RecordBatch, spec: StageSpec) -> Conformed:

@@ -22,11 +22,13 @@ from instep.stage.fold import MEMORY, Fold, Scan, slices
 
 @dataclass(frozen=True)
 class KeyTotals:
-    """`duplicates`: rows that another one has the key of. `nulls`: rows with NULL in it."""
+    """Counts of duplicate and NULL keys."""
 
     rows: int = 0
     duplicates: int = 0
+    """Rows that another one has the key of."""
     nulls: int = 0
+    """Rows with NULL in it."""
 
 
 Side = tuple[Scan, Fold]

@@ -83,11 +83,11 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class SharedView:
-    """Sessions that show one state of the tables of a lane. `basis` tells people what that rests on, or why there is
-    one session only."""
+    """Sessions that show one state of the tables of a lane."""
 
     sessions: tuple[ReadSession, ...]
     basis: str
+    """Tells people what that rests on, or why there is one session only."""
 
 
 @runtime_checkable
@@ -184,8 +184,7 @@ class StageSpec:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One Parquet file that a task has finished. `footer` is its metadata as `write_metadata_file` writes it.
-    `partition`: the one that all of its rows belong to, if they were told apart."""
+    """One Parquet file that a task has finished."""
 
     table: str
     chunk: int
@@ -193,7 +192,9 @@ class StagedFile:
     rows: int
     bytes: int
     footer: builtins.bytes = field(repr=False)
+    """Its metadata as `write_metadata_file` writes it."""
     partition: Partition | None = field(default=None, repr=False)
+    """The one that all of its rows belong to, if they were told apart."""
 
 
 @dataclass(frozen=True)

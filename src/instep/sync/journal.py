@@ -40,15 +40,16 @@ NEW_TABLES_AT_ONCE = 25
 
 @dataclass
 class Journal:
-    """The record of one plan that is being applied; `id` is empty where nothing is to be recorded. `done` are steps
-    that are through and not yet written down as such: that goes with the next write. `new_tables` are the steps that
-    make tables, a table each, `begun` those noted as running that were not taken yet."""
+    """The record of one plan that is being applied; `id` is empty where nothing is to be recorded."""
 
     context: SyncContext
     id: str = ""
     new_tables: Sequence[Sequence[str]] = ()
+    """The steps that make tables, a table each."""
     done: list[str] = field(default_factory=list)
+    """Steps that are through and not yet written down as such: that goes with the next write."""
     begun: set[str] = field(default_factory=set)
+    """Those noted as running that were not taken yet."""
 
     @contextmanager
     def taking(self, steps: Iterable[Step]) -> Iterator[None]:

@@ -16,12 +16,14 @@ _CURSOR_NAMES = ("updated_at", "modified_at", "last_modified", "last_updated", "
 
 @dataclass(frozen=True)
 class TableMode:
-    """`cursor` is a column name or None (read the whole table); `why` is shown by `plan`."""
+    """How a table is read."""
 
     mode: Mode
     cursor: str | None
+    """A column name or None (read the whole table)."""
     deletes: Deletes
     why: str
+    """Shown by `plan`."""
     suggestion: str = ""
 
     @property

@@ -28,11 +28,13 @@ _TYPES = (ActRequested.type, ActDone.type, ConnectionDeleted.type)
 
 @dataclass(frozen=True)
 class Act:
-    """`name` is the command; `what` says all that matters of it: two requests are the same if it is equal."""
+    """An act that two people have to request."""
 
     connection: str
     name: str
+    """The command."""
     what: str
+    """Says all that matters of it: two requests are the same if it is equal."""
 
 
 class TwoPeopleContext(Protocol):

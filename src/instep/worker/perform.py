@@ -67,13 +67,15 @@ IN_PROGRESS = 2.0
 
 @dataclass(frozen=True)
 class JobEnd:
-    """End of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
-    `again`: it is not over, and comes again after so many seconds."""
+    """End of a job in its lane."""
 
     error: str = ""
     transient: bool = False
+    """The same may work later."""
     interrupted: bool = False
+    """It was told to stop."""
     again: float | None = None
+    """It is not over, and comes again after so many seconds."""
     run: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
 

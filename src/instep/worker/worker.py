@@ -36,15 +36,17 @@ WEIGHED = 10
 
 @dataclass(frozen=True)
 class WorkerLimits:
-    """`lanes` jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many
-    `runs` or bytes of `memory`, its JVM's included. `grace`: seconds that running jobs have when the worker stops.
-    `poll`: seconds between two looks at an empty queue."""
+    """Limits of a worker."""
 
     lanes: int = 2
+    """Jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many `runs`
+    or bytes of `memory`, its JVM's included."""
     runs: int = 500
     memory: int = 6 * 1024**3
     grace: float = 60.0
+    """Seconds that running jobs have when the worker stops."""
     poll: float = 1.0
+    """Seconds between two looks at an empty queue."""
 
 
 class JobWorker:

@@ -85,7 +85,7 @@ class KindShown:
 
 @dataclass(frozen=True)
 class PolicyShown:
-    """A connection's policy. `overrides`: the pattern of each with its preset, rules and modifiers."""
+    """A connection's policy."""
 
     connection: str
     policy: Policy
@@ -93,6 +93,7 @@ class PolicyShown:
     preset_where: str
     rules: tuple[RuleShown, ...]
     overrides: Mapping[str, tuple[RuleShown, ...]]
+    """The pattern of each with its preset, rules and modifiers."""
     modifiers: Modifiers
     kinds: tuple[KindShown, ...]
 
@@ -253,11 +254,12 @@ def _of_key(change: Change, accepted: Catalog) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class EvaluatedCase:
-    """A case with what was decided. `wrong`: what is not as expected, empty if all is."""
+    """A case with what was decided."""
 
     sample: Sample
     trace: Trace
     wrong: tuple[str, ...]
+    """What is not as expected, empty if all is."""
 
 
 def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[EvaluatedCase | str]:

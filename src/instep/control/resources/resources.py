@@ -61,14 +61,15 @@ _NO_TEXT = 'must be text; put it in quotes ("...")'
 
 @dataclass(frozen=True)
 class Managed:
-    """An object as it may be shown. `by` tells who changes it: the project file, or the server. What the file says has
-    version 0 and no times; its id is always the same."""
+    """An object as it may be shown."""
 
     kind: ObjectKind
     name: str
     id: str
     spec: Mapping[str, Any]
     by: Literal["file", "server"]
+    """Tells who changes it: the project file, or the server. What the file says has version 0 and no times; its id
+    is always the same."""
     version: int = 0
     tags: tuple[str, ...] = ()
     created: datetime | None = None

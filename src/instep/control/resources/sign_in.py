@@ -26,10 +26,11 @@ SHORTEST, LONGEST = 12, 200
 
 @dataclass(frozen=True)
 class Begun:
-    """A session that has begun. `token` is what its browser sends."""
+    """A session that has begun."""
 
     session: Session
     token: str = field(repr=False)
+    """What its browser sends."""
 
 
 def with_password(store: Store, name: str, password: str) -> Begun | None:

@@ -19,11 +19,11 @@ _AGAIN: tuple[RolloutStatus, ...] = ("ready", "stopped", "halted", "partial")
 
 @dataclass(frozen=True)
 class Course:
-    """Forward: no wave after `upto` begins, and the sources of `look` are looked at first. `back`: what reached wave
-    `upto`, or these `connections`, is taken back."""
+    """Forward: no wave after `upto` begins, and the sources of `look` are looked at first."""
 
     upto: int
     back: bool = False
+    """What reached wave `upto`, or these `connections`, is taken back."""
     look: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
 

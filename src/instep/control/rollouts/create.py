@@ -32,13 +32,14 @@ _BEGINS: Mapping[Fit, MemberStatus] = {
 
 @dataclass(frozen=True)
 class RolloutOrder:
-    """Request for a rollout. `canary`: connections that come first, in this order."""
+    """Request for a rollout."""
 
     patch: Patch
     group: ConnectionGroup
     sizes: tuple[str, ...]
     gates: Gates
     canary: tuple[str, ...] = ()
+    """Connections that come first, in this order."""
 
 
 def draft(order: RolloutOrder, connections: Sequence[str], who: str) -> RolloutDraft:

@@ -31,15 +31,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Rolling:
-    """One rollout in the hands of one process. `on_member` hears of each connection that has ended or was left out.
-    `in_turns`: what interrupts this process is no end of the rollout, another one goes on."""
+    """One rollout in the hands of one process."""
 
     store: Store
     patch: Patch
     runs: RunsConnections
     who: str
     on_member: MemberCallback = field(default=lambda member: None)
+    """Hears of each connection that has ended or was left out."""
     in_turns: bool = False
+    """What interrupts this process is no end of the rollout, another one goes on."""
 
     def advance(self, id: str, *, every: bool = False) -> Rollout:
         """See `to_advance`."""

@@ -49,11 +49,12 @@ class ServedPolicies:
 
 @dataclass(frozen=True)
 class PolicyPatch:
-    """`preset` in the place of the connection's policy. A policy with rules or overrides of its own is a decision that
-    somebody has taken: it is never replaced. Connections of the project file are changed there."""
+    """A preset for the connections of a rollout."""
 
     project: Project
     preset: str
+    """In the place of the connection's policy. A policy with rules or overrides of its own is a decision that
+    somebody has taken: it is never replaced. Connections of the project file are changed there."""
     managed: ManagedPolicies | None = None
 
     @property

@@ -30,11 +30,12 @@ _FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column
 
 @dataclass(frozen=True)
 class SelectionPatch:
-    """`turns`: (on, off, hash or unhash; schema, schema.table or schema.table.column) in order."""
+    """Switches for the connections of a rollout."""
 
     project: Project
     store: Store
     turns: tuple[tuple[Verb, str], ...]
+    """(on, off, hash or unhash; schema, schema.table or schema.table.column) in order."""
 
     @property
     def text(self) -> str:

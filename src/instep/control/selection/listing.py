@@ -24,17 +24,19 @@ _WAITS: tuple[ReviewStatus, ...] = ("open", "approved", "rejected")
 
 @dataclass(frozen=True)
 class Listed:
-    """One object of the selection. `hashed` is null for everything but columns; `since` is the time when the object was
-    switched or found, if recorded; `who` is the person who switched it."""
+    """One object of the selection."""
 
     schema: str
     table: str
     column: str
     enabled: bool
     hashed: bool | None
+    """Null for everything but columns."""
     why: str
     since: datetime | None = None
+    """The time when the object was switched or found, if recorded."""
     who: str = ""
+    """The person who switched it."""
 
     @property
     def path(self) -> str:

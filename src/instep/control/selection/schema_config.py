@@ -33,25 +33,29 @@ class Lock:
 
 @dataclass(frozen=True)
 class ColumnConfig:
-    """`destination` is the name there, `key` whether rows are told apart by it."""
+    """A column in a schema config."""
 
     name: str
     destination: str
+    """The name there."""
     enabled: bool
     hashed: bool
     key: bool
+    """Whether rows are told apart by it."""
     lock: Lock | None = None
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """`sync_mode` is None for a table without a key: there is nothing to choose. `readable`: its columns are known."""
+    """A table in a schema config."""
 
     name: str
     destination: str
     enabled: bool
     sync_mode: SyncMode | None
+    """None for a table without a key: there is nothing to choose."""
     readable: bool
+    """Its columns are known."""
     lock: Lock | None
     columns: tuple[ColumnConfig, ...] = ()
 

@@ -46,9 +46,7 @@ class SwitchTarget:
 @dataclass(frozen=True)
 class SwitchedConnection:
     """The one connection that is switched: what its file says (`file`), and with the switches (`now`), what the last
-    detection has seen and what is accepted. `line` answers where the file says something: a section and an entry to
-    `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source keeps from being
-    read, and why."""
+    detection has seen and what is accepted."""
 
     connection: str
     store: Store
@@ -61,8 +59,11 @@ class SwitchedConnection:
     tags: tuple[str, ...]
     settings: Callable[[Table], TableSettings]
     line: Callable[[str, str], str]
+    """Answers where the file says something: a section and an entry to `instep.yml:12: ...`."""
     salted: bool
+    """There is a salt to hash with."""
     denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    """What the source keeps from being read, and why."""
 
     @cached_property
     def known(self) -> Catalog:
@@ -73,15 +74,17 @@ class SwitchedConnection:
 
 @dataclass(frozen=True)
 class SwitchStep:
-    """One switch to be turned. `lines` say what follows, `backfill` asks for the column, or ("" as column) for the
-    table to be read again. `same`: it is so already."""
+    """One switch to be turned."""
 
     target: SwitchTarget
     verb: Verb
     switch: Switch
     lines: tuple[str, ...] = ()
+    """Say what follows."""
     backfill: tuple[tuple[str, str], str] | None = None
+    """Asks for the column, or ("" as column) for the table to be read again."""
     same: bool = False
+    """It is so already."""
 
 
 def place_of(project: Project, store: Store, connection: str) -> SwitchedConnection:

@@ -203,10 +203,11 @@ def _called(warehouse: ObjectWarehouse, state: DeltaTableState, ref: Ref, commit
 
 @dataclass(frozen=True)
 class _Next:
-    """The columns that a table gets. `casts`: for columns that are rewritten, the one whose values they hold."""
+    """The columns that a table gets."""
 
     fields: tuple[DeltaField, ...]
     casts: Mapping[str, ValueCast]
+    """For columns that are rewritten, the one whose values they hold."""
 
 
 def _columns(

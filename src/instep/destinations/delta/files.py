@@ -148,13 +148,13 @@ def spec(
 
 @dataclass(frozen=True)
 class Writing:
-    """The writer of files: a run, and one of its tasks. `place`: the folder that they go to, if not that of the table's
-    data."""
+    """The writer of files: a run, and one of its tasks."""
 
     run: str
     task: int = 0
     attempt: int = 0
     place: str = ""
+    """The folder that they go to, if not that of the table's data."""
 
 
 def write(

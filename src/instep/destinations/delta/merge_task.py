@@ -52,14 +52,16 @@ Side = Literal["table", "staged", "keys"]
 
 @dataclass(frozen=True)
 class MergeJob:
-    """The settings that all tasks of a merge share. `state` has no files; `folder` is where what lies between the tasks
-    is. Rows are dealt out into `parts` by their key."""
+    """The settings that all tasks of a merge share."""
 
     state: DeltaTableState
+    """Has no files."""
     work: DeltaMergeWork | FillWork
     run: str
     folder: str
+    """Where what lies between the tasks is."""
     parts: int
+    """Rows are dealt out into `parts` by their key."""
 
     def names(self, side: Side) -> Sequence[str]:
         return {"table": self.work.compared, "staged": self.work.carried, "keys": self.work.how.key}[side]
@@ -154,7 +156,7 @@ def task_engine() -> Iterator[duckdb.DuckDBPyConnection]:
 @dataclass(frozen=True)
 class DealTask:
     """Some files of one side, dealt out by key. Those of the table are in `state`, with their `numbers` in the whole
-    table; staged ones come with the number of their first row. `among`: only rows count that have a key of these."""
+    table; staged ones come with the number of their first row."""
 
     job: MergeJob
     number: int
@@ -163,6 +165,7 @@ class DealTask:
     numbers: tuple[int, ...] = ()
     staged: tuple[tuple[int, StagedFile], ...] = ()
     among: tuple[StagedFile, ...] = ()
+    """Only rows count that have a key of these."""
 
 
 def deal(part: DealTask, attempt: int, report: Report | None) -> Dealt | None:
@@ -234,7 +237,7 @@ def _places_of(part: DealTask, db: duckdb.DuckDBPyConnection) -> Places:
 
 @dataclass(frozen=True)
 class JoinTask:
-    """The rows of one `part` by key. `starts`: the first file of each group that is written again together."""
+    """The rows of one `part` by key."""
 
     job: MergeJob
     part: int
@@ -242,6 +245,7 @@ class JoinTask:
     staged: tuple[Dealt, ...]
     keys: tuple[Dealt, ...]
     starts: Any = field(repr=False)
+    """The first file of each group that is written again together."""
     by: tuple[DeltaField, ...] | None = None
 
     def groups(self, files: Any) -> Any:
@@ -379,8 +383,7 @@ def _inserted(part: JoinTask, numbers: Any, attempt: int) -> list[Action]:
 
 @dataclass(frozen=True)
 class RewriteTask:
-    """Files of one `group` that are written again: those in `state`, with their `numbers` in the whole table. `at` is
-    the time of rows that leave."""
+    """Files of one `group` that are written again: those in `state`, with their `numbers` in the whole table."""
 
     job: MergeJob
     group: int
@@ -388,6 +391,7 @@ class RewriteTask:
     numbers: tuple[int, ...]
     edits: Mapping[str, tuple[Dealt, ...]]
     at: int | None
+    """The time of rows that leave."""
     by: tuple[DeltaField, ...] | None = None
 
 

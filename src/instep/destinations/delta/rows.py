@@ -241,9 +241,10 @@ def take(state: DeltaTableState, at: Places, fields: Sequence[DeltaField]) -> pa
 
 @dataclass(frozen=True)
 class _FoundRows:
-    """Positions of the rows that were found. `version`: the record's, which a claim leaves as it is."""
+    """Positions of the rows that were found."""
 
     version: int
+    """The record's, which a claim leaves as it is."""
     files: frozenset[tuple[str, str]]
     at: Places
 

@@ -47,7 +47,7 @@ Type = Any
 
 @dataclass(frozen=True)
 class DeltaField:
-    """A top-level column. `facts`: the rest of its metadata."""
+    """A top-level column."""
 
     id: int
     physical: str
@@ -56,6 +56,7 @@ class DeltaField:
     nullable: bool = True
     comment: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """The rest of its metadata."""
 
     def to_json(self) -> dict[str, Any]:
         metadata = {**self.facts, ID: self.id, PHYSICAL: self.physical}

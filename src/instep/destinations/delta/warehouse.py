@@ -72,11 +72,12 @@ def folder_name(name: str) -> str:
 
 
 class Warehouse(ABC):
-    """`days`: how long what was dropped is kept. `part`: the shard column and the name of the only shard of shared
-    tables that is looked at."""
+    """The place of a destination's Delta tables."""
 
     days: float
+    """How long what was dropped is kept."""
     part: tuple[str, str] | None
+    """The shard column and the name of the only shard of shared tables that is looked at."""
     cache: SnapshotCache
 
     @abstractmethod
@@ -160,9 +161,10 @@ class DeltaFacet:
 
 @dataclass(frozen=True)
 class Folders(Warehouse):
-    """`root` is made when it is first written to."""
+    """A warehouse in a folder."""
 
     root: Path
+    """Made when it is first written to."""
     days: float = 7
     part: tuple[str, str] | None = None
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
@@ -328,9 +330,10 @@ THREADS = 16
 
 @dataclass(frozen=True)
 class ObjectWarehouse(Warehouse):
-    """`root` is a bucket, or a place in one."""
+    """A warehouse in an object store."""
 
     root: ObjectPath
+    """A bucket, or a place in one."""
     days: float = 7
     part: tuple[str, str] | None = None
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)

@@ -39,12 +39,13 @@ _CONFIG: dict[str, Any] = {
 
 @dataclass
 class _Instance:
-    """The file as this process has it open; `users` is how many are at work with it, `ours` the tables of records that
-    were found in it since it was opened: nobody else can write it meanwhile. `folders` are those of which files may be
-    read, and `opened` those that it was opened with: a view that somebody planted in it reaches no other file."""
+    """The file as this process has it open; `users` is how many are at work with it, `ours` the tables of records
+    that were found in it since it was opened: nobody else can write it meanwhile."""
 
     base: duckdb.DuckDBPyConnection | None = None
     folders: frozenset[str] = frozenset()
+    """Those of which files may be read, and `opened` those that it was opened with: a view that somebody planted in
+    it reaches no other file."""
     opened: frozenset[str] = frozenset()
     catalog: str = ""
     ours: frozenset[str] = frozenset()

@@ -178,12 +178,14 @@ _EXECUTED = re.compile(r"/\*M?!")
 
 @dataclass(frozen=True)
 class ScriptStatement:
-    """`head` are its first words, for messages; `text` is all of it in one line."""
+    """A statement of a script."""
 
     line: int
     words: tuple[Word, ...]
     head: str
+    """Its first words, for messages."""
     text: str
+    """All of it in one line."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,10 @@ class ScriptProblem:
 
 @dataclass(frozen=True)
 class Script:
-    """`text` is the script as it was read, for the places of the words."""
+    """A migration script, parsed into statements."""
 
     text: str
+    """The script as it was read, for the places of the words."""
     statements: tuple[ScriptStatement, ...]
     problems: tuple[ScriptProblem, ...]
 

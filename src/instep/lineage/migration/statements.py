@@ -288,11 +288,12 @@ class Unread:
 
 @dataclass(frozen=True)
 class Migration:
-    """`statements` counts all of them, those about rows included."""
+    """The edits of a migration."""
 
     steps: tuple[MigrationStep, ...]
     unread: tuple[Unread, ...]
     statements: int
+    """Counts all of them, those about rows included."""
 
 
 def read_migration(scripts: Iterable[tuple[str, str]], dialect: str) -> Migration:

@@ -49,11 +49,12 @@ PACKAGE = re.compile(r"(?:airbyte-)?(source-[a-z0-9-]{1,80})==([A-Za-z0-9.!+_-]{
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """`versions`: connectors to the version of their package. `warehouse`: an Iceberg warehouse for the connections
-    whose destination has no counterpart; "": they are left out."""
+    """Options of an import from Airbyte."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Connectors to the version of their package."""
     warehouse: str = ""
+    """An Iceberg warehouse for the connections whose destination has no counterpart; "": they are left out."""
 
 
 def import_airbyte(documents: Sequence[ExportDocument], options: ImportOptions) -> ImportedProject:

@@ -55,16 +55,17 @@ _EVERY = re.compile(r"every\s+(\d{1,5})\s*(minute|hour|day|week|month)s?", re.IG
 
 @dataclass(frozen=True)
 class AirbyteActor:
-    """A source or a destination. `connector`: such as `source-postgres`; "" if the export does not name it. `where`:
-    the place in the export."""
+    """A source or a destination."""
 
     id: str
     name: str
     connector: str
+    """Such as `source-postgres`; "" if the export does not name it."""
     version: str
     configuration: Mapping[str, Any] = field(repr=False)
     sensitive: frozenset[FieldPath]
     where: str
+    """The place in the export."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,10 @@ class DiscoveredStream:
 
 @dataclass(frozen=True)
 class AirbyteSchedule:
-    """`cron` as Airbyte has it, or an interval in `minutes`; neither: by hand."""
+    """Schedule of a connection."""
 
     cron: str = ""
+    """As Airbyte has it, or an interval in `minutes`; neither: by hand."""
     timezone: str = ""
     minutes: int = 0
 

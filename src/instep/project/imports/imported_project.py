@@ -36,12 +36,13 @@ _PLURALS = ("sources", "destinations", "connections")
 
 @dataclass(frozen=True)
 class SecretToSet:
-    """A variable that somebody has to set. `found`: where the export has its value, or that it masks it."""
+    """A variable that somebody has to set."""
 
     variable: str
     object: str
     key: str
     found: str
+    """Where the export has its value, or that it masks it."""
 
 
 @dataclass(frozen=True)

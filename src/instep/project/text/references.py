@@ -75,13 +75,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class Environment:
-    """Sources of references: the process environment, then the `.env` file beside the project file. `opens`
-    is a server's way to its secrets. `digest` is that of the text of the `.env` file."""
+    """Sources of references: the process environment, then the `.env` file beside the project file."""
 
     root: Path
     variables: Mapping[str, str] = field(repr=False)
     opens: Opens | None = field(default=None, repr=False)
+    """A server's way to its secrets."""
     digest: str = ""
+    """That of the text of the `.env` file."""
 
     @classmethod
     def of(cls, root: Path, variables: Mapping[str, str] | None = None) -> Environment:

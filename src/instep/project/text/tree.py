@@ -28,11 +28,14 @@ _FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?|[-+]?[1-9]\d*[eE][-+]
 
 @dataclass
 class Tree:
-    """`data` is dicts, lists and scalars; `lines` the 1-based line of each path; `problems` are (line, text)."""
+    """A YAML document with the lines of its parts."""
 
     data: Any = None
+    """Dicts, lists and scalars."""
     lines: dict[Path, int] = field(default_factory=dict)
+    """The 1-based line of each path."""
     problems: list[tuple[int, str]] = field(default_factory=list)
+    """(line, text)."""
 
     def line(self, path: Path) -> int:
         """Return the line of the path or of the nearest thing around it."""

@@ -21,11 +21,12 @@ MAX_WIDTH = 2**31 - 1
 
 @dataclass(frozen=True)
 class PartitionTerm:
-    """`width` is the number of a bucket or truncate, 0 for the others."""
+    """A term of a table's partitioning."""
 
     transform: str
     column: str
     width: int = 0
+    """The number of a bucket or truncate, 0 for the others."""
 
     @property
     def text(self) -> str:

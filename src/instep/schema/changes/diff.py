@@ -309,13 +309,15 @@ LOADABLE = ("added", "widened")
 
 @dataclass(frozen=True)
 class Difference:
-    """`column` is as the destination was left with it ("" for the table), `text` what is found, `repair` what
-    approving it does."""
+    """A difference between a destination table and its record."""
 
     what: What
     column: str
+    """As the destination was left with it ("" for the table)."""
     text: str
+    """What is found."""
     repair: str
+    """What approving it does."""
 
 
 def differences(left: Table, found: Table | None, prefix: str) -> tuple[Difference, ...]:

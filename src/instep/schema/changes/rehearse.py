@@ -27,14 +27,16 @@ Declared = Callable[[str], tuple[DataType, str, str]]
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a database for names and types. `folds`: names that differ in case only are one. `transactional`: a
-    rollback takes back what was done to schemas. `nullable_keys`: a primary key alone does not forbid NULL."""
+    """Rules of a database for names and types."""
 
     default_schema: str
     types: Declared
     folds: bool = False
+    """Names that differ in case only are one."""
     transactional: bool = True
+    """A rollback takes back what was done to schemas."""
     nullable_keys: bool = False
+    """A primary key alone does not forbid NULL."""
 
     @classmethod
     def of(cls, dialect: str, default_schema: str, types: Declared) -> Rules:
@@ -76,11 +78,12 @@ class _RehearsedTable:
 
 @dataclass
 class Rehearsal:
-    """The state between statements. `unknown` are tables that statements name and the catalog lacks."""
+    """The state between statements."""
 
     rules: Rules
     touches: list[Touch] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
+    """Tables that statements name and the catalog lacks."""
     _tables: dict[Ref, _RehearsedTable] = field(default_factory=dict)
     _path: tuple[str, ...] = ()
     _saved: tuple[dict[Ref, _RehearsedTable], tuple[str, ...]] | None = None

@@ -50,9 +50,10 @@ class RetainedDrop:
 
 @dataclass(frozen=True)
 class VersionDiff:
-    """`changes` as `diff` finds them, and what was kept before and is not any more."""
+    """The difference between two versions of a schema."""
 
     changes: tuple[Change, ...]
+    """As `diff` finds them, and what was kept before and is not any more."""
     retained_drops: tuple[RetainedDrop, ...] = ()
 
     @property

@@ -44,13 +44,15 @@ Logical = Literal["string", "date", "timestamp", "time", "number", "integer", "o
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of a document beside its catalog. `hashed`: whether a column is; `mode`: how a table is synced."""
+    """Terms of a document beside its catalog."""
 
     id: str
     name: str
     version: str
     hashed: Callable[[Table, Column], bool]
+    """Whether a column is."""
     mode: Callable[[Table], str]
+    """How a table is synced."""
     destination: Callable[[Table], str]
 
 

@@ -297,24 +297,28 @@ def _set(table: TableDraft, now: str, **edits: Any) -> None:
 
 @dataclass
 class ColumnDraft:
-    """`now` is its name in the sequence, None once it is gone there; `origin` its accepted name before. `retyped`: it
-    has another type in the sequence, which is not accepted."""
+    """A column while changes are being accepted."""
 
     column: Column
     now: str | None
+    """Its name in the sequence, None once it is gone there."""
     origin: str = ""
+    """Its accepted name before."""
     retyped: bool = False
+    """It has another type in the sequence, which is not accepted."""
 
 
 @dataclass
 class TableDraft:
-    """`now` as for columns; `waits`: it was replaced in the source, and that is not accepted."""
+    """A table while changes are being accepted."""
 
     table: Table
     now: Ref | None
+    """As for columns."""
     origin: Ref | None = None
     columns: list[ColumnDraft] = field(default_factory=list)
     waits: bool = False
+    """It was replaced in the source, and that is not accepted."""
 
     @classmethod
     def of(cls, table: Table, *, accepted: bool) -> TableDraft:

@@ -45,12 +45,13 @@ class OldName:
 
 @dataclass(frozen=True)
 class View:
-    """A view of ours over one table: (its column, the table's column), in order. `owner` is a connection's name."""
+    """A view of ours over one table: (its column, the table's column), in order."""
 
     ref: Ref
     table: Ref
     columns: tuple[tuple[str, str], ...]
     owner: str
+    """A connection's name."""
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,7 @@ from instep.schema.planning.step import (
 
 @dataclass(frozen=True)
 class PlanScene:
-    """Input from which steps are made. `moves` is where accepted tables and columns went, `consent` names by accepted
-    (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
-    why."""
+    """Input from which steps are made."""
 
     before: Catalog
     accepted: Catalog
@@ -59,8 +57,11 @@ class PlanScene:
     able: Capabilities
     prefix: str
     moves: Lineage
+    """Where accepted tables and columns went."""
     consent: Mapping[tuple[Ref, str], str]
+    """Names by accepted (table, column) before the rule that said `removed: drop`."""
     foreign: Mapping[Ref, str] = field(default_factory=dict)
+    """The destination's tables that are not ours and why."""
 
 
 @dataclass(frozen=True)
@@ -308,21 +309,23 @@ _PARKED = re.compile(r"parked_\d+$")
 
 @dataclass(frozen=True)
 class Pairing:
-    """Pairing of the columns of a destination table with those of the desired one. `dropped` were accepted and are
-    not any more; `drifted` are not known to us."""
+    """Pairing of the columns of a destination table with those of the desired one."""
 
     same: tuple[tuple[Column, Column], ...]
     added: tuple[Column, ...]
     dropped: tuple[Column, ...]
+    """Were accepted and are not any more."""
     drifted: tuple[Column, ...]
+    """Not known to us."""
 
 
 @dataclass(frozen=True)
 class ColumnTrail:
     """Renames of the columns of an accepted table: `moved` is old to new source name; one that is not in it was
-    dropped. `before` is None for a table that was not accepted before."""
+    dropped."""
 
     before: Table | None = None
+    """None for a table that was not accepted before."""
     moved: Mapping[str, str] = field(default_factory=dict)
 
     def is_as_left(self, found: Table, column: Column) -> bool:

@@ -95,13 +95,14 @@ def _bearers(entering: Sequence[Decision]) -> dict[tuple[Ref, str], int]:
 
 @dataclass
 class _Edit:
-    """`left` are the columns that new tables come in without, by the place of their table."""
+    """Decisions with changed columns of new tables."""
 
     decisions: list[Decision]
     bearers: Mapping[tuple[Ref, str], int]
     facts: list[Decision] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
     left: dict[int, list[Decision]] = field(default_factory=dict)
+    """The columns that new tables come in without, by the place of their table."""
 
     def all(self) -> Iterator[Decision]:
         for place, decision in enumerate(self.decisions):

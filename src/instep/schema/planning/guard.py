@@ -24,15 +24,16 @@ from instep.schema.policy.policy import Decision
 
 @dataclass(frozen=True)
 class LayoutGuard:
-    """Use of a column by the layout (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`:
-    a wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table
-    does without it."""
+    """Use of a column by the layout (`use`: "its partition spec (day(at))") and how to let go of it (`free`)."""
 
     use: str
     free: str
     widens: bool = True
+    """A wider type leaves it as it is."""
     required: bool = False
+    """It needs a value in every row."""
     goes: bool = False
+    """A new generation of the table does without it."""
 
 
 Guards = Mapping[str, tuple[LayoutGuard, ...]]

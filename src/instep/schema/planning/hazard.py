@@ -111,11 +111,13 @@ def _fits(form: tuple[str, str], before: DataType, after: DataType) -> bool:
 
 @dataclass(frozen=True)
 class Hazard:
-    """One fact about a change. `code` never changes its meaning; `text` is for people."""
+    """One fact about a change."""
 
     code: str
+    """Never changes its meaning."""
     level: HazardClass
     text: str
+    """For people."""
 
 
 _ORDER: tuple[HazardClass, ...] = ("safe", "needs backfill", "breaks readers", "loses data", "cannot be undone")

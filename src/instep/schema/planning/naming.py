@@ -368,11 +368,12 @@ def _free(candidate: _NameCandidate, naming: Naming, taken: Set[str]) -> str:
 @dataclass(frozen=True)
 class Collision:
     """A table, or a `column` of it, that cannot have its name at the destination: `other` has it, or a `system`
-    column does. `alias` is what it gets instead."""
+    column does."""
 
     table: Table
     column: Column | None
     alias: str
+    """What it gets instead."""
     other: str
     system: bool = False
 

@@ -44,12 +44,13 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class StepGroup:
-    """Steps of one table that belong into one commit. `ref` is its name when they start, `after` the table that they
-    lead to; None for a drop."""
+    """Steps of one table that belong into one commit."""
 
     ref: Ref
+    """Its name when they start."""
     steps: tuple[Step, ...]
     after: Table | None
+    """The table that they lead to; None for a drop."""
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ class ColumnRead:
 
 @dataclass(frozen=True)
 class TableRead:
-    """An accepted table, the source table under its current name, and its columns in accepted order. `where`: a row
-    filter as SQL of the source, "" for all rows."""
+    """An accepted table, the source table under its current name, and its columns in accepted order."""
 
     table: Table
     source: Table
     columns: tuple[ColumnRead, ...]
     where: str = ""
+    """A row filter as SQL of the source, "" for all rows."""
 
     @property
     def condition(self) -> str:
@@ -99,8 +99,7 @@ _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumt
 @dataclass(frozen=True)
 class LoadedColumn:
     """State of a column at the destination since its last load: `read` by it or left out, its values `hashed` or in
-    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known). `partial`: rows
-    that were loaded before the column came or was on, and have not changed since, lack its values."""
+    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known)."""
 
     name: str
     id: str | None = None
@@ -109,6 +108,7 @@ class LoadedColumn:
     native: str = ""
     type: str = ""
     partial: bool = False
+    """Rows that were loaded before the column came or was on, and have not changed since, lack its values."""
 
 
 @dataclass(frozen=True)

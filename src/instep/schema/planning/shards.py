@@ -32,13 +32,13 @@ class Joined:
 
 @dataclass(frozen=True)
 class ShardScene:
-    """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet).
-    `column` holds a row's shard."""
+    """The whole table and its shards before a change of the shard `mine` (None: it does not have the table yet)."""
 
     whole: Table | None
     others: Mapping[str, Table]
     mine: Table | None
     column: str
+    """Holds a row's shard."""
     able: Capabilities
 
     def holders(self, name: str) -> list[str]:
@@ -177,13 +177,13 @@ def _clash(after: Table, target: Column, there: Column, others: Sequence[str], k
 
 @dataclass(frozen=True)
 class ShardedColumn:
-    """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing.
-    `retained`: shards whose source has dropped it."""
+    """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing."""
 
     name: str
     type: DataType
     shards: Mapping[str, DataType | None]
     retained: frozenset[str] = frozenset()
+    """Shards whose source has dropped it."""
 
     @property
     def lacking(self) -> tuple[str, ...]:

@@ -58,13 +58,14 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Modifiers:
-    """Modifiers of an action. `rename_threshold` (0 to 1) is how similar a removed and an added column without ids must
-    be to be suspected of being one renamed column."""
+    """Modifiers of an action."""
 
     backfill: Backfill = "none"
     removed: Removed = "retain"
     on_invalid_value: InvalidValue = "quarantine"
     rename_threshold: float = 0.8
+    """(0 to 1) is how similar a removed and an added column without ids must be to be suspected of being one renamed
+    column."""
 
     def over(self, changes: Mapping[str, Any]) -> Modifiers:
         """Return the modifiers with `changes` applied; raises SchemaError for an unknown modifier or word."""
@@ -90,16 +91,18 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Rule:
-    """`on`: kinds (`column.added`), families (`column`) or globs (`*.removed`). `match`: globs or `re:` patterns on
-    `schema.table` or `schema.table.column`; none matches all. `tags`: all of them must be on the connection.
-    `option`: the setting that this rule was translated from, by name, and `origin` its path in the project file."""
+    """A rule of a policy."""
 
     on: tuple[str, ...]
+    """Kinds (`column.added`), families (`column`) or globs (`*.removed`)."""
     decide: Action
     match: tuple[str, ...] = ()
+    """Globs or `re:` patterns on `schema.table` or `schema.table.column`; none matches all."""
     tags: tuple[str, ...] = ()
+    """All of them must be on the connection."""
     modifiers: Mapping[str, Any] = field(default_factory=dict)
     option: str = ""
+    """The setting that this rule was translated from, by name, and `origin` its path in the project file."""
     origin: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -206,9 +209,8 @@ Level = Literal["person", "override", "policy", "preset"]
 
 
 class RuleEvaluation(NamedTuple):
-    """Evaluation of a change by one rule: `name` as in `Decision.rule`, the `level`, for an override what it `match`es,
-    and for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are
-    made."""
+    """Evaluation of a change by one rule: `name` as in `Decision.rule`, the `level`, for an override what it
+    `match`es, and for a rule its 1-based `number` and itself."""
 
     name: str
     level: Level
@@ -216,6 +218,7 @@ class RuleEvaluation(NamedTuple):
     number: int = 0
     rule: Rule | None = None
     misses: tuple[Mismatch, ...] = ()
+    """Empty for the one that decided. A tuple: many are made."""
 
 
 @dataclass(frozen=True)

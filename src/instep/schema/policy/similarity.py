@@ -142,17 +142,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class RenameInference:
-    """A removal and an addition without ids that look like one rename; a question, never an answer. `score` is 0 to
-    1, `evidence` says what it is made of (never values). `proven`: values that tell something were compared by key.
-    `tied`: another pair is as likely."""
+    """A removal and an addition without ids that look like one rename; a question, never an answer."""
 
     removed: ColumnRemoved | TableRemoved
     added: ColumnAdded | TableAdded
     rename: ColumnRenamed | TableRenamed
     score: float
+    """0 to 1."""
     evidence: tuple[str, ...]
+    """Says what it is made of (never values)."""
     proven: bool = False
+    """Values that tell something were compared by key."""
     tied: bool = False
+    """Another pair is as likely."""
     sample: Sample | None = None
 
     @property

@@ -20,25 +20,29 @@ SetupState = Literal["incomplete", "connected", "broken"]
 
 @dataclass(frozen=True)
 class PendingJob:
-    """A queued or running job that moves rows. `attempt` counts from 1, `due` is when it may begin."""
+    """A queued or running job that moves rows."""
 
     running: bool
     due: datetime | None = None
+    """When it may begin."""
     attempt: int = 1
+    """Counts from 1."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """`historical`: the first sync is not done yet. `rescheduled_for` is set while it is rescheduled only."""
+    """The status of a connection."""
 
     setup: SetupState
     sync: SyncState
     delayed: bool
     historical: bool
+    """The first sync is not done yet."""
     paused: bool
     succeeded: datetime | None = None
     failed: datetime | None = None
     rescheduled_for: datetime | None = None
+    """Set while it is rescheduled only."""
 
 
 def status(

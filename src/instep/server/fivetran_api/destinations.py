@@ -47,10 +47,12 @@ DIRECTLY = "Directly"
 
 @dataclass(frozen=True)
 class Understood:
-    """`spec` are settings of ours, `echoed` what is kept beside them because its client reads it back."""
+    """Settings of a destination, as far as they are understood."""
 
     spec: Mapping[str, Any]
+    """Settings of ours."""
     echoed: Mapping[str, Any]
+    """What is kept beside them because its client reads it back."""
 
 
 def type_of(service: str) -> str:

@@ -30,10 +30,11 @@ from instep.server.fivetran_api.http.services import MASK
 
 @dataclass(frozen=True)
 class Tried:
-    """`status` is the receiver's answer, 0 if there was none."""
+    """The result of a webhook's test."""
 
     succeed: bool
     status: int
+    """The receiver's answer, 0 if there was none."""
     message: str
 
 

@@ -32,7 +32,7 @@ HIDDEN_OPERATIONS = frozenset(
 
 @dataclass(frozen=True)
 class ActionField:
-    """One field of a form. `consent`: it says what may be lost."""
+    """One field of a form."""
 
     name: str
     control: Control
@@ -40,6 +40,7 @@ class ActionField:
     required: bool
     choices: tuple[str, ...] = ()
     consent: bool = False
+    """It says what may be lost."""
     default: Any = None
 
     @property

@@ -29,12 +29,13 @@ MOST_RULES = 100
 
 @dataclass(frozen=True)
 class PolicyDraft:
-    """What a form says. `rest` are keys that the form has no fields for, which stay as they are."""
+    """What a form says."""
 
     preset: str = "allow_all"
     modifiers: Mapping[str, Any] = field(default_factory=dict)
     rules: tuple[Mapping[str, Any], ...] = ()
     rest: Mapping[str, Any] = field(default_factory=dict)
+    """Keys that the form has no fields for, which stay as they are."""
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> PolicyDraft:

@@ -35,13 +35,14 @@ HEADERS = {"Content-Security-Policy": rendering.CONTENT_POLICY, "Referrer-Policy
 
 @dataclass(frozen=True)
 class Visit:
-    """A signed-in request. `form`: the fields of a form, each with its values in order."""
+    """A signed-in request."""
 
     request: Request
     server: ServerContext
     session: Session
     token: str = field(repr=False)
     form: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
+    """The fields of a form, each with its values in order."""
 
     @property
     def caller(self) -> Caller:

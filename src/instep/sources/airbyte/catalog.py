@@ -21,18 +21,20 @@ DELETED_AT = "_ab_cdc_deleted_at"
 
 @dataclass(frozen=True)
 class StreamTable:
-    """A stream and how it is read. `columns` are by name; those in `paths` are inside of objects that are taken apart,
-    and `key_values` tells where parts of the key are that lie in objects. `overwrite`: its rows are all that there is,
-    once it is complete. `deletes`: records may be deletes."""
+    """A stream and how it is read."""
 
     stream: Mapping[str, Any]
     sync_mode: SyncMode
     overwrite: bool
+    """Its rows are all that there is, once it is complete."""
     deletes: bool
+    """Records may be deletes."""
     key: tuple[str, ...]
     key_paths: tuple[ColumnPath, ...]
     cursor: tuple[str, ...]
     columns: Mapping[str, DataType]
+    """By name; those in `paths` are inside of objects that are taken apart, and `key_values` tells where parts of
+    the key are that lie in objects."""
     paths: Mapping[str, ColumnPath]
     key_values: Mapping[str, ColumnPath]
     required: frozenset[str]

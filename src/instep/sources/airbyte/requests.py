@@ -272,10 +272,12 @@ def _new_configuration(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 @dataclass(frozen=True)
 class _ProcessEnd:
-    """`code` is the exit code, negative for a signal, None if we ended it; `cause` is why the guard did, "" if not."""
+    """The end of a connector's process."""
 
     code: int | None
+    """The exit code, negative for a signal, None if we ended it."""
     cause: str = ""
+    """Why the guard did, "" if not."""
 
 
 class _Process:

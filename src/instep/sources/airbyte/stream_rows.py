@@ -23,8 +23,7 @@ META = "_airbyte_meta"
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A stream as the request of a run has it. `first` is the number of its first record, where records have no key;
-    `replaces`: its records replace what is there, as they come."""
+    """A stream as the request of a run has it."""
 
     ref: tuple[str, str]
     number: int
@@ -37,7 +36,9 @@ class StreamPlan:
     deletes: bool
     resumes: bool
     first: int = 0
+    """The number of its first record, where records have no key."""
     replaces: bool = False
+    """Its records replace what is there, as they come."""
 
     @property
     def path(self) -> str:

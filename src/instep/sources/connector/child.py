@@ -52,13 +52,16 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class ChildEnd:
-    """`code` is the exit code, negative for a signal; `cause` is why the guard ended it, "" if it did not. `peak` is
-    in bytes, `cpu` in seconds."""
+    """The end of the child process."""
 
     code: int | None
+    """The exit code, negative for a signal."""
     cause: str
+    """Why the guard ended it, "" if it did not."""
     peak: int
+    """In bytes."""
     cpu: float
+    """In seconds."""
 
 
 class Child:

@@ -17,11 +17,11 @@ MIB = 1 << 20
 
 
 class ConnectorConfig(ConnectorSourceSection):
-    """A connector's folder (the one with `connector.py`) and what it is given, which may be secret. `name` is that of
-    the connection."""
+    """A connector's folder (the one with `connector.py`) and what it is given, which may be secret."""
 
     type: Literal["connector"] = "connector"
     name: str = "connector"
+    """That of the connection."""
 
     def is_lenient(self, table: str) -> bool:
         """Return whether invalid values of the table (`name` or `schema.name`) are kept as texts."""

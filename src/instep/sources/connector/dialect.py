@@ -26,10 +26,11 @@ _UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that 
 
 @dataclass(frozen=True)
 class Host:
-    """Environment of a child process. `program` is the folder of the guard and of `sdk/`, which have to be files;
-    folders of its own are made in `scratch`, "" for where the system has such."""
+    """Environment of a child process."""
 
     program: Path = Path(__file__).parent
+    """The folder of the guard and of `sdk/`, which have to be files; folders of its own are made in `scratch`, ""
+    for where the system has such."""
     scratch: str = ""
 
     @property
@@ -42,13 +43,15 @@ LOCAL_HOST = Host()
 
 @dataclass(frozen=True)
 class Launch:
-    """A program for the guard. `command` is followed by the numbers of two descriptors, for frames and for answers, and
-    by `arguments`; `folder` is where it begins. In a sandbox it sees what the system has, and the folders `shown`."""
+    """A program for the guard."""
 
     command: tuple[str, ...]
+    """Followed by the numbers of two descriptors, for frames and for answers, and by `arguments`."""
     folder: str
+    """Where it begins."""
     environment: Mapping[str, str]
     shown: tuple[str, ...]
+    """In a sandbox it sees what the system has, and the folders `shown`."""
     arguments: tuple[str, ...] = ()
 
 

@@ -35,25 +35,28 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class SentColumn:
-    """`types`: each type that its values had, none if it never had one. `values`: how many upserts had one that is not
-    null."""
+    """A column that a connector has sent."""
 
     name: str
     types: tuple[DataType, ...] = ()
+    """Each type that its values had, none if it never had one."""
     declared: bool = False
     values: int = 0
+    """How many upserts had one that is not null."""
     key: bool = False
 
 
 @dataclass(frozen=True)
 class SentTable:
-    """`rows`: upserts; `operations`: these, updates, deletes and truncates."""
+    """A table that a connector has sent."""
 
     path: str
     declared: bool = False
     key: tuple[str, ...] = ()
     rows: int = 0
+    """Upserts."""
     operations: int = 0
+    """These, updates, deletes and truncates."""
     columns: tuple[SentColumn, ...] = ()
 
 

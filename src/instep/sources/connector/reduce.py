@@ -54,12 +54,13 @@ class SegmentScan:
 
 @dataclass(frozen=True)
 class ConnectorScan:
-    """`columns` of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
+    """A read of a segment's rows."""
 
     table: str
     what: What
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    """Of the rows that are `what`, in this order. The row id is the key of a table that has no other."""
     parts: tuple[SegmentScan, ...]
 
     def to_text(self) -> str:

@@ -21,24 +21,29 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class SeenColumn:
-    """`declared`: its type was when it came last. `came`: a value of it ever did. `silent`: rows have come last without
-    one, after others with one. `found` holds all values that came, where the declared type does not."""
+    """A column as the connector has declared and sent it so far."""
 
     type: DataType
     declared: bool = False
+    """Its type was when it came last."""
     came: bool = False
+    """A value of it ever did."""
     silent: bool = False
+    """Rows have come last without one, after others with one."""
     found: DataType = field(default_factory=Unknown)
+    """Holds all values that came, where the declared type does not."""
 
 
 @dataclass(frozen=True)
 class SeenTable:
-    """`key` is the declared one, empty for none. `sent`: rows of it have come."""
+    """A table as the connector has declared and sent it so far."""
 
     key: tuple[str, ...]
+    """The declared one, empty for none."""
     columns: Mapping[str, SeenColumn]
     declared: bool = False
     sent: bool = False
+    """Rows of it have come."""
 
     def table(self, ref: Ref) -> Table:
         """Return the table as a source table. Without a key the row id is the key."""
@@ -65,10 +70,11 @@ class SeenTable:
 
 @dataclass(frozen=True)
 class SeenTables:
-    """`left`: tables of which operations were neither taken nor held, and that have not been asked for again since."""
+    """All tables that the connector has declared and sent so far."""
 
     tables: Mapping[Ref, SeenTable] = field(default_factory=dict)
     left: frozenset[Ref] = frozenset()
+    """Tables of which operations were neither taken nor held, and that have not been asked for again since."""
 
     def after(self, segment_tables: Iterable[SegmentTable], *, every: bool = False) -> SeenTables:
         """Return the tables after a segment or a declaration, which names every declared table. `every`: there are no

@@ -42,14 +42,15 @@ _ROWS, _BYTES, _STEPS = 20_000, 8 << 20, 100
 
 @dataclass
 class SegmentPart:
-    """`number` is that of the segment that it becomes, if no other one takes it. `since`: when its first checkpoint
-    came, monotonic."""
+    """The part of a segment that is being written."""
 
     number: int
+    """That of the segment that it becomes, if no other one takes it."""
     tables: dict[tuple[str, str], TableSpool] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     state: Mapping[str, Any] | None = field(default=None, repr=False)
     since: float = 0.0
+    """When its first checkpoint came, monotonic."""
 
     @property
     def is_empty(self) -> bool:

@@ -59,14 +59,15 @@ _ARROW: dict[DataType, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Values:
-    """A column of a batch. If `invalid_values` of its values do not fit the declared type, all of them are texts.
-    `wide`: some integer has more than 53 bits. `kinds` are those of its parts."""
+    """A column of a batch. If `invalid_values` of its values do not fit the declared type, all of them are texts."""
 
     type: DataType
     array: pa.Array
     invalid_values: int = 0
     wide: bool = False
+    """Some integer has more than 53 bits."""
     kinds: tuple[str, ...] = ()
+    """Those of its parts."""
 
     @property
     def stored(self) -> DataType:

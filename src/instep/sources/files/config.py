@@ -27,12 +27,13 @@ def options_digest(options: FileOptions) -> str:
 
 
 class FilesConfig(FilesSourceSection):
-    """A folder, and how its files are written. `name` is what the store keeps the folder's files under. Patterns are
-    for `table` or `files.table`. Without `links` no file is read that a link leads to, outside of the folder."""
+    """A folder, and how its files are written."""
 
     type: Literal["files"] = "files"
     name: str = "files"
+    """What the store keeps the folder's files under. Patterns are for `table` or `files.table`."""
     links: bool = True
+    """Without `links` no file is read that a link leads to, outside of the folder."""
 
     @property
     def folder(self) -> StorageFolder:

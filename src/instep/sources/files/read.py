@@ -51,13 +51,14 @@ class File:
 
 @dataclass(frozen=True)
 class SeenFiles:
-    """The files of each table in the order in which they were first seen. `broken` tells why a table cannot be read;
-    `history` has every version that was ever seen, by path, in order."""
+    """The files of each table in the order in which they were first seen."""
 
     tables: Mapping[str, tuple[File, ...]]
     broken: Mapping[str, str] = field(default_factory=dict)
+    """Tells why a table cannot be read."""
     waiting: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
     history: Mapping[str, tuple[SeenFile, ...]] = field(default_factory=dict)
+    """Has every version that was ever seen, by path, in order."""
 
 
 def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:

@@ -20,11 +20,12 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Sql:
-    """`quote` is what the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`:
-    what we call schemas are its catalogs."""
+    """Writes SQL for a driver."""
 
     dialect: JdbcDialect
     quote: str = '"'
+    """What the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`: what we
+    call schemas are its catalogs."""
     separator: str = "."
 
     def name(self, text: str) -> str:

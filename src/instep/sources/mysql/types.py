@@ -70,13 +70,14 @@ _SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 @dataclass(frozen=True)
 class MySqlType:
-    """A column's type in the words of information_schema: `base` is `decimal`, `full` `decimal(12,2) unsigned`.
-    `length` is in characters or bytes, `checked` says that MariaDB checks the text to be JSON."""
+    """A column's type in the words of information_schema: `base` is `decimal`, `full` `decimal(12,2) unsigned`."""
 
     base: str
     full: str
     length: int | None = None
+    """In characters or bytes."""
     checked: bool = False
+    """Says that MariaDB checks the text to be JSON."""
 
 
 def column_type(native: MySqlType) -> tuple[DataType, str]:

@@ -43,10 +43,10 @@ _DEFINITIONS = (
 
 @dataclass(frozen=True)
 class RowidStorage:
-    """Row storage of a table. `rowid`: the name that reaches the row id, "" where there is none or it is
-    hidden by columns of that name."""
+    """Row storage of a table."""
 
     rowid: str = ""
+    """The name that reaches the row id, "" where there is none or it is hidden by columns of that name."""
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,19 @@ Scope = Literal["table", "column", "since", "extra"]
 
 @dataclass(frozen=True)
 class Backfill:
-    """A backfill of a table or a column. `column` is empty for a whole table; `change` is the change that caused it, if
-    any. Scope `since` rereads the rows that changed since the column was first seen; scope `extra` reads nothing from
-    the source: it moves the values kept as JSON in `_instep_extra` into the column."""
+    """A backfill of a table or a column."""
 
     number: int
     connection: str
     table: tuple[str, str]
     column: str
+    """Empty for a whole table."""
     scope: Scope
+    """`since` reads the rows again that changed since the column was first seen; `extra` reads nothing from the
+    source: it moves the values kept as JSON in `_instep_extra` into the column."""
     why: str
     change: str
+    """The change that caused it, if any."""
     status: BackfillStatus
     run: str
     requested_at: datetime

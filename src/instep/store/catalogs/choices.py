@@ -146,13 +146,15 @@ What = Literal["key", "cursor"]
 
 @dataclass(frozen=True)
 class KeyChoice:
-    """`table` is the accepted one. `value`: the key's columns, or the cursor's one (none: the table has no cursor).
-    `start`: where the first read by a new cursor begins, "" for the whole table."""
+    """A person's choice of a table's key or cursor."""
 
     table: Ref
+    """The accepted one."""
     what: What
     value: tuple[str, ...]
+    """The key's columns, or the cursor's one (none: the table has no cursor)."""
     start: str
+    """Where the first read by a new cursor begins, "" for the whole table."""
     who: str
     at: datetime
 

@@ -18,12 +18,13 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy kept of a table. `table` is the accepted table that it was made of, `place` its (namespace, name) at the
-    destination."""
+    """A copy kept of a table."""
 
     number: int
     table: Ref
+    """The accepted table that it was made of."""
     place: Ref
+    """Its (namespace, name) at the destination."""
     why: str
     rows: int
     at: datetime

@@ -22,16 +22,18 @@ rollout is to account for. A job that deletes the connection ends after it."""
 
 @dataclass(frozen=True)
 class ConnectionRecord:
-    """`fence` is the number of the latest run's claim, 0 before the first. `configured`: its schema config was made
-    before its source was seen, so that what the config does not name is left to the policy."""
+    """The record of a connection."""
 
     name: str
     destination: str
     namespace: str
     fence: int
+    """The number of the latest run's claim, 0 before the first."""
     created: datetime
     updated: datetime
     configured: bool = False
+    """Its schema config was made before its source was seen, so that what the config does not name is left to the
+    policy."""
 
 
 def ensure(transaction: Connection, name: str, now: datetime) -> None:

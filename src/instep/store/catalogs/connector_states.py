@@ -29,19 +29,19 @@ BESIDE_ROWS = ("configuration", "configuration_of")
 
 @dataclass(frozen=True)
 class ConnectorState:
-    """`state` is the connector's own JSON object, {} before the first checkpoint. `run` saved it last, "" for a
-    person."""
+    """The saved state of a connector."""
 
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The connector's own JSON object, {} before the first checkpoint."""
     run: str = ""
+    """Saved it last, "" for a person."""
     fence: int = 0
     at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class PendingOperations:
-    """Operations on a table that cannot be carried out yet: they are in the folder `place`. `key` is half of the key
-    to its files."""
+    """Operations on a table that cannot be carried out yet: they are in the folder `place`."""
 
     number: int
     table: Ref
@@ -49,6 +49,7 @@ class PendingOperations:
     operations: int
     at: datetime
     key: str = field(default="", repr=False)
+    """Half of the key to its files."""
 
 
 class ConnectorStates:

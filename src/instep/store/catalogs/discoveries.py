@@ -122,16 +122,16 @@ def _discovery(row: Row[Any], catalog: Catalog) -> CachedDiscovery:
 
 @dataclass(frozen=True)
 class SeenFile:
-    """One version of a file, whose `path` is below its source's folder. `number` grows with each version that is seen
-    (microseconds since 1970 UTC at that time, or more). `shape` is what was found in it, under the options with the
-    digest `options`."""
+    """One version of a file, whose `path` is below its source's folder."""
 
     path: str
     size: int
     version: str
     number: int
+    """Grows with each version that is seen (microseconds since 1970 UTC at that time, or more)."""
     options: str = ""
     shape: Mapping[str, Any] = field(default_factory=dict)
+    """What was found in it, under the options with the digest `options`."""
 
 
 class SourceFiles:

@@ -117,16 +117,17 @@ def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:
 
 @dataclass(frozen=True)
 class CursorRecord:
-    """`cursor` is the JSON text of the data commit by `run`, which held `fence`; `proof` is by what a later run knows
-    that nothing has changed since, "" if by nothing (see sync/loading/unchanged.py)."""
+    """The cursor of a table's last load."""
 
     connection: str
     table: Ref
     cursor: str
+    """The JSON text of the data commit by `run`, which held `fence`."""
     run: str
     fence: int
     at: datetime
     proof: str = ""
+    """By what a later run knows that nothing has changed since, "" if by nothing (see sync/loading/unchanged.py)."""
 
 
 class Cursors:

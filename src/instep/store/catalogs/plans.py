@@ -26,19 +26,20 @@ StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step as planned, before it is executed. `table` is the destination's, `rows` those that it writes again."""
+    """A step as planned, before it is executed."""
 
     id: str
     table: str
+    """The destination's."""
     kind: str
     text: str
     rows: int = 0
+    """Those that it writes again."""
 
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """`plan` is JSON-ready; the bases are fingerprints of the catalogs that it starts from. `changes` are the ids of
-    the changes that it applied, `version` the accepted version that it led to (0 while there is none)."""
+    """A plan on record."""
 
     id: str
     connection: str
@@ -46,21 +47,25 @@ class StoredPlan:
     base_accepted: str
     base_destination: str
     plan: Mapping[str, Any]
+    """JSON-ready; the bases are fingerprints of the catalogs that it starts from."""
     run: str = ""
     who: str = ""
     status: PlanStatus = "running"
     version: int = 0
+    """The accepted version that it led to (0 while there is none)."""
     changes: tuple[str, ...] = ()
+    """The ids of the changes that it applied."""
     ended: datetime | None = None
     error: str = ""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of a plan. `number` counts from 1 in the order of execution."""
+    """One step of a plan."""
 
     plan: str
     number: int
+    """Counts from 1 in the order of execution."""
     step: str
     at_table: str
     kind: str

@@ -137,12 +137,14 @@ def _mapping(row: Row[Any]) -> DeclaredRename:
 
 @dataclass(frozen=True)
 class Undo:
-    """`changes` are ids of applied changes, `drops` the objects that a person has allowed it to drop."""
+    """A requested undo."""
 
     number: int
     connection: str
     changes: tuple[str, ...]
+    """Ids of applied changes."""
     drops: tuple[str, ...]
+    """The objects that a person has allowed it to drop."""
     who: str
 
 

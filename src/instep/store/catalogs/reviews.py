@@ -25,9 +25,10 @@ from instep.store.tables.catalogs import likeness, reviews
 
 @dataclass(frozen=True)
 class DetectedChange:
-    """A change as one detection saw it, with what was decided about it. `key` is the change's content key."""
+    """A change as one detection saw it, with what was decided about it."""
 
     key: str
+    """The change's content key."""
     kind: str
     table: tuple[str, str]
     column: str

@@ -124,17 +124,20 @@ CatalogSide = Literal["source", "destination"]
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """`version` counts from 1 for each connection and side. `accepted` is the accepted version at that time (0 before
-    the first), `run` the run that saw or made it ("" for a plan), `identity` the server whose ids are in it."""
+    """A version of a schema."""
 
     connection: str
     side: CatalogSide
     version: int
+    """Counts from 1 for each connection and side."""
     fingerprint: str
     at: datetime
     run: str
+    """The run that saw or made it ("" for a plan)."""
     accepted: int
+    """The accepted version at that time (0 before the first)."""
     identity: str
+    """The server whose ids are in it."""
 
 
 _COLUMNS = tuple(schemas.c[name] for name in SchemaVersion.__dataclass_fields__)

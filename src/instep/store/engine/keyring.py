@@ -36,11 +36,13 @@ _MAKE = "make one with `instep secrets new-key`"
 
 @dataclass
 class Keyring:
-    """`keys` by id, the current one first; no key is in its `repr`. `again` reads them where they came from: a key
-    that is missing may have been added since, by a rotation beside this process."""
+    """The master keys."""
 
     keys: Mapping[str, bytes] = field(repr=False)
+    """By id, the current one first; no key is in its `repr`."""
     again: Callable[[], Mapping[str, bytes]] | None = field(default=None, repr=False, compare=False)
+    """Reads them where they came from: a key that is missing may have been added since, by a rotation beside this
+    process."""
 
     @property
     def current(self) -> str:
@@ -202,11 +204,13 @@ class SecretPlace:
 
 @dataclass(frozen=True)
 class Sealed:
-    """`wrapped` is the data key under the master key of id `key`, `value` the secret under the data key; base64."""
+    """A sealed secret."""
 
     key: str
     wrapped: str
+    """The data key under the master key of id `key`."""
     value: str
+    """The secret under the data key; base64."""
 
 
 def seal(keys: Keyring, place: SecretPlace, secret: str) -> Sealed:

@@ -46,16 +46,17 @@ Routing = Callable[[Event, datetime], Iterable[Notice]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """A notification sent to one channel. `status`: waiting, sent or dead. `id` is the same for every attempt. `spent`
-    counts the attempts made before somebody retried the delivery."""
+    """A notification sent to one channel."""
 
     number: int
     id: str
+    """The same for every attempt."""
     channel: str
     batch: str
     urgent: bool
     notices: int
     status: str
+    """`waiting`, `sent` or `dead`."""
     attempt: int
     due: datetime
     lease_until: datetime | None
@@ -63,17 +64,19 @@ class Delivery:
     ended: datetime | None
     error: str
     spent: int = 0
+    """Counts the attempts made before somebody retried the delivery."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of a delivery. `code` is the receiver's status code (HTTP or SMTP), 0 if it did not answer."""
+    """One attempt of a delivery."""
 
     delivery: int
     attempt: int
     at: datetime
     seconds: float
     code: int
+    """The receiver's status code (HTTP or SMTP), 0 if it did not answer."""
     error: str
 
 

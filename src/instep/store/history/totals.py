@@ -32,9 +32,10 @@ def total(name: str, **labels: str) -> Total:
 
 @dataclass(frozen=True)
 class Counted:
-    """`more` is added to what there is; of `latest` the higher value stays."""
+    """What events add to the totals."""
 
     more: Mapping[Total, float] = field(default_factory=dict)
+    """Added to what there is; of `latest` the higher value stays."""
     latest: Mapping[Total, float] = field(default_factory=dict)
 
 

@@ -20,11 +20,12 @@ _SEEN_EVERY = timedelta(minutes=1)  # "last used" is a hint: not every request i
 
 @dataclass(frozen=True)
 class ApiSecret:
-    """One secret of a key, shown by its first characters. `expires` null: it never expires."""
+    """One secret of a key, shown by its first characters."""
 
     prefix: str
     created: datetime
     expires: datetime | None
+    """Null: it never expires."""
     last_used: datetime | None
 
     def lives(self, now: datetime) -> bool:
@@ -33,16 +34,17 @@ class ApiSecret:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """An API key. `groups` are the tags of the connections that it may access (none: all); `ended` is the time since
-    which it is refused."""
+    """An API key."""
 
     id: str
     name: str
     role: Role
     groups: tuple[str, ...]
+    """The tags of the connections that it may access (none: all)."""
     created: datetime
     created_by: str = ""
     ended: datetime | None = None
+    """The time since which it is refused."""
     ended_by: str = ""
     secrets: tuple[ApiSecret, ...] = field(default=())
 

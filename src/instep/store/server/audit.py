@@ -27,9 +27,10 @@ FIRST = "0" * 64
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One entry of the audit log. `number` counts from 1 without gaps."""
+    """One entry of the audit log."""
 
     number: int
+    """Counts from 1 without gaps."""
     at: datetime
     actor: str
     action: str

@@ -17,20 +17,23 @@ from instep.store.work.workers import Workers
 
 @dataclass(frozen=True)
 class Gauges:
-    """`queued`: jobs that wait and are due, `running`: those that a worker does, both by kind; `stuck`: running, and
-    their lease has ended. `notifications`: deliveries on record that have ended, by (channel, result)."""
+    """The current state of the queue and the outbox, for metrics."""
 
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     waiting: int = 0
     oldest_waiting: datetime | None = None
     paused: int = 0
     queued: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that wait and are due."""
     oldest_due: datetime | None = None
     running: Mapping[str, int] = field(default_factory=dict)
+    """Those that a worker does, both by kind."""
     stuck: int = 0
+    """Running, and their lease has ended."""
     workers: int = 0
     notices: Mapping[str, int] = field(default_factory=dict)
     notifications: Mapping[tuple[tuple[str, str], ...], int] = field(default_factory=dict)
+    """Deliveries on record that have ended, by (channel, result)."""
 
 
 class StoreGauges:

@@ -30,14 +30,16 @@ _ID_LENGTH = 20  # 100 bits
 
 @dataclass(frozen=True)
 class StoredObject:
-    """`version` counts the writes of the object, from 1; `id` is never used again. Secrets in `spec` are references
-    `${secret:ID}`."""
+    """An object of the server's configuration."""
 
     kind: StoredKind
     name: str
     id: str
+    """Never used again."""
     spec: Mapping[str, Any]
+    """Secrets in `spec` are references `${secret:ID}`."""
     version: int
+    """Counts the writes of the object, from 1."""
     tags: tuple[str, ...]
     created: datetime
     created_by: str

@@ -21,12 +21,13 @@ BATCH = 100
 
 @dataclass(frozen=True)
 class SecretRecord:
-    """Record of a secret without its value. `origin` is the reference that it came from, "" if none."""
+    """Record of a secret without its value."""
 
     id: str
     place: SecretPlace
     key: str
     origin: str
+    """The reference that it came from, "" if none."""
     at: datetime
     who: str
     sealed: Sealed = field(repr=False)

@@ -107,9 +107,10 @@ _ENDED = ("done", *FAILED)
 
 @dataclass(frozen=True)
 class Trouble:
-    """`what`: a sync, or a table (`table` is its path) that it did not load, or a change that pauses."""
+    """Something that keeps a connection or table from its data."""
 
     what: Literal["sync", "failed", "missing", "paused"]
+    """A sync, or a table (`table` is its path) that it did not load, or a change that pauses."""
     text: str
     table: str = ""
 

@@ -26,10 +26,12 @@ KIND = DestinationDrifted.kind
 
 @dataclass(frozen=True)
 class Drift:
-    """`found`: by accepted table, what differs. `left`: the tables as they were left, by accepted table."""
+    """Differences between destination tables and their record."""
 
     found: Mapping[Ref, tuple[Difference, ...]] = field(default_factory=dict)
+    """By accepted table, what differs."""
     left: Mapping[Ref, Table] = field(default_factory=dict)
+    """The tables as they were left, by accepted table."""
 
     @property
     def changes(self) -> list[DestinationDrifted]:

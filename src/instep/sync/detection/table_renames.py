@@ -12,9 +12,10 @@ from instep.sync.context import Ref
 
 @dataclass(frozen=True)
 class TableRenames:
-    """`renames` are by their new name: (the old name, whether it is applied)."""
+    """The table renames among decisions."""
 
     renames: Mapping[Ref, tuple[Ref, bool]]
+    """By their new name: (the old name, whether it is applied)."""
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> TableRenames:

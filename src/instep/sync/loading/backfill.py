@@ -325,13 +325,14 @@ def counted(number: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class RequestedBackfill:
-    """A backfill of the accepted table `ref`, of some columns or of all of it. `mode`: how the runs call it that did
-    such a thing; `changes` are the ids of what asks for it."""
+    """A backfill of the accepted table `ref`, of some columns or of all of it."""
 
     ref: Ref
     mode: str
+    """How the runs call it that did such a thing."""
     size: FillEstimate
     changes: tuple[str, ...]
+    """The ids of what asks for it."""
 
 
 @dataclass

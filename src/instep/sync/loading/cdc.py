@@ -36,17 +36,19 @@ ANOTHER = (
 
 @dataclass
 class Following:
-    """CDC of one run, shared by its passes. `pending` are the accepted tables that the next pass reads, `goes_on` tells
-    that the log has more than one pass could read, `saved` holds what was recorded, by accepted table. `anew`: a
-    person has asked for whole tables, so what the server has lost does not matter."""
+    """CDC of one run, shared by its passes."""
 
     context: SyncContext
     run: Run
     anew: bool
+    """A person has asked for whole tables, so what the server has lost does not matter."""
     note: Callable[[str], None]
     pending: frozenset[Ref] = frozenset()
+    """The accepted tables that the next pass reads."""
     goes_on: bool = False
+    """Tells that the log has more than one pass could read."""
     saved: dict[Ref, str] = field(default_factory=dict)
+    """Holds what was recorded, by accepted table."""
     _state: LogState | None = None
     _trouble: InstepError | None = None
     _records: dict[Ref, str] = field(default_factory=dict)

@@ -74,13 +74,8 @@ class FollowsConnector(Protocol):
 
 @dataclass
 class Streaming:
-    """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted one.
-    `anew`: everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved,
-    unless the source reads each table by itself, as `granularity` tells.
-    `_missed` (source names) are tables of which the run brought operations that were neither taken nor held: they are
-    not whole. `_complete` are those that were loaded from their first row on, with a state saved behind it from which
-    later runs go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that
-    got rows. `_begun`: the backfills that waited as the run planned a table's first rows."""
+    """Connector stream of one run; `tables` of a group are by their source name, everything else by the accepted
+    one."""
 
     context: SyncContext
     run: Run
@@ -88,6 +83,8 @@ class Streaming:
     outcome: RunOutcome
     progress: Progress
     anew: bool
+    """Everything is sent again, from the start; with tables `scope` only those are taken, and no state is saved,
+    unless the source reads each table by itself, as `granularity` tells."""
     saved: Mapping[Ref, str] = field(default_factory=dict)
     pending: frozenset[Ref] = frozenset()
     broken: bool = False
@@ -95,12 +92,18 @@ class Streaming:
     _stream: Stream | None = None
     _over: bool = False
     _ended: bool = False
+    """Tells that the stream did, and everything that it sent was taken."""
     _complete: frozenset[Ref] = frozenset()
+    """Those that were loaded from their first row on, with a state saved behind it from which later runs go on."""
     _rebuilt: set[Ref] = field(default_factory=set)
     _missed: set[Ref] = field(default_factory=set)
+    """(source names) are tables of which the run brought operations that were neither taken nor held: they are not
+    whole."""
     _taken: set[Ref] = field(default_factory=set)
+    """Those that got rows."""
     _waiting: Sequence[Backfill] = ()
     _begun: dict[Ref, frozenset[Backfill]] = field(default_factory=dict)
+    """The backfills that waited as the run planned a table's first rows."""
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
 

@@ -100,10 +100,12 @@ class Engine(Protocol):
 
 @dataclass
 class OnSpark:
-    """One Spark job over all chunks. `start` gives the session, on a thread of its own; `where` is where Spark runs."""
+    """One Spark job over all chunks."""
 
     start: Start
+    """Gives the session, on a thread of its own."""
     where: str = ""
+    """Where Spark runs."""
     large: LargeOperations = field(default_factory=LargeOperations, init=False)
     _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
     _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)

@@ -304,19 +304,22 @@ have ended, the source has it, and its row was not read."""
 
 @dataclass(frozen=True)
 class VersionPlan:
-    """One load's rows and versions. `again`: columns whose values are read for the first time since they were accepted
-    or switched on, `filled` those that wait for a backfill: their differences make no version (`filled`: of rows
-    without a value). `cursor` orders changes, "" without: a row whose cursor stands still has not changed, so a value
-    that it lacked is filled in. `at` begins new versions, `synced` is the run's time (microseconds since 1970 UTC)."""
+    """One load's rows and versions."""
 
     columns: tuple[str, ...]
     how: Merge
     system: SystemColumns
     cursor: str = ""
+    """Orders changes, "" without: a row whose cursor stands still has not changed, so a value that it lacked is
+    filled in."""
     again: frozenset[str] = frozenset()
+    """Columns whose values are read for the first time since they were accepted or switched on."""
     filled: frozenset[str] = frozenset()
+    """Those that wait for a backfill: their differences make no version (`filled`: of rows without a value)."""
     at: int = 0
+    """Begins new versions."""
     synced: int = 0
+    """The run's time (microseconds since 1970 UTC)."""
 
     def column(self, name: str) -> str:
         return f"c{self.columns.index(name)}"

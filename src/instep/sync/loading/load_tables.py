@@ -33,8 +33,7 @@ LOOKS = 8
 
 @dataclass
 class Loading:
-    """The loads of one pass. `loaded` is told what became of each, also where the pass as a whole fails later; `moved`
-    are those whose schema is not any more what it was when they were read."""
+    """The loads of one pass."""
 
     context: SyncContext
     engine: Engine
@@ -42,8 +41,10 @@ class Loading:
     run: Run
     progress: Progress
     loaded: Callable[[TableResult], None]
+    """Told what became of each, also where the pass as a whole fails later."""
     done: list[TableResult] = field(default_factory=list)
     moved: list[Load] = field(default_factory=list)
+    """Those whose schema is not any more what it was when they were read."""
     _specs: dict[int, list[StageSpec]] = field(default_factory=dict)
     _planned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     _results: dict[str, dict[int, ChunkResult]] = field(default_factory=lambda: defaultdict(dict))

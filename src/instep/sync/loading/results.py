@@ -26,15 +26,17 @@ class RunScope:
 
 @dataclass
 class RunOutcome:
-    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
-    new columns got their values (see sync/loading/backfill.py), `missing` what is to be
-    synced and is not there, `late` the tables that a later pass was to read and has not read yet."""
+    """Filled while a run goes on."""
 
     loaded: list[TableResult] = field(default_factory=list)
     others: dict[Ref, TableRun] = field(default_factory=dict)
+    """The tables that were not loaded, by accepted name."""
     filled: dict[Ref, TableRun] = field(default_factory=dict)
+    """Those whose new columns got their values (see sync/loading/backfill.py)."""
     missing: dict[Ref, TableRun] = field(default_factory=dict)
+    """What is to be synced and is not there."""
     late: dict[Ref, TableRun] = field(default_factory=dict)
+    """The tables that a later pass was to read and has not read yet."""
     notes: list[str] = field(default_factory=list)
     applied: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()

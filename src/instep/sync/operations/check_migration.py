@@ -57,37 +57,41 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Consequence:
-    """One change that the migration leads to. `at`: the statements behind it; `id` is made up. `waits`: a person has
-    to decide, whether or not something pauses."""
+    """One change that the migration leads to."""
 
     id: str
+    """Made up."""
     at: tuple[At, ...]
+    """The statements behind it."""
     statement: str
     summary: str
     decision: Decision
     level: HazardClass
     hazards: tuple[Hazard, ...]
     waits: bool
+    """A person has to decide, whether or not something pauses."""
     backfill: ReadAgain | None = None
 
 
 @dataclass(frozen=True)
 class MigrationCheck:
-    """Consequences of a migration for one connection. `elsewhere` are statements about tables that it does not have;
-    `settled` are recorded
-    changes that the migration takes back; `steps` what is done at the destination, `refused` what it cannot take.
-    `concerned`: tables that it has are among those that are altered."""
+    """Consequences of a migration for one connection."""
 
     connection: str
     consequences: tuple[Consequence, ...]
     unread: tuple[Unread, ...]
     notes: tuple[Unread, ...]
     elsewhere: tuple[Unread, ...]
+    """Statements about tables that it does not have."""
     settled: tuple[str, ...]
+    """Recorded changes that the migration takes back."""
     steps: tuple[str, ...]
+    """What is done at the destination."""
     refused: Mapping[str, str]
+    """What it cannot take."""
     preview: PlanPreview
     concerned: bool = True
+    """Tables that it has are among those that are altered."""
 
 
 def dialect_of(context: SyncContext) -> str:

@@ -45,15 +45,16 @@ class Belongings:
 
 @dataclass
 class DeletedConnection:
-    """Result of deleting a connection. `dropped` tables can be restored only by the destination's own means. `behind`:
-    what could not be deleted, and why."""
+    """Result of deleting a connection."""
 
     connection: str
     log: str = ""
     dropped: list[Ref] = field(default_factory=list)
+    """Tables can be restored only by the destination's own means."""
     kept: list[Ref] = field(default_factory=list)
     records: Mapping[str, int] = field(default_factory=dict)
     behind: list[str] = field(default_factory=list)
+    """What could not be deleted, and why."""
 
 
 def belongings(context: SyncContext) -> Belongings:

@@ -50,10 +50,12 @@ class ChangeImpact:
 
 @dataclass(frozen=True)
 class ImpactReport:
-    """`outcomes`: one a change, `verdicts`: one a model, the worst first."""
+    """Downstream impact of changes."""
 
     outcomes: tuple[ChangeImpact, ...]
+    """One a change."""
     verdicts: tuple[ModelVerdict, ...]
+    """One a model, the worst first."""
 
     @property
     def breaks(self) -> bool:
@@ -62,9 +64,10 @@ class ImpactReport:
 
 @dataclass(frozen=True)
 class Looked:
-    """`changes` before any model was looked at, and what they do to the tables."""
+    """Changes and the tables that they touch, before any model is assessed."""
 
     changes: tuple[ChangeImpact, ...]
+    """Before any model was looked at, and what they do to the tables."""
     relations: tuple[ModelRelation, ...]
 
 

@@ -53,14 +53,16 @@ class MaintainedTable:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """Report of `instep maintain`. `forgotten`: what was kept for undoing and whose time was over. `vacuumed`: bytes of
-    the destination's file before and after; None where it is no single file. `note`: why nothing applies."""
+    """Report of `instep maintain`."""
 
     run: str
     tables: tuple[MaintainedTable, ...] = ()
     forgotten: tuple[str, ...] = ()
+    """What was kept for undoing and whose time was over."""
     vacuumed: tuple[int, int] | None = None
+    """Bytes of the destination's file before and after; None where it is no single file."""
     note: str = ""
+    """Why nothing applies."""
 
 
 def maintain(

@@ -49,19 +49,20 @@ BYTES = 230
 
 @dataclass(frozen=True)
 class Rekeying:
-    """Effect of giving `table` (as accepted) the key. `own`: it is the source's own key, so that nothing has to be
-    chosen. `settles` are the changes that are answered by it; `retyped` the columns of the key that have another type
-    at the source."""
+    """Effect of giving `table` (as accepted) the key."""
 
     table: Table
     key: tuple[str, ...]
     own: bool
+    """It is the source's own key, so that nothing has to be chosen."""
     way: Way
     counts: KeyCount
     plan: Plan
     settles: tuple[Review, ...] = ()
+    """The changes that are answered by it."""
     rows: int = 0
     retyped: tuple[str, ...] = ()
+    """The columns of the key that have another type at the source."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -286,11 +287,12 @@ class SetKey(Work):
 
 @dataclass(frozen=True)
 class KeyReport:
-    """`counts` are those of the new key, or of the old one where the source has none any more; None with `why_not`."""
+    """What a new key of a table leads to."""
 
     review: str
     table: str
     counts: KeyCount | None
+    """Those of the new key, or of the old one where the source has none any more; None with `why_not`."""
     offers: tuple[str, ...] = ()
     why_not: str = ""
 

@@ -32,13 +32,13 @@ Texts = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Cell:
-    """A value that belongs into `column` (the destination's name) of the row with the key number `number`. `value` is
-    None if it does not fit, for `reason`."""
+    """A value that belongs into `column` (the destination's name) of the row with the key number `number`."""
 
     entry: QuarantineEntry
     number: int
     column: str
     value: pa.Array | None
+    """None if it does not fit, for `reason`."""
     reason: str = ""
 
 
@@ -53,12 +53,14 @@ class RefusedRow:
 
 @dataclass(frozen=True)
 class Recast:
-    """`keys`: the distinct keys, which cells and rows name by number. `stays`: what has no place, with the reason."""
+    """Quarantined values, cast again."""
 
     keys: pa.Table
+    """The distinct keys, which cells and rows name by number."""
     cells: tuple[Cell, ...]
     rows: tuple[RefusedRow, ...]
     stays: tuple[QuarantineEntry, ...]
+    """What has no place, with the reason."""
 
 
 class StillInvalid(Exception):
@@ -202,9 +204,10 @@ class _Columns:
 
 @dataclass(frozen=True)
 class Rejoined:
-    """`rows` are places in the rows that were met, and `updated` what stands there from now on."""
+    """The effect of quarantined values on rows that were found."""
 
     rows: Sequence[int]
+    """Places in the rows that were met, and `updated` what stands there from now on."""
     updated: pa.Table
     inserted: pa.Table
     replayed: tuple[QuarantineEntry, ...] = ()

@@ -35,8 +35,8 @@ BATCH = 50_000
 
 @dataclass(frozen=True)
 class Replayed:
-    """Result of one replay for one table: how many entries by what becomes of them, those that are left by column and
-    reason, too. `error` says why no more was done."""
+    """Result of one replay for one table: how many entries by what becomes of them, those that are left by column
+    and reason, too."""
 
     table: str
     replayed: int = 0
@@ -46,6 +46,7 @@ class Replayed:
     updated: int = 0
     inserted: int = 0
     error: str = ""
+    """Says why no more was done."""
 
     def document(self) -> dict[str, Any]:
         """Return counts, and what is left by column and reason, as JSON has it; no value and no key."""

@@ -58,15 +58,17 @@ from instep.sync.schema_changes.table_setting import recorded_tables
 
 @dataclass(frozen=True)
 class ColumnRenamePlan:
-    """Plan of a declared column rename. `column` is how the accepted one is from then on; `interim` the accepted column
-    that was loaded under the new name meanwhile, if any; `empty` how many rows have NULL in the old column."""
+    """Plan of a declared column rename."""
 
     table: Table
     old: Column
     column: Column
+    """How the accepted one is from then on."""
     interim: Column | None
+    """The accepted column that was loaded under the new name meanwhile, if any."""
     plan: Plan
     empty: int = 0
+    """How many rows have NULL in the old column."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -293,11 +295,12 @@ def pair_of(review: Review) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A mapping that nobody has carried out yet; `lines` say what it does. `whole`: of tables."""
+    """A mapping that nobody has carried out yet; `lines` say what it does."""
 
     old: str
     new: str
     whole: bool
+    """Of tables."""
     mapped: Any = field(repr=False)
 
     @property

@@ -29,10 +29,7 @@ from instep.sync.table_mode import TableMode, choose
 
 @dataclass(frozen=True)
 class PlanPreview:
-    """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill, which tables a sync refuses, or reads again because of their filter,
-    and what else the settings ask for in vain. `waiting`: ids of the changes that wait for a person now. `old_names`:
-    what stays readable under its old name, and what does not any more."""
+    """A plan with what people want to know beside it."""
 
     connection: str
     detection: DetectionResult
@@ -40,9 +37,14 @@ class PlanPreview:
     plan: Plan
     impact: Mapping[Ref, Impact]
     choices: Mapping[Ref, TableMode]
+    """How each table that is read is synced."""
     partial: tuple[str, ...] = ()
+    """What new columns will lack until a backfill, which tables a sync refuses, or reads again because of their
+    filter, and what else the settings ask for in vain."""
     waiting: tuple[str, ...] = ()
+    """Ids of the changes that wait for a person now."""
     old_names: tuple[str, ...] = ()
+    """What stays readable under its old name, and what does not any more."""
 
     @property
     def missing(self) -> list[str]:

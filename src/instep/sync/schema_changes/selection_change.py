@@ -130,11 +130,12 @@ def request_reload(context: SyncContext, detection: DetectionResult, reads: Sequ
 
 @dataclass(frozen=True)
 class _Refiltered:
-    """A loaded table whose filter is another one now. `lost`: because the file gives it to the table's former name."""
+    """A loaded table whose filter is another one now."""
 
     read: TableRead
     before: LoadedRules
     lost: bool
+    """Because the file gives it to the table's former name."""
 
     @property
     def ref(self) -> Ref:

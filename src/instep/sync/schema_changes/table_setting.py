@@ -21,8 +21,7 @@ from instep.sync.detection.pause import resume
 
 @dataclass(frozen=True)
 class SettingTable:
-    """An accepted table with the source's, as the source has it (without settings and choices). `settled`: with
-    them."""
+    """An accepted table with the source's, as the source has it (without settings and choices)."""
 
     connection: str
     accepted: Catalog
@@ -31,6 +30,7 @@ class SettingTable:
     settings: TableSettings
     reviews: tuple[Review, ...]
     settled: Table
+    """With them."""
 
     def open(self, family: str) -> Iterator[Review]:
         """Yield changes of the table of this family (`key.`) that wait, or were answered and are not applied."""

@@ -51,15 +51,17 @@ from instep.sync.two_people import two_people
 
 @dataclass(frozen=True)
 class UndoPlan:
-    """Plan of an undo. `undropped` are accepted tables that come back whole, `limits` what cannot be restored, `left`
-    which of the changes stay applied and why, by id."""
+    """Plan of an undo."""
 
     reviews: tuple[Review, ...]
     undoing: UndoPreview
     plan: Plan
     undropped: tuple[Table, ...] = ()
+    """Accepted tables that come back whole."""
     limits: tuple[str, ...] = ()
+    """What cannot be restored."""
     left: Mapping[str, str] = field(default_factory=dict)
+    """Which of the changes stay applied and why, by id."""
 
     @property
     def changes(self) -> tuple[str, ...]:

@@ -114,10 +114,11 @@ def _room() -> None:
 
 @dataclass
 class Checked:
-    """One connection's check with what stands beside it. `times`: how long backfills take, by consequence."""
+    """One connection's check with what stands beside it."""
 
     found: MigrationCheck
     times: dict[str, str] = field(default_factory=dict)
+    """How long backfills take, by consequence."""
     report: ImpactReport | None = None
     unjudged: str = ""
 

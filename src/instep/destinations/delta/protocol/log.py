@@ -104,9 +104,10 @@ class _LogFiles:
 
 @dataclass(frozen=True)
 class DeltaLog:
-    """`table` is the folder that holds the log's folder."""
+    """The log of a Delta table."""
 
     table: AnyPath
+    """The folder that holds the log's folder."""
     cache: SnapshotCache = field(default_factory=SnapshotCache, compare=False, repr=False)
 
     @property

@@ -108,8 +108,7 @@ def files_spec(lake: Lake, table: Table, folder: str, commit: Commit) -> StageSp
 
 @dataclass
 class FileExchange:
-    """Data files that take the place of others with the same rows, in fenced commits that follow one another.
-    `properties` go into the summaries of the snapshots."""
+    """Data files that take the place of others with the same rows, in fenced commits that follow one another."""
 
     lake: Lake
     ref: Ref
@@ -117,6 +116,7 @@ class FileExchange:
     spec: StageSpec
     schema: Schema
     properties: Mapping[str, str]
+    """Go into the summaries of the snapshots."""
 
     def __post_init__(self) -> None:
         self.new_files = NewFiles(self.lake.io())

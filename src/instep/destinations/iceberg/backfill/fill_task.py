@@ -38,17 +38,19 @@ STAGED_ROWS = 1_000_000
 
 @dataclass(frozen=True)
 class FillTask:
-    """One task's data files. `table` has no snapshots: they are not needed, and may be many. `meta`: the column of
-    notes, where values did not fit (`holds`); "" leaves notes as they are. `values`: the files with the values, staged
-    ones or those of an earlier snapshot. `spec` says how files are written."""
+    """One task's data files."""
 
     table: TableMetadata
+    """Has no snapshots: they are not needed, and may be many."""
     spec: StageSpec
+    """Says how files are written."""
     key: tuple[str, ...]
     columns: tuple[str, ...]
     meta: str
+    """The column of notes, where values did not fit (`holds`); "" leaves notes as they are."""
     holds: bool
     values: tuple[Old, ...]
+    """The files with the values, staged ones or those of an earlier snapshot."""
     files: tuple[Old, ...]
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 

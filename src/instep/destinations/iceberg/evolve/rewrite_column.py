@@ -205,10 +205,11 @@ def _total(files: Sequence[DataFile]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _IcebergRewritePart:
-    """Some data files whose rows are written anew, as `spec` says. `table` has no snapshots."""
+    """Some data files whose rows are written anew, as `spec` says."""
 
     number: int
     table: TableMetadata
+    """Has no snapshots."""
     spec: StageSpec = field(repr=False)
     files: tuple[Old, ...]
     casts: _Casts

@@ -231,9 +231,7 @@ _MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """Compaction plan for a table's current snapshot. `packs`: the files of each bin. `dangling`: delete files of data
-    files that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing
-    else. `why_not`: why nothing of it may be rewritten."""
+    """Compaction plan for a table's current snapshot."""
 
     table: Table
     metadata: Mapping[str, Any]
@@ -241,8 +239,11 @@ class CompactionPlan:
     deletes: Sequence[DataFile] = ()
     manifests: int = 0
     idle: bool = False
+    """An earlier partition spec is kept by a manifest of files that are gone, and by nothing else."""
     packs: Sequence[Sequence[FileScanTask]] = ()
+    """The files of each bin. `dangling`: delete files of data files that are gone."""
     why_not: str = ""
+    """Why nothing of it may be rewritten."""
 
     @property
     def dangling(self) -> list[DataFile]:

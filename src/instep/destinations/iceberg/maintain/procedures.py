@@ -78,14 +78,15 @@ def _is_reached(lake: Lake) -> bool:
 
 @dataclass(frozen=True)
 class StandIn:
-    """A table's metadata under another name, in a catalog of its own, whose `database` is a file. `folder`: where data
-    files are written, `metadata`: where all others are."""
+    """A table's metadata under another name, in a catalog of its own, whose `database` is a file."""
 
     spark: Procedures
     catalog: str
     database: str
     folder: str
+    """Where data files are written."""
     metadata: str
+    """Where all others are."""
     io: Mapping[str, str] = field(repr=False)
 
     def call(self, procedure: str, **arguments: str) -> list[dict[str, Any]]:

@@ -92,8 +92,7 @@ class KeyIndex:
 
 @dataclass
 class _Pass:
-    """One pass over both sides. `nearby`: staged batches with the number of their first row; `paired`: staged rows that
-    have their equal partner; `tags` are those of the table's rows that are left."""
+    """One pass over both sides."""
 
     db: duckdb.DuckDBPyConnection
     plan: MergePlan
@@ -102,7 +101,9 @@ class _Pass:
     index: KeyIndex
     names: Sequence[str]
     nearby: deque[tuple[int, pa.RecordBatch]] = field(default_factory=deque)
+    """Staged batches with the number of their first row; `paired`: staged rows that have their equal partner."""
     tags: list[Numbers] = field(default_factory=list)
+    """Those of the table's rows that are left."""
     end: int = 0
 
     def run(self) -> bool:

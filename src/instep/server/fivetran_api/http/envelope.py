@@ -116,9 +116,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Window:
-    """`after` is the key of the last item that was seen, "" for the first page."""
+    """The part of a list that a request asks for."""
 
     after: str = ""
+    """The key of the last item that was seen, "" for the first page."""
     limit: int = LIMIT
 
     def cut(self, found: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], str | None]:

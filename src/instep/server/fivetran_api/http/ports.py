@@ -25,11 +25,12 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Caller with its API key. `groups` are the destinations and tags that the key may see; none means all."""
+    """Caller with its API key."""
 
     name: str
     role: Role
     groups: frozenset[str] = frozenset()
+    """The destinations and tags that the key may see; none means all."""
     key: str = ""
 
 
@@ -57,7 +58,7 @@ class RateLimits(Protocol):
 
 @dataclass(frozen=True)
 class ApiJob:
-    """`detail` is what it has found, once it is done. `attempt` counts from 1. `who` has asked for it, or several."""
+    """A job, as the API uses it."""
 
     id: str
     connection: str
@@ -66,8 +67,11 @@ class ApiJob:
     error: str = ""
     due: datetime | None = None
     attempt: int = 1
+    """Counts from 1."""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    """What it has found, once it is done."""
     who: str = ""
+    """Has asked for it, or several."""
 
 
 class JobQueue(Protocol):
@@ -142,14 +146,15 @@ class ApiResources(Protocol):
 
 @dataclass(frozen=True)
 class Ports:
-    """`project` answers the project in which a connection of that name stands, as it is now; `egress` says where web
-    hooks may be."""
+    """The parts of the product that the API uses."""
 
     store: Store
     project: Callable[[str], Project]
+    """Answers the project in which a connection of that name stands, as it is now."""
     objects: ApiResources
     jobs: JobQueue
     keys: Authenticates
     egress: Callable[[], EgressGuard]
+    """Says where web hooks may be."""
     limits: RateLimits | None = None
     wait: float = WAIT

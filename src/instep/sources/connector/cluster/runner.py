@@ -54,12 +54,13 @@ _MOST = 900_000
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines that a connector can run on. `place`: a folder that they reach as well as we do. `run` carries the work
-    out as one task of one job, calls the function that it is given about twice a second, and cancels the job if that
-    raises; InstepError if the task failed for good."""
+    """Machines that a connector can run on."""
 
     place: StorageFolder
+    """A folder that they reach as well as we do."""
     run: Callable[[Assignment, Callable[[], None]], None]
+    """Carries the work out as one task of one job, calls the function that it is given about twice a second, and
+    cancels the job if that raises; InstepError if the task failed for good."""
 
 
 def cluster_of(start: Callable[[], SparkSession], place: StorageFolder | None, name: str) -> Cluster | None:

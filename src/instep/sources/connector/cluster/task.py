@@ -102,14 +102,14 @@ ROOM = 6 * 3600.0
 
 @dataclass(frozen=True)
 class Assignment:
-    """Assignment in a task's description. The connector's folder does not: pyspark writes descriptions of
-    more than 1 MB to disk as they are. `seen` is a file that the task has to see if its machine shares the place as a
-    folder."""
+    """Assignment in a task's description. The connector's folder does not: pyspark writes descriptions of more than
+    1 MB to disk as they are."""
 
     config: ConnectorConfig = field(repr=False)
     place: StorageFolder
     key: bytes = field(repr=False)
     seen: str = ""
+    """A file that the task has to see if its machine shares the place as a folder."""
 
 
 def perform(work: Assignment, attempt: int, unused: object = None) -> None:

@@ -48,17 +48,19 @@ class Upon:
 @dataclass
 class BinlogKeys:
     """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
-    columns of now, which are called `names`. `since`: what is before is known. `upon`: tables whose changes change rows
-    of this one, which is not logged; `primary`: the key is its primary key. With more keys than `limit`, or than a
-    query may name, the whole table is read."""
+    columns of now, which are called `names`."""
 
     key: tuple[KeyColumn, ...]
     places: tuple[int, ...]
     width: int
     limit: int
+    """With more keys than `limit`, or than a query may name, the whole table is read."""
     since: tuple[int, int] = (0, 0)
+    """What is before is known."""
     upon: Upon = Upon()
+    """Tables whose changes change rows of this one, which is not logged."""
     primary: bool = False
+    """The key is its primary key."""
     names: frozenset[str] = frozenset()
     keys: KeySet = field(default_factory=KeySet, repr=False)
     whole: str = ""

@@ -97,13 +97,14 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Position:
-    """`birth`: when the server began the file, in seconds since 1970. `gtids`: transactions that are all before it, ""
-    if that is not known."""
+    """A position in the binary log."""
 
     file: str
     at: int
     birth: int
+    """When the server began the file, in seconds since 1970."""
     gtids: str = ""
+    """Transactions that are all before it, "" if that is not known."""
 
     @classmethod
     def of(cls, text: str) -> Position:

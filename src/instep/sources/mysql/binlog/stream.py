@@ -59,14 +59,16 @@ _SETTINGS = (
 
 @dataclass
 class BinlogStream:
-    """`birth` is when the server began the file at hand, in seconds since 1970; `when` the time of the last event. With
-    `gtids` the server begins behind these transactions, wherever that is, and leaves all of them out."""
+    """A stream of the binary log's events."""
 
     connection: pymysql.Connection[Any]
     start: Spot
     gtids: str = ""
+    """With `gtids` the server begins behind these transactions, wherever that is, and leaves all of them out."""
     birth: int = 0
+    """When the server began the file at hand, in seconds since 1970."""
     when: int = 0
+    """The time of the last event."""
     maps: dict[bytes, Event | None] = field(default_factory=dict, repr=False)
 
     def events(self, upto: Spot | None = None) -> Iterator[tuple[Event | None, int]]:
@@ -211,19 +213,22 @@ OLDEST = (8, 0, 19)
 
 @dataclass(frozen=True)
 class BinlogServer:
-    """`name` is what positions are valid within; `files` of the log with their bytes, in order, unless the user
-    may not see them (`seen`); `end` is where it ends, behind the transactions that MySQL says are `executed`;
-    `left_out` says which databases it leaves out; `now` is its clock in seconds since 1970."""
+    """The server whose binary log is read."""
 
     name: str = ""
+    """What positions are valid within."""
     mariadb: bool = False
     account: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, int] = field(default_factory=dict)
+    """Of the log with their bytes, in order, unless the user may not see them (`seen`)."""
     end: Spot = ("", 0)
+    """Where it ends, behind the transactions that MySQL says are `executed`."""
     left_out: str = ""
+    """Says which databases it leaves out."""
     seen: bool = True
     now: float = 0.0
+    """Its clock in seconds since 1970."""
     executed: str = ""
 
     @property

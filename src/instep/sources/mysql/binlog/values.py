@@ -81,11 +81,12 @@ def _decimal_size(precision: int, scale: int) -> int:
 @dataclass(frozen=True)
 class Images:
     """Layout by which the key is cut out of the images of one mapped table: `sizes` of all columns, `values` of the
-    key's by place in the row, in the order of the key. `json`: how many columns are JSON."""
+    key's by place in the row, in the order of the key."""
 
     sizes: tuple[Size, ...]
     values: dict[int, Value]
     json: int = 0
+    """How many columns are JSON."""
     plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def keys(self, rows: RowImages) -> list[tuple[str | None, ...]]:

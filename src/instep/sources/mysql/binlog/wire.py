@@ -37,12 +37,14 @@ _NO_PAD = 1024
 
 @dataclass(frozen=True)
 class Header:
-    """`when` in seconds since 1970, `end`: the position behind the event, 0 for one that is not in the file."""
+    """The header of an event."""
 
     when: int
+    """In seconds since 1970."""
     kind: int
     size: int
     end: int
+    """The position behind the event, 0 for one that is not in the file."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,22 @@ class Rotate:
 
 @dataclass(frozen=True)
 class Format:
-    """Begins a file. `summed`: the events behind it end in a checksum."""
+    """Begins a file."""
 
     summed: bool
+    """The events behind it end in a checksum."""
 
 
 @dataclass(frozen=True)
 class BinlogStatement:
-    """`BEGIN`, DDL, or a change that was logged as what somebody wrote. `mode`: the sql_mode of the session, None if
-    the log does not tell. `other`: what the text is if the server wrote it itself, "" if that is the same."""
+    """`BEGIN`, DDL, or a change that was logged as what somebody wrote."""
 
     database: str
     text: str
     mode: int | None = None
+    """The sql_mode of the session, None if the log does not tell."""
     other: str = ""
+    """What the text is if the server wrote it itself, "" if that is the same."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,13 @@ class TableMap:
 
 @dataclass(frozen=True)
 class RowImages:
-    """Images of rows: an update has two each. `present` are bitmaps of the columns that they have, one an image."""
+    """Images of rows: an update has two each."""
 
     number: int
     change: str
     width: int
     present: tuple[bytes, ...]
+    """Bitmaps of the columns that they have, one an image."""
     data: bytes = field(repr=False)
     partial: bool = False
 

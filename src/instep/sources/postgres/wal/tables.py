@@ -50,9 +50,7 @@ _IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": 
 
 @dataclass(frozen=True)
 class TablePartition:
-    """`kind`, `persistence` and `replica` as PostgreSQL's catalog has them; `identity`: see `tables.LogTable`. `state`
-    is another one once rows may have come or gone unseen; `born`: it was created as a partition; `rows`: about so many.
-    """
+    """`kind`, `persistence` and `replica` as PostgreSQL's catalog has them; `identity`: see `tables.LogTable`."""
 
     ref: Ref
     oid: int
@@ -61,8 +59,11 @@ class TablePartition:
     replica: str
     identity: frozenset[str] | None
     state: str
+    """Another one once rows may have come or gone unseen."""
     born: bool
+    """It was created as a partition."""
     rows: int
+    """About so many."""
 
     @property
     def name(self) -> str:
@@ -151,11 +152,7 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 @dataclass(frozen=True)
 class WalTable:
-    """A table as the log sees it. `columns`: (number, name, type, modifier, transaction that defined it) in order;
-    `file` of its rows; `labels` of its enum types by oid; `identity`: the columns that the log names a row by, None for
-    the whole row; `listed`: what the publication says of it, None if it does not; `since`: which transactions wrote the
-    publication's rows in the catalog last, what computes columns, and of what their types consist; `alias`: a type of
-    its columns whose values are the names of other objects; `secured`: policies choose the rows that are shown."""
+    """A table as the log sees it."""
 
     ref: Ref
     oid: int
@@ -163,16 +160,25 @@ class WalTable:
     persistence: str
     replica: str
     identity: frozenset[str] | None
+    """The columns that the log names a row by, None for the whole row."""
     inherited: bool
     columns: tuple[tuple[int, str, int, int, str], ...]
+    """(number, name, type, modifier, transaction that defined it) in order."""
     file: int
+    """Of its rows."""
     labels: Mapping[str, str]
+    """Of its enum types by oid."""
     publication: int
     membership: int
     since: Mapping[str, str]
+    """Which transactions wrote the publication's rows in the catalog last, what computes columns, and of what their
+    types consist."""
     listed: Mapping[str, Any] | None
+    """What the publication says of it, None if it does not."""
     alias: str | None
+    """A type of its columns whose values are the names of other objects."""
     secured: bool
+    """Policies choose the rows that are shown."""
     estimate: int
     parts: tuple[TablePartition, ...] = ()
 

@@ -31,26 +31,31 @@ Row = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class WalBegin:
-    """`xid` is the 32 bits of the transaction's id that the log has, `commit` the position of its commit."""
+    """The begin of a transaction."""
 
     xid: int
+    """The 32 bits of the transaction's id that the log has."""
     commit: int = 0
+    """The position of its commit."""
 
 
 @dataclass(frozen=True)
 class WalCommit:
-    """`end`: the position behind the transaction."""
+    """The commit of a transaction."""
 
     end: int
+    """The position behind the transaction."""
 
 
 @dataclass(frozen=True)
 class WireColumn:
-    """`key`: part of the replica identity. `kind`: the type's oid."""
+    """A column of a relation."""
 
     name: str
     key: bool
+    """Part of the replica identity."""
     kind: int
+    """The type's oid."""
 
 
 @dataclass(frozen=True)
