@@ -161,7 +161,7 @@ def share(store: Store, project: Project, connection: str, begun: datetime) -> N
     store.looks.note(Look(source, project.source_hash(source), connection, seen, begun))
 
 
-def settle(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:
+def disable_after_deletion(store: Store, job: Job, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Disable the detector if its detection found a deletion that no option decides."""
     with store.transaction():
         store.events.add(_ended(job, "done", counts))

@@ -112,7 +112,7 @@ class _AcceptedHistory:
     backs: tuple[Mapping[Spot, Spot], ...]
 
 
-def trail(store: Store, connection: str, text: str) -> ObjectHistory:
+def object_history(store: Store, connection: str, text: str) -> ObjectHistory:
     """Return the history of TABLE or TABLE.COLUMN, under any name that it ever had; the schema may be left out where
     that is clear. InstepError if there is none."""
     past = _past(store, connection)

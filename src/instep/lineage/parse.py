@@ -81,7 +81,7 @@ _NO_CONDITION = (exp.Query, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, 
 _ROW_ID = frozenset(("rowid", "_rowid_", "oid"))
 
 
-def fault(text: str, dialect: str, columns: Collection[str] = ()) -> str:
+def filter_error(text: str, dialect: str, columns: Collection[str] = ()) -> str:
     """Return why `text` cannot be a filter, "" if it can as far as the text tells.
 
     `columns`: the only names that it may have, for a dialect that takes an unknown one for a text.

@@ -79,13 +79,13 @@ def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]
     if review.kind not in ("column.retyped", "column.narrowed") or review.status != "open" or not sample:
         return [], []
     from instep.schema.changes.describe import change_from_dict, key
-    from instep.sync.detection.detect import look
+    from instep.sync.detection.detect import detect_if_changed
     from instep.sync.schema_changes.invalid_values import invalid_values
     from instep.sync.schema_changes.lossy_casts import lossy_casts
 
     context, content = app.sync_context(review.connection), key(change_from_dict(review.change))
     try:
-        found = look(context, count=False)
+        found = detect_if_changed(context, count=False)
         counted = [
             _invalid_value({content: review}, one) for one in invalid_values(context, found, sample, only=content)
         ]

@@ -31,7 +31,12 @@ from instep.sources.airbyte.upgrade import (
     stream_differences,
 )
 from instep.sources.connector.segment import LogLine
-from instep.sources.versions import BreakingChange, crossed, parse_breaking_changes, read_breaking_changes
+from instep.sources.versions import (
+    BreakingChange,
+    breaking_changes_between,
+    parse_breaking_changes,
+    read_breaking_changes,
+)
 from instep.sync.claim import claimed
 from instep.sync.context import SyncContext
 from instep.sync.detection.version_deadline import resume_upgraded
@@ -326,7 +331,7 @@ class _Upgrading:
         ):
             found |= {one.version: one for one in changes}
         low, up = (after, self.before) if self.request.rollback else (self.before, after)
-        return crossed(list(found.values()), low.version, up.version)
+        return breaking_changes_between(list(found.values()), low.version, up.version)
 
     def outlook(self, connection: str, after: Pin, streams: DiscoveredStreams) -> ConnectionOutlook:
         """Return what the next sync of a connection would do with the other version; nothing of it is recorded."""

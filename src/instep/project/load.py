@@ -15,7 +15,7 @@ from instep.project.project import Project
 from instep.project.sections.models import ProjectFile
 from instep.project.sections.policies import CHOOSERS, is_word
 from instep.project.text import tree as yaml_tree
-from instep.project.text.problems import Problem, dotted, near, placed_problems, problems_of, raise_all
+from instep.project.text.problems import Problem, dotted, placed_problems, problems_of, raise_all, suggestion_or_list
 from instep.project.text.references import Environment, Reference, digest_of
 from instep.project.text.tree import Path as Place
 from instep.project.text.tree import Tree
@@ -209,12 +209,12 @@ def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple
     for field in ("source", "destination"):
         known, given = _section(data, f"{field}s"), connection.get(field)
         if isinstance(given, str) and given not in known:
-            yield f"unknown {field} {given!r}{near(given, known)}", (field,)
+            yield f"unknown {field} {given!r}{suggestion_or_list(given, known)}", (field,)
         elif given is None and len(known) != 1:
             yield f"is required ({len(known) or 'no'} {field}s are defined)", (field,)
     policy, policies = connection.get("policy"), _section(data, "policies")
     if isinstance(policy, str) and policy not in policies and not is_word(policy):
-        yield f"unknown policy {policy!r}{near(policy, policies)}", ("policy",)
+        yield f"unknown policy {policy!r}{suggestion_or_list(policy, policies)}", ("policy",)
     first, *more = [key for key in CHOOSERS if connection.get(key)] or [""]
     for key in more:
         yield f"{first} says already what happens to changes: keep one of the two", (key,)
@@ -229,7 +229,7 @@ def _notice_links(data: Any, connection: Any) -> Iterator[tuple[str, Place]]:
     for at, notice in enumerate(notices if isinstance(notices, list) else ()):
         to = notice.get("to") if isinstance(notice, dict) else None
         if isinstance(to, str) and to not in channels:
-            yield f"unknown channel {to!r}{near(to, channels)}", ("notify", at, "to")
+            yield f"unknown channel {to!r}{suggestion_or_list(to, channels)}", ("notify", at, "to")
 
 
 def _table_links(connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:

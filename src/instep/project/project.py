@@ -21,7 +21,7 @@ from instep.project.sections.policies import CHOOSERS, DAY, PolicySection, to_po
 from instep.project.sections.sources import Source
 from instep.project.sections.tables import TableSettings
 from instep.project.sections.values import Section
-from instep.project.text.problems import near
+from instep.project.text.problems import suggestion_or_list
 from instep.project.text.references import Environment, Reference
 from instep.project.text.tree import Path as TreePath
 from instep.project.text.tree import Tree
@@ -312,7 +312,7 @@ class Project:
 
     def _unknown(self, what: str, name: str, known: Mapping[str, Any]) -> ProjectError:
         hint = f"add it to {self.file}, or use another name" if known else f"add one to {self.file}"
-        return ProjectError(f"unknown {what} {name!r}{near(name, known)}", hint=hint)
+        return ProjectError(f"unknown {what} {name!r}{suggestion_or_list(name, known)}", hint=hint)
 
     @property
     def shelves(self) -> Shelves:

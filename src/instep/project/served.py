@@ -46,7 +46,7 @@ class Documents(Protocol):
 
     def get(self, kind: ObjectKind, name: str) -> StoredSection | None: ...
 
-    def several(self, kind: ObjectKind, names: Collection[str]) -> Sequence[StoredSection]: ...
+    def get_many(self, kind: ObjectKind, names: Collection[str]) -> Sequence[StoredSection]: ...
 
     def names(self, kind: ObjectKind) -> tuple[str, ...]: ...
 
@@ -76,10 +76,10 @@ class Sections(Mapping[str, Any]):
             self._read.pop(next(iter(list(self._read))), None)
         return section
 
-    def several(self, names: Collection[str]) -> dict[str, Section]:
+    def get_many(self, names: Collection[str]) -> dict[str, Section]:
         """Return the sections of these names that there are, by one statement."""
         own = {name: self._file[name] for name in names if name in self._file}
-        stored = self._documents.several(self._kind, [name for name in names if name not in own])
+        stored = self._documents.get_many(self._kind, [name for name in names if name not in own])
         return own | {found.name: self._section(found.name, found) for found in stored}
 
     def __iter__(self) -> Iterator[str]:
@@ -173,7 +173,7 @@ class ServedProject(Project):
 
     def _read(self, plural: str, names: Collection[str]) -> dict[str, Any]:
         sections = getattr(self.model, plural)
-        return sections.several(names) if isinstance(sections, Sections) else dict(sections)
+        return sections.get_many(names) if isinstance(sections, Sections) else dict(sections)
 
     def _policy(self, section: ConnectionSection) -> dict[str, PolicySection]:
         """Return the policy that it names; a preset's word is none."""

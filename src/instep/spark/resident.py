@@ -219,7 +219,7 @@ def _forget_objects(gateway: Any) -> None:
             client.garbage_collect_object(key.removeprefix(f"{client.address}{client.port}"), enqueue=False)
 
 
-def keep(peer: socket.socket, requested: Mapping[str, Any]) -> None:
+def run_keeper(peer: socket.socket, requested: Mapping[str, Any]) -> None:
     """Start Spark, tell the engine where it is, and keep it until the engine closes its end."""
     for name in [name for name in os.environ if _JVM_READS.fullmatch(name) and name not in requested["variables"]]:
         del os.environ[name]

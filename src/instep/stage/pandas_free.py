@@ -18,7 +18,7 @@ OWN = "INSTEP_OWN_WORKERS"
 """Set in the environment of Spark's Python workers that serve nobody but instep."""
 
 
-def settle() -> None:
+def hide_pandas() -> None:
     """Make pyarrow look for pandas once and find none, which it remembers: NA and NaT are no NULLs to it from then
     on. Later imports of pandas work as ever. Nothing is done where pandas is loaded already, as in the Python API,
     or in a Spark worker that other jobs use as well: their conversions would fail."""

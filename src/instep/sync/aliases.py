@@ -13,7 +13,7 @@ from instep.errors import DestinationError, Fenced, InstepError
 from instep.events import Event, OldNameEnded, OldNameRetained
 from instep.model import Run
 from instep.schema.catalog.catalog import Catalog, Table
-from instep.schema.planning.aliases import OldName, View, is_present, renames, settled, views, why_over
+from instep.schema.planning.aliases import OldName, View, current_names, is_present, renames, views, why_over
 from instep.schema.planning.naming import destination_ref
 from instep.schema.planning.plan import Plan, desired
 from instep.suggest import did_you_mean
@@ -77,7 +77,7 @@ def refresh(context: SyncContext, run: Run, *, last: bool = False, ended: Mappin
     if not names or (shown := context.destination.views) is None:
         return
     there, fold = desired(context.store.accepted.catalog(context.name), context.naming), context.naming.fold
-    existing, now = settled(names, there, fold), context.store.old_names.now()
+    existing, now = current_names(names, there, fold), context.store.old_names.now()
     over = {n.number: why for n in existing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
     alive = [n for n in existing if n.number not in over]
     with suppress(Fenced):
@@ -184,7 +184,7 @@ def announced(context: SyncContext, made: Plan) -> tuple[str, ...]:
     there, fold, now = desired(made.after, context.naming), context.naming.fold, context.store.old_names.now()
     if new and (why := why_none(context)):
         return tuple(f"old name {n.old} is not kept: {why}" for n in new)
-    found = settled([*known, *_renamed(context, made, "planned")], there, fold)
+    found = current_names([*known, *_renamed(context, made, "planned")], there, fold)
     ends = [(n, why_over(n, there, now, fold)) for n in found]
     fresh = [n for n, why in ends if n.number == 0 and not why]
     foreign = context.destination.schema.foreign(sorted({n.view for n in fresh}))

@@ -96,7 +96,7 @@ def journal(context: SyncContext, run: Run, made: Plan, id: str = "") -> Iterato
     """Settle what dead runs left behind and open the record of `made`, under `id` if it has one already. A plan that
     does nothing leaves no record."""
     context = replace(context, run=run)
-    settle(context)
+    close_dead_runs(context)
     record = Journal(context)
     if made.steps or any(d.applied for d in made.decisions):
         latest = context.store.accepted.latest(context.name)
@@ -130,7 +130,7 @@ def _planned(context: SyncContext, step: Step) -> PlannedStep:
     return PlannedStep(step.id, ".".join(filter(None, step.table)), step.change.kind, step.text, rows)
 
 
-def settle(context: SyncContext) -> None:
+def close_dead_runs(context: SyncContext) -> None:
     """Close the records of runs that are over: each step that was under way was done, or it was not."""
     for plan in context.store.plans.unfinished(context.name):
         if plan.status != "running" or (context.run and plan.run == context.run.id):

@@ -98,11 +98,11 @@ class Resources:
         found = self.store.objects.get(kind, name)
         return _of_server(found) if found else None
 
-    def several(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
+    def get_many(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
         """Return those of these objects that there are, in one query."""
         own = [self._of_file(kind, name) for name in names if name in self._sections(kind)]
         known = {found.name for found in own}
-        others = self.store.objects.several(kind, [name for name in names if name not in known])
+        others = self.store.objects.get_many(kind, [name for name in names if name not in known])
         return own + list(map(_of_server, others))
 
     def by_id(self, id: str) -> Managed | None:

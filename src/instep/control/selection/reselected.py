@@ -17,7 +17,7 @@ from instep.schema.planning.projection import (
     TableRead,
     is_read_again,
     pair_tables,
-    turned,
+    reselected_columns,
 )
 from instep.schema.policy.policy import Policy
 from instep.schema.selection.overrides import Switch, with_switches
@@ -45,10 +45,10 @@ def reselected(
     backfill is recorded are left out."""
     loaded = [name for name in names if known[name]]
     switches = store.switches.of_several(loaded)
-    seen = store.discoveries.several([name for name in loaded if switches[name]])  # they follow renamed objects by id
+    seen = store.discoveries.get_many([name for name in loaded if switches[name]])  # they follow renamed objects by id
     places = _places(project, accepted, loaded, switches, seen)
     found = {name: list(_turned(place, known[name], waiting[name])) for name, place in places.items()}
-    seen |= store.discoveries.several([name for name, some in found.items() if some and not switches[name]])
+    seen |= store.discoveries.get_many([name for name, some in found.items() if some and not switches[name]])
     there = {
         name: pair_tables(catalog_from_dict(accepted[name]).tables, seen[name].catalog)
         for name in seen
@@ -97,7 +97,7 @@ def _turned(
         table = table_from_dict(one)
         if is_on(place.now, table)[0]:
             columns = [LoadedColumn(**c) for c in before]
-            yield from ((t, _whole(place, t)) for t in turned(_read(place, table, columns), columns))
+            yield from ((t, _whole(place, t)) for t in reselected_columns(_read(place, table, columns), columns))
 
 
 def _is_as_loaded(now: Selection, table: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> bool:

@@ -14,10 +14,10 @@ from instep.destinations.delta.rewrite import Rewriting, ValueCast, again
 from instep.destinations.delta.shape import (
     BEFORE,
     DeltaField,
-    fault,
     first_fields,
     guards,
     new_field,
+    partition_error,
     promoted,
     schema_string,
     terms,
@@ -143,7 +143,7 @@ def _replace(warehouse: Warehouse, state: DeltaTableState, table: Table, steps: 
     requested = _requested_by(steps)
     by = [f.name for f in state.next_by] if requested is None else requested
     known = {c.name: c for c in table.columns}
-    by = tuple(n for n in by if n in known and not fault(terms([n])[0], known[n].type))
+    by = tuple(n for n in by if n in known and not partition_error(terms([n])[0], known[n].type))
     made = replace(state.record, pending=_plain(table), by=by)
     record = made.after_changes(commit, [s.id for s in steps])
     DeltaCommit(state, record).land("REPLACE TABLE", commit, warehouse)

@@ -141,7 +141,7 @@ class DeltaLayouts(DeltaFacet):
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""
-        return partition.fault(term, kind)
+        return partition.partition_error(term, kind)
 
     def property_fault(self, name: str) -> str:
         """Return that no property can be set."""

@@ -250,7 +250,7 @@ _EPOCH = datetime(1970, 1, 1)
 FREE = "take it out of `partition` in instep.yml and load the table whole: `instep sync --full`"
 
 
-def fault(term: PartitionTerm, kind: DataType) -> str:
+def partition_error(term: PartitionTerm, kind: DataType) -> str:
     """Return why a column of this type cannot be partitioned so; "" if it can."""
     if term.transform != "identity":
         return f"Delta has partitions by columns alone, none by {term.transform}"

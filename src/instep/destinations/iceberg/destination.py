@@ -16,7 +16,7 @@ from instep.destinations.iceberg.commit.shard_lake import part_of
 from instep.destinations.iceberg.evolve.views import IcebergViews, in_step
 from instep.destinations.iceberg.metadata.catalog import IcebergConfig, Lake, LakeFacet
 from instep.destinations.iceberg.metadata.layout import guards, layout_of, property_fault
-from instep.destinations.iceberg.metadata.partition import fault
+from instep.destinations.iceberg.metadata.partition import partition_error
 from instep.destinations.iceberg.metadata.records import (
     Metadata,
     is_copy,
@@ -161,7 +161,7 @@ class IcebergLayouts(LakeFacet):
 
     def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
         """Return why a column of this type cannot be partitioned so; "" if it can."""
-        return fault(term, kind)
+        return partition_error(term, kind)
 
     def property_fault(self, name: str) -> str:
         """Return why settings cannot set a property; "" if they can."""

@@ -96,7 +96,7 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path)) or "the file"
 
 
-def near(word: str, known: Collection[str]) -> str:
+def suggestion_or_list(word: str, known: Collection[str]) -> str:
     """Return `, did you mean 'x'?`, or the list of what is known."""
     listed = f" (known: {', '.join(sorted(known))})" if known else ""
     return did_you_mean(word, known, listed, form=", did you mean {!r}?", like=0.5)
@@ -106,7 +106,7 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
     context = detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
-            return f"unknown key{near(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
+            return f"unknown key{suggestion_or_list(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
         case "plain_secret" | "property_secret":
             return f"a secret must not be in the file: write {suggestion(path)} and set it in .env"
         case "url_secret":

@@ -3,7 +3,7 @@
 Changes are a sequence, and some of it may be held. So each accepted table and column is followed under two
 names: the one it has in the sequence (as if everything were applied) and the accepted one. A change finds its
 object by the first and, if applied, edits the second. Where an applied change would need a name that a held one
-still occupies, it is held too (see `settle`).
+still occupies, it is held too (see `defer_blocked`).
 
 The accepted catalog in the making: each table and column under two names (see `accept`).
 """
@@ -57,7 +57,7 @@ def accept(decisions: Sequence[Decision], accepted: Catalog, source: Catalog) ->
     return _run(decisions, accepted).catalog(source)
 
 
-def settle(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, ...]:
+def defer_blocked(decisions: Sequence[Decision], accepted: Catalog) -> tuple[Decision, ...]:
     """Return the decisions with those that cannot be applied yet held back (`effect` waiting), so that what is reported
     as applied is what `accept` does."""
     waiting = _run(decisions, accepted).waiting

@@ -92,7 +92,7 @@ def _columns(steps: Iterable[Step]) -> dict[str, str]:
     return {old: column.name for old, column in found.items()}
 
 
-def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
+def current_names(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
     """Return the names with what they mean in `there`, the tables as they are: plans that were on the way are followed,
     in order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]

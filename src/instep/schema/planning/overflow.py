@@ -46,7 +46,7 @@ def with_extra(
 def _with_extra(table: Table, overflow: Collection[str], source: Table | None, dropped: Collection[str]) -> Table:
     if source is None or table.retained or (table.extra is None and not overflow):
         return table
-    retained = set(gone(table, source)) - set(dropped)
+    retained = set(dropped_extras(table, source)) - set(dropped)
     return replace(table, extra=tuple(sorted({*overflow, *retained})))
 
 
@@ -60,7 +60,7 @@ def left_behind(
 
     def stands(change: ColumnAdded) -> bool:
         table, now, name = pairs.get(change.table), source.get(change.table), change.after.name
-        return bool(table and now and not table.retained and name in gone(table, now))
+        return bool(table and now and not table.retained and name in dropped_extras(table, now))
 
     additions = (c for c in requested if isinstance(c, ColumnAdded) and (c.table, c.after.name) not in seen)
     return tuple(c for c in additions if stands(c))
@@ -77,7 +77,7 @@ def was_extra(table: Table | None, change: Change) -> bool:
     return table is not None and isinstance(change, ColumnAdded) and change.after.name in (table.extra or ())
 
 
-def gone(table: Table, source: Table) -> tuple[str, ...]:
+def dropped_extras(table: Table, source: Table) -> tuple[str, ...]:
     """Return extra columns of an accepted table that the source has dropped: their values are only in the table."""
     live = {c.name for c in (*source.columns, *table.columns)}
     return tuple(name for name in table.extra or () if name not in live)

@@ -173,7 +173,7 @@ def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedCol
     return tuple(replace(c, read=False) if c in out else c for c in before)
 
 
-def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
+def reselected_columns(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[ReselectedColumn]:
     """Yield columns whose selection has changed since the last load; those that were not there then do not count."""
     for one in read.columns:
         old = _known(before, one.column)

@@ -444,7 +444,7 @@ def _edits(suspicion: RenameInference) -> tuple[Change, ...]:
 TypeChange = ColumnWidened | ColumnNarrowed | ColumnRetyped
 
 
-def crossed(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
+def swapped_types(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
     """Return two columns of one table without ids that have exchanged their types: their names may have been
     swapped."""
     typed = [c for c in changes if isinstance(c, TypeChange) and c.before.id is None]
@@ -536,9 +536,9 @@ __all__ = [
     "as_renames",
     "automatic",
     "candidates",
-    "crossed",
     "crossing",
     "suspicions",
+    "swapped_types",
     "threshold_of",
     "weigh",
 ]

@@ -143,7 +143,7 @@ def left_out(service: str, body: NewConnection | ConnectionChange, config: Mappi
 def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return the notes of these objects by name, in one query; objects without notes are left out."""
     by_document = {noted_of(kind, name): name for name in names}
-    return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.several("noted", [*by_document])}
+    return {by_document[one.name]: masked(one.spec) for one in ports.store.objects.get_many("noted", [*by_document])}
 
 
 def note(context: RequestContext, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from instep.sources.connector.source import Memory
 
 
-def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
+def seal_pending(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
     """Move the table's part of a segment to a folder of its own, sealed, that only its owner can read."""
     place.mkdir(parents=True, mode=0o700)
     for path in table.paths:
@@ -48,7 +48,7 @@ def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None
 
 
 def pending_table(place: str) -> SegmentTable:
-    """Return what `keep` has stored; raises StageError if it is gone."""
+    """Return what `seal_pending` has stored; raises StageError if it is gone."""
     (table,) = read_manifest(place).tables
     return table
 
@@ -206,7 +206,7 @@ class ConnectorRun:
                 if ref in refs and counts_of(table):
                     place = self.root / f"held-{uuid4().hex[:12]}"
                     half = new_half()
-                    keep(segment, table, place, key_of(half, self.salt))
+                    seal_pending(segment, table, place, key_of(half, self.salt))
                     self._fresh.append((ref, str(place), table.rows + len(table.truncates), half))
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:

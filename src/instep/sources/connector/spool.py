@@ -33,7 +33,7 @@ from instep.sources.connector.segment import (
 from instep.sources.connector.table_spool import Declaration, TableSpool
 from instep.sources.connector.uploads import Uploads
 from instep.sources.stream import EVERYTHING, StreamScope
-from instep.stage.pandas_free import settle
+from instep.stage.pandas_free import hide_pandas
 
 GATHER = 1.0
 """Seconds after its first checkpoint in which a segment takes the parts of later ones."""
@@ -145,7 +145,7 @@ class Segments:
         scope: StreamScope = EVERYTHING,
     ) -> None:
         """Start to spool; `gather`: checkpoints that come soon after one another share a segment."""
-        settle()
+        hide_pandas()
         self._dialect, self._on_counts, self._log = dialect, on_counts, Paced(log)
         self._folder, self._gather = Path(folder), gather
         self._folder.mkdir(parents=True, exist_ok=True)

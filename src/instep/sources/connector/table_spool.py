@@ -31,7 +31,7 @@ from instep.sources.connector.segment import (
     SegmentUpload,
     stored_name,
 )
-from instep.sources.connector.values import Values, arrow_type, join, read_column, settled, type_of
+from instep.sources.connector.values import Values, arrow_type, converted, join, read_column, type_of
 
 _FILE_BYTES = 128 << 20
 _GROUP_ROWS, _GROUP_BYTES = 100_000, 24 << 20
@@ -308,7 +308,7 @@ def _values(batch: _SpooledBatch, name: str, kind: DataType) -> pa.Array:
     values = batch.columns.get(name)
     if values is None:
         return pa.nulls(batch.rows, arrow_type(kind))
-    return settled(values.array, values.stored, kind)
+    return converted(values.array, values.stored, kind)
 
 
 def _schema(columns: Sequence[tuple[str, DataType]]) -> pa.Schema:
@@ -335,7 +335,7 @@ def _rewrite(path: Path, had: Sequence[tuple[str, DataType]], columns: Sequence[
 def _again(table: pa.Table, name: str, had: DataType | None, kind: DataType) -> pa.ChunkedArray:
     if had is None:
         return pa.chunked_array([pa.nulls(table.num_rows, arrow_type(kind))])
-    chunks = [settled(chunk, had, kind) for chunk in table.column(name).chunks]
+    chunks = [converted(chunk, had, kind) for chunk in table.column(name).chunks]
     return pa.chunked_array(chunks, arrow_type(kind))
 
 

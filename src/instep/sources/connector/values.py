@@ -160,7 +160,7 @@ def _joined(parts: Sequence[Values], declared: DataType | None) -> Values:
         kind, wide = join(kind, wide, part.type, part.wide)
     invalid_values = sum(part.invalid_values for part in parts)
     target = String() if invalid_values else kind
-    arrays = [settled(part.array, part.stored, target) for part in parts]
+    arrays = [converted(part.array, part.stored, target) for part in parts]
     return Values(declared or kind, pa.concat_arrays(arrays), invalid_values, wide)
 
 
@@ -172,7 +172,7 @@ def join(a: DataType, a_wide: bool, b: DataType, b_wide: bool) -> tuple[DataType
     return promote(a, b), wide
 
 
-def settled(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
+def converted(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
     """Return values of one type as another that holds them."""
     if kind == target:
         return array

@@ -4,7 +4,7 @@ A number is one that is written as we would write it: `0`, `-12`, `1.50`, `1e5`;
 text (codes and telephone numbers look so). Dates and times are ISO 8601 only. Texts that are nothing else are strings.
 
 While texts are looked at, numbers are decimals with as many digits as were seen, so that more of them can join;
-`settled` makes of them what a column is: int64, float64 where at most 15 digits are needed, otherwise a decimal.
+`final_type` makes of them what a column is: int64, float64 where at most 15 digits are needed, otherwise a decimal.
 
 Values of a column, typed or as texts, as one Arrow type by which they can be compared.
 """
@@ -68,7 +68,7 @@ def join(a: DataType, b: DataType) -> DataType:
     return promote(a, b)
 
 
-def settled(kind: DataType) -> DataType:
+def final_type(kind: DataType) -> DataType:
     """Return the type of a column whose texts have joined to `kind`."""
     match kind:
         case Decimal(precision, 0) if precision <= INT_DIGITS[64]:

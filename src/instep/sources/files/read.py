@@ -61,7 +61,7 @@ class SeenFiles:
     """Has every version that was ever seen, by path, in order."""
 
 
-def look(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
+def inspect_folder(config: FilesConfig, records: FileRecords, now: float | None = None) -> SeenFiles:
     """Inspect the folder's files. New and changed ones are read once and recorded."""
     listed = listing(config, now)
     known = _by_path(records.of(config.name))

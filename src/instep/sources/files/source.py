@@ -24,7 +24,7 @@ from instep.schema.catalog.types import DataType, parse
 from instep.schema.planning.projection import TableRead
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
 from instep.sources.files.config import METADATA, NUMBER, SCHEMA, FilesConfig
-from instep.sources.files.infer import comparable, join, settled
+from instep.sources.files.infer import comparable, final_type, join
 from instep.sources.files.listing import FileState, table_of
 from instep.sources.files.read import (
     File,
@@ -33,7 +33,7 @@ from instep.sources.files.read import (
     SeenFiles,
     count_keys,
     error_line,
-    look,
+    inspect_folder,
     records,
     scans,
 )
@@ -73,12 +73,12 @@ def _joined(seen: Sequence[tuple[File, FileColumn]]) -> tuple[DataType, str]:
     kind, why = seen[0][1].type, ""
     texts = all(c.native in _TEXTS for _, c in seen)
     for file, column in seen[1:]:
-        before = settled(kind)
-        now = column.type if texts or column.native not in _TEXTS else settled(column.type)
+        before = final_type(kind)
+        now = column.type if texts or column.native not in _TEXTS else final_type(column.type)
         kind = join(kind, now) if texts else promote(before, now)
-        if type(settled(kind)) is not type(before) and str(before) != "unknown":
+        if type(final_type(kind)) is not type(before) and str(before) != "unknown":
             why = f"{before} before {file.state.name}"
-    return settled(kind) if seen[0][1].native in _TEXTS or texts else kind, why
+    return final_type(kind) if seen[0][1].native in _TEXTS or texts else kind, why
 
 
 def _keyed(columns: Sequence[Column], table: str, options: FileOptions) -> list[Column]:
@@ -181,7 +181,7 @@ class FilesSource(WholeCatalog):
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:
         """Open a snapshot of the files that are there now."""
-        yield FilesSnapshot(self, look(self.config, self.records))
+        yield FilesSnapshot(self, inspect_folder(self.config, self.records))
 
 
 class FilesSnapshot:
@@ -256,7 +256,7 @@ class FilesSnapshot:
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Return the tables that have changed; one with a file that is being written now counts as unchanged."""
-        now, denied = FilesSnapshot(self.source, look(self.config, self.source.records))._tables
+        now, denied = FilesSnapshot(self.source, inspect_folder(self.config, self.source.records))._tables
         return frozenset(t.ref for t in catalog.tables if t.ref not in denied and now.get(t.ref) != t)
 
     def _files(self, read: TableRead) -> tuple[File, ...]:

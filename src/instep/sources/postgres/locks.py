@@ -119,7 +119,7 @@ class SessionWatch:
         self._thread = threading.Thread(target=self._run, name="locks", daemon=True)
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         self._thread.start()
         try:
             yield

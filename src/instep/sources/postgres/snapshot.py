@@ -223,7 +223,7 @@ def open_snapshot(config: PostgresSourceSection) -> Iterator[PostgresSnapshot]:
         with translated(at.config):
             at.connection.execute(f"SELECT {marking(watch.key, MAIN)}".encode())
         snapshot = PostgresSnapshot(at.config, at.connection, exported, note, watch)
-        with watch.begun():
+        with watch.watching():
             yield snapshot
 
 

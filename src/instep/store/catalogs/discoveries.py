@@ -65,9 +65,9 @@ class Discoveries:
             )
 
     def get(self, connection: str) -> CachedDiscovery | None:
-        return self.several([connection]).get(connection)
+        return self.get_many([connection]).get(connection)
 
-    def several(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
+    def get_many(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
         """Return `get` of several connections, without those that were never detected."""
         query = select(discoveries).where(discoveries.c.connection.in_(names))
         with self._db.read() as transaction:

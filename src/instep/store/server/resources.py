@@ -112,7 +112,7 @@ class StoredResources:
             row = _row(transaction, kind, name)
         return _object(row) if row else None
 
-    def several(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
+    def get_many(self, kind: StoredKind, names: Collection[str]) -> list[StoredObject]:
         """Return those of these objects that exist, by name."""
         query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
         with self._db.read() as transaction:

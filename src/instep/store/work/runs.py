@@ -144,7 +144,7 @@ class Runs:
                 raise InstepError(f"no run {run_id!r} is known", hint="see `instep history`")
             return run_of(rows[0])
 
-    def several(self, ids: Collection[str]) -> dict[str, Run]:
+    def get_many(self, ids: Collection[str]) -> dict[str, Run]:
         """Return the runs with these whole ids, by id; unknown ids are skipped."""
         with self._db.read() as transaction:
             rows = transaction.execute(select(runs).where(runs.c.id.in_(ids))).all()

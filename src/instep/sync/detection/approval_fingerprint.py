@@ -60,7 +60,7 @@ class ApprovalFingerprint:
         return frozenset(
             review.key
             for change, review in approved
-            if review is not None and review.status == "approved" and moved(review, self.fingerprint(change))
+            if review is not None and review.status == "approved" and moved_side(review, self.fingerprint(change))
         )
 
 
@@ -85,7 +85,7 @@ def _print(table: Table | None) -> str:
     return table_fingerprint(replace(table, id=None) if weak else table)[:_HEX]
 
 
-def moved(review: Review, now: str) -> str:
+def moved_side(review: Review, now: str) -> str:
     """Return which side of the change's table has moved since the review saw it, in words; empty if neither, or if
     the review is older than such records."""
     if not review.tables_fingerprint or not now:

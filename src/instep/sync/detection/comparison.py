@@ -91,7 +91,7 @@ def gather(context: SyncContext, discovery: Discovery, *, stored: bool, recalled
     latest = store.accepted.latest(context.name)
     version, accepted = latest.version if latest else 0, store.accepted.catalog(context.name)
     last = None if stored else store.discoveries.get(context.name)
-    rebound = moved(last, discovery)
+    rebound = is_other_server(last, discovery)
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
     switches = store.switches.of(context.name)
@@ -153,7 +153,7 @@ def compare(inputs: DetectionInputs) -> Comparison:
     return Comparison(before, after, tuple(found), tuple(inputs.listing.split(found, decided)))
 
 
-def moved(last: CachedDiscovery | None, now: Discovery) -> bool:
+def is_other_server(last: CachedDiscovery | None, now: Discovery) -> bool:
     """Return whether the ids of `now` are those of another server than the accepted ones."""
     return last is not None and last.identity != now.identity
 

@@ -41,7 +41,7 @@ from instep.schema.changes.describe import (
 )
 from instep.schema.changes.diff import WEAK
 from instep.schema.changes.version import Counts, counts
-from instep.schema.planning.accept import settle
+from instep.schema.planning.accept import defer_blocked
 from instep.schema.planning.collisions import collide
 from instep.schema.planning.overflow import explained, left_behind
 from instep.schema.planning.projection import pair_tables
@@ -74,7 +74,7 @@ from instep.sync.detection.drift import Drift
 from instep.sync.detection.four_eyes import out_of_sight, second_person
 from instep.sync.detection.new_objects import left_out_at_birth, record_listing
 from instep.sync.detection.privacy import PrivacyGuard, Suspects, split, suspects
-from instep.sync.detection.privacy import hold as hold_personal
+from instep.sync.detection.privacy import require_reviews as hold_personal
 from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.rename_inference import Opened, RenameCandidate, infer_renames
 from instep.sync.detection.table_renames import TableRenames
@@ -82,7 +82,7 @@ from instep.sync.detection.table_renames import TableRenames
 KINDS = ("table.removed", "column.removed")
 
 
-def returned(
+def returned_objects(
     existing: Mapping[str, Review], found: Collection[str], accepted: Catalog, source: Catalog
 ) -> Iterator[tuple[Ref, str]]:
     """Yield accepted tables, and why, of the `existing` removals (by content key) that are not `found` any more."""
@@ -272,10 +272,10 @@ def decide_changes(
     met = collide(decisions, accepted, source, context.naming, name, evidence.collisions)
     before = inputs.last.catalog if inputs.last and not inputs.rebound else Catalog()
     guard = PrivacyGuard(inputs.chosen, source, accepted, before, answers)
-    decisions = hold_personal(guard.hold(met.decisions), evidence.personal)
+    decisions = hold_personal(guard.require_reviews(met.decisions), evidence.personal)
     bounded = _bounded(inputs, evidence, decisions)
     decisions = explained(bounded, evidence.overflow, f"{context.naming.prefix}extra")
-    decisions = second_person(context, met.settled(settle(decisions, accepted)), answers)
+    decisions = second_person(context, met.settled(defer_blocked(decisions, accepted)), answers)
     return _result(inputs, comparison, evidence, decisions, proposals, stored=stored)
 
 
@@ -369,7 +369,7 @@ def record(context: SyncContext, detection: DetectionResult, *, count: bool = Tr
         note_cursors(context, detection.decisions, detection.accepted)
         catalogs = seen.catalog, detection.source
         hidden = out_of_sight(context, known, {f.key for f in findings}, detection.accepted, catalogs)
-        for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
+        for ref, why in returned_objects(known, {f.key for f in findings}, detection.accepted, detection.source):
             store.backfills.request(context.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(
@@ -407,7 +407,7 @@ def remember(context: SyncContext, detection: DetectionResult) -> None:
     )
 
 
-def look(context: SyncContext, *, count: bool = True) -> DetectionResult:
+def detect_if_changed(context: SyncContext, *, count: bool = True) -> DetectionResult:
     """Detect without reading the source's catalog, if the source says that it is the stored one."""
     known = None if isinstance(context.source, Streams) else _known(context)  # what is silent is not stored
     return detect(context, known or context.source.discover(), count=count, stored=known is not None)

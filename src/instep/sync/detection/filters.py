@@ -57,11 +57,11 @@ def fault_of(context: SyncContext, snapshot: Snapshot, read: TableRead) -> Proje
 def _text_fault(snapshot: Filters, read: TableRead) -> str:
     try:
         with needs_sqlglot():
-            from instep.lineage.parse import fault
+            from instep.lineage.parse import filter_error
     except SetupError as error:
         return f"{error.message} ({error.hint})"
     columns = [c.name for c in read.source.columns] if snapshot.dialect == "sqlite" else []
-    return fault(read.where, snapshot.dialect, columns)
+    return filter_error(read.where, snapshot.dialect, columns)
 
 
 def planned_faults(context: SyncContext, source: Catalog) -> Iterator[str]:

@@ -9,12 +9,12 @@ from instep.model import Review
 from instep.schema.changes.describe import describe, key
 from instep.schema.policy.policy import OPTION
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, look, record, redetect_from_store
+from instep.sync.detection.detect import DetectionResult, detect_if_changed, record, redetect_from_store
 from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.detection.table_renames import TableRenames
 
 
-def hold(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
+def pause_and_resume(context: SyncContext, detection: DetectionResult, reviews: Mapping[str, Review]) -> None:
     """Pause what decisions say, and resumes what an obsolete change had paused.
 
     A table is paused under its accepted name.
@@ -78,5 +78,5 @@ def reconsider(context: SyncContext) -> None:
     paused = context.store.pauses.connection(context.name)
     if paused is None or not paused.change or not releases(context, context.store.reviews.get(paused.change)):
         return
-    detection = look(context)
-    hold(context, detection, record(context, detection))
+    detection = detect_if_changed(context)
+    pause_and_resume(context, detection, record(context, detection))

@@ -49,7 +49,7 @@ class PrivacyGuard:
     last: Catalog
     answers: Mapping[str, Review]
 
-    def hold(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    def require_reviews(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with those that would show something in clear waiting for a review."""
         s = self.chosen.before
         if not (s.covers_columns or s.exclude_tables):
@@ -248,7 +248,7 @@ def split(changes: Sequence[Change], found: Suspects) -> list[Change]:
 _HINT = ": `changes approve ID --hash` accepts it hashed, `approve` in clear"
 
 
-def hold(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
+def require_reviews(decisions: Iterable[Decision], found: Suspects) -> tuple[Decision, ...]:
     """Return the decisions with those that a person has to take."""
     return tuple(_for_review(d, found) for d in decisions)
 

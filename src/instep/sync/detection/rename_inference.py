@@ -42,9 +42,9 @@ from instep.schema.policy.similarity import (
     as_renames,
     automatic,
     candidates,
-    crossed,
     crossing,
     suspicions,
+    swapped_types,
     threshold_of,
     weigh,
 )
@@ -109,7 +109,7 @@ def infer_renames(
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
     sides = (*changes, *silent_sides(changes, discovery, approval.accepted))
     found = candidates((c for c in sides if explicit(c) is None), refused=refused)
-    types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
+    types = [pair for pair in swapped_types(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
     turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
     weighed = (*found, *(c for pair in turned for c in pair))
     samples = _samples(context, weighed, discovery, approval, answers, opened) if weighed else {}

@@ -54,8 +54,8 @@ from instep.sync.schema_changes.backfill_plan import (
     PendingBackfill,
     estimate_new,
     fill_size,
-    gone,
     pending_backfills,
+    unneeded_backfills,
     whole_tables,
     why_whole,
 )
@@ -95,7 +95,7 @@ class Filling:
     def all(self) -> None:
         """Run all pending backfills of the run's tables that may run now."""
         accepted = self.context.store.accepted.catalog(self.context.name)
-        for backfill in gone(self.context, accepted):
+        for backfill in unneeded_backfills(self.context, accepted):
             self.context.store.backfills.cancel(backfill.number)
         found = [w for w in pending_backfills(self.context, accepted) if self._may(w)]
         if found:

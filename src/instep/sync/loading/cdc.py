@@ -122,7 +122,7 @@ class Following:
         """Return whether some table has followed the log before."""
         return any(map(_log, self._records.values()))
 
-    def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
+    def prepare_pass(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
         """Read the log for those of these tables that follow it and are not stopped."""
         mine = [r for r in reads if mode_name(r.table, self.context.settings(r.table)) == "cdc"]
         for read in mine:
@@ -300,7 +300,7 @@ class Following:
         found = map(_log, self._records.values())
         return {r["base"]: r["seen"] for r in found if r and "base" in r}
 
-    def settle(self, done: Sequence[TableResult]) -> frozenset[Ref]:
+    def advance_positions(self, done: Sequence[TableResult]) -> frozenset[Ref]:
         """Record the positions of tables after the commits of a pass, then let the server release the log that all have
         read. Return the tables that another pass has to read."""
         if self.log is None or self._found is None:

@@ -122,7 +122,7 @@ class Streaming:
         return self._stream
 
     @contextmanager
-    def begun(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Open the connector's run for the block."""
         source = self.context.source
         assert isinstance(source, Streams)
@@ -233,7 +233,9 @@ class Streaming:
         paths = map(_path, self._unbuilt)
         return again and any(not self.scope.tables or path in self.scope.tables for path in paths)
 
-    def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
+    def prepare_pass(
+        self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]
+    ) -> None:
         """Take the tables of a pass, and why some do not run, once everything that they need was requested."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
         self._want_left()
@@ -293,7 +295,7 @@ class Streaming:
             return replace(load, action="overwrite", complete=True, cursor=cursor, counts=sent)
         return replace(load, action="merge", complete=sent.truncated, cursor=cursor, counts=sent)
 
-    def settle(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
+    def advance_positions(self, done: Sequence[TableResult], detection: DetectionResult) -> None:
         """Save pending operations and the state after the commits of a pass, or end the run if a table failed."""
         crashpoint("connector.segment.committed")
         loaded = {d.load.read.source.ref for d in done if d.error is None}

@@ -17,7 +17,7 @@ from instep.destinations.base import Commit, LoadOutcome, Merge, Ref, RowUpdate
 from instep.errors import Blocked, DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.catalog.catalog import table_fingerprint
-from instep.schema.planning.overflow import gone
+from instep.schema.planning.overflow import dropped_extras
 from instep.sources.base import Snapshot
 from instep.spans import span, tell
 from instep.stage.files.place import disk_error, keep_only
@@ -254,7 +254,7 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
     as long as it holds what the source has no more."""
     read = {c.column.name for c in load.read.columns if c.source is not None}
     own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
-    return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
+    return (*own, f"{prefix}extra") if load.only_copies or dropped_extras(load.table, load.read.source) else own
 
 
 def _publish(

@@ -71,7 +71,7 @@ class LoadPass:
         refused = request_reload(self.context, self.detection, requested) | faulty
         owing = owes_versions(self.context, sound)
         if self.follow is not None:
-            self.follow.look(self.snapshot, found, stopped)
+            self.follow.prepare_pass(self.snapshot, found, stopped)
         waiting = whole_tables(self.context)
         dead, actions = dead_runs(self.context, self.run), on_invalid_value_of(self.detection)
         holds, extras = holds_of(self.context, self.detection), overflow_columns(self.context, self.detection)

@@ -14,7 +14,7 @@ from instep.errors import Blocked
 from instep.project.sections.tables import TableSettings
 from instep.schema.catalog.catalog import Table
 from instep.schema.catalog.promotion import same_order
-from instep.schema.planning.overflow import gone
+from instep.schema.planning.overflow import dropped_extras
 from instep.schema.planning.projection import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import ChangedKeys, ChangeLog
@@ -259,7 +259,7 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
         return load
     lost = [c.name for c in load.table.columns if c.retained]
     undecided = [one.column.name for one in load.read.columns if _is_gone(load, one)]
-    only_here = gone(load.table, load.read.source)
+    only_here = dropped_extras(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
     if load.table.key and (lost or undecided or only_here or (load.choice.mode == "upsert" and left)):
         # A mode that lays the table down anew deletes nothing itself: the merge in its place has to.

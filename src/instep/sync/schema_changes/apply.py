@@ -49,9 +49,16 @@ from instep.sync.detection.table_renames import TableRenames
 from instep.sync.journal import Journal, confirm, journal
 from instep.sync.schema_changes.backfill_plan import follow_columns
 from instep.sync.schema_changes.overflow_columns import record_extra, want_values
-from instep.sync.schema_changes.owned_tables import check_unmoved, own, shared_offences, taken, unable, with_shards
+from instep.sync.schema_changes.owned_tables import (
+    check_unmoved,
+    own,
+    owned_by_others,
+    shared_offences,
+    unable,
+    with_shards,
+)
 from instep.sync.schema_changes.selected import chosen
-from instep.sync.schema_changes.table_layout import goes_on, unkept, with_history, with_layouts
+from instep.sync.schema_changes.table_layout import goes_on, lost_versions, with_history, with_layouts
 from instep.sync.schema_changes.uncastable_types import hold_columns, read_whole, unfit_columns
 from instep.sync.two_people import drop_retained_act, dropping, stale_tables, two_people
 
@@ -116,12 +123,12 @@ def _drawn(
     prefix = context.naming.prefix
     foreign = {
         **foreign,
-        **taken(context, refs),
+        **owned_by_others(context, refs),
         **unable(context, refs),
         **_left_alone(context, detection, after),
         **others,
     }
-    foreign |= unkept(context, decisions, before, after)
+    foreign |= lost_versions(context, decisions, before, after)
     made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | shared_offences(context, made):
         made = plan(decisions, before, after, known, target, able, prefix=prefix, foreign=foreign | stuck)

@@ -91,7 +91,7 @@ def pending_backfills(context: SyncContext, accepted: Catalog) -> Iterator[Pendi
             yield PendingBackfill(table, tuple(live[b.column] for b in some), some)
 
 
-def gone(context: SyncContext, accepted: Catalog) -> list[Backfill]:
+def unneeded_backfills(context: SyncContext, accepted: Catalog) -> list[Backfill]:
     """Return backfills of columns that are not accepted any more, or retained without being read."""
     waiting = [b for b in context.store.backfills.waiting(context.name) if b.scope in ("column", "since")]
     tables = ((b, accepted.get(b.table)) for b in waiting)

@@ -43,7 +43,7 @@ from instep.store.catalogs.renames import DeclaredRename
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import look
+from instep.sync.detection.detect import detect_if_changed
 from instep.sync.schema_changes import declare_table_rename as of_tables
 from instep.sync.schema_changes.apply import apply_plan
 from instep.sync.schema_changes.declare_table_rename import (
@@ -87,7 +87,7 @@ def prepare(context: SyncContext, old: str, new: str) -> ColumnRenamePlan:
     """Return the plan of declaring `old` renamed to `new` (table.column both); writes nothing. Raises InstepError if
     either does not exist, Blocked if the old column is still at the source, the new one belongs to another, or their
     values would not stay as they are (types, keys, hashing), or while operations on it wait."""
-    detection = look(context, count=False)
+    detection = detect_if_changed(context, count=False)
     table, column = _column(detection.accepted, old, "accepted")
     source = pair_tables(detection.accepted.tables, detection.source).get(table.ref)
     if source is None:

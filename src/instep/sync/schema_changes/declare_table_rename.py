@@ -43,7 +43,7 @@ from instep.store.catalogs.reviews import DetectedChange
 from instep.suggest import did_you_mean
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import look
+from instep.sync.detection.detect import detect_if_changed
 from instep.sync.schema_changes.apply import apply_plan, follow
 from instep.sync.schema_changes.table_setting import recorded_tables
 
@@ -80,7 +80,7 @@ def prepare(context: SyncContext, old: str, new: str) -> MappedTable:
     """Return the plan of declaring `old` renamed to `new` (schema.table both); writes nothing. Raises InstepError if
     either does not exist, Blocked if the old table is still at the source, or the two cannot be one: another key,
     columns of one name whose types do not fit or that only one side hashes, a table that is switched off."""
-    detection = look(context, count=False)
+    detection = detect_if_changed(context, count=False)
     accepted = detection.accepted
     table = _named(accepted, old, "accepted")
     source = _named(detection.source, new, "at the source")

@@ -14,10 +14,10 @@ from instep.schema.selection.selection import is_on
 from instep.sync.aliases import announced
 from instep.sync.claim import claimed
 from instep.sync.context import Ref, SyncContext
-from instep.sync.detection.detect import DetectionResult, look, record, waiting_ids
+from instep.sync.detection.detect import DetectionResult, detect_if_changed, record, waiting_ids
 from instep.sync.detection.filters import planned_faults
 from instep.sync.detection.four_eyes import check_second_person
-from instep.sync.detection.pause import hold, reconsider
+from instep.sync.detection.pause import pause_and_resume, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.schema_changes.answer import check_approvals
 from instep.sync.schema_changes.apply import apply_plan, check, make_plan
@@ -65,10 +65,10 @@ class PlanPreview:
 def preview(context: SyncContext, *, count: bool = False, pauses: bool = False) -> PlanPreview:
     """Detect, decide and plan; record the reviews so that they can be answered. `count`: this detection may confirm
     removals. `pauses`: pause what policy pauses."""
-    detection = look(context, count=count)
+    detection = detect_if_changed(context, count=count)
     reviews = record(context, detection, count=count)
     if pauses:
-        hold(context, detection, reviews)
+        pause_and_resume(context, detection, reviews)
     made = make_plan(context, detection)
     choices, refused = _choices(context, made.after)
     found = {}

@@ -25,7 +25,7 @@ from instep.schema.planning.projection import (
     is_read_again,
     left_out,
     loaded_columns,
-    turned,
+    reselected_columns,
 )
 from instep.sync.context import Ref, SyncContext
 from instep.sync.detection.detect import DetectionResult
@@ -233,7 +233,7 @@ def _turned(
         (places.after(d.change), d.change.after.name) for d in detection.applied if isinstance(d.change, ColumnAdded)
     }
     for read in reads:
-        for one in turned(read, known.get(read.table.ref, ())):
+        for one in reselected_columns(read, known.get(read.table.ref, ())):
             if (one.table.ref, one.column.name) not in fresh:
                 yield one
 

@@ -205,7 +205,9 @@ def _why(table: Table) -> str:
     return f"its key is another one, and its versions have the old one: {way}"
 
 
-def unkept(context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
+def lost_versions(
+    context: SyncContext, decisions: Sequence[Decision], before: Catalog, after: Catalog
+) -> dict[Ref, str]:
     """Return destination tables whose versions would need another key, and what a person can do."""
     places, found = TableRenames.of(decisions), dict[Ref, str]()
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):

@@ -15,7 +15,7 @@ from instep.schema.changes.diff import pair_columns
 from instep.schema.planning.projection import pair_tables
 from instep.suggest import did_you_mean
 from instep.sync.context import SyncContext
-from instep.sync.detection.detect import look, record
+from instep.sync.detection.detect import detect_if_changed, record
 from instep.sync.detection.pause import resume
 
 
@@ -76,7 +76,7 @@ def find_table(context: SyncContext, path: str) -> SettingTable:
 
     Raises InstepError if there is none, Blocked if it is gone, renamed or replaced there and that is not decided.
     """
-    detection = look(context, count=False)
+    detection = detect_if_changed(context, count=False)
     reviews = record(context, detection, count=False)
     known = {t.path: t for t in detection.accepted.tables if not t.retained}
     if path not in known:

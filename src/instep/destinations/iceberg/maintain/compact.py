@@ -264,7 +264,7 @@ class CompactionPlan:
         return [t.file for t in self.tasks]
 
 
-def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
+def plan_compaction(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> CompactionPlan:
     """Read manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
     partition spec are all rewritten, under the current one."""
     table, metadata = load_ours(lake, ref)

@@ -38,7 +38,7 @@ _TAKES = {
 }
 
 
-def fault(term: PartitionTerm, kind: DataType) -> str:
+def partition_error(term: PartitionTerm, kind: DataType) -> str:
     """Return why a column of this type cannot be partitioned so; "" if it can."""
     if isinstance(kind, Array | Struct):
         return f"{kind} has no partitions"

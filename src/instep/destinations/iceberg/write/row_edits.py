@@ -50,7 +50,7 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 """Types whose metrics compare as the values do, and whose values pyiceberg takes as they are."""
 
 
-def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
+def keys_expression(schema: Schema, keys: pa.Table) -> BooleanExpression:
     """Return an expression that holds for each row with one of the keys (columns by name, in the types of `schema`):
     true of a file's metrics unless none of its rows can have one. A NULL matches no row."""
     found: BooleanExpression = AlwaysTrue()
@@ -128,7 +128,7 @@ class IcebergRowEdits(LakeFacet):
         # the keys in the types that the rows are read in
         kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
         typed_keys = keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
-        rows = current_rows(table, within(table.schema(), typed_keys))
+        rows = current_rows(table, keys_expression(table.schema(), typed_keys))
         if rows is None:
             raise DestinationError(
                 f"table {'.'.join(ref)} has deletes by value, which another program has written",

@@ -73,7 +73,7 @@ async def _show(visit: Visit, problem: ApiProblem | None = None) -> Response:
 async def switch(visit: Visit) -> Response:
     """Preview what the switches of a page would do, or turn them."""
     name, back = visit.path["connection"], local(visit.sent("back", "/connections"))
-    on, off = turned(visit.form)
+    on, off = switched_objects(visit.form)
     if not (on or off):
         return visit.go(back, "No switch is set otherwise than it was.")
     rehearsed = visit.sent("button") != "do"
@@ -90,7 +90,7 @@ async def switch(visit: Visit) -> Response:
     return visit.go(back, f"Done: {changed} switches of {name} turned. The next sync follows them.")
 
 
-def turned(form: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
+def switched_objects(form: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
     """Return the objects to switch on and off: those set otherwise than when the page was made."""
     if "turn_on" in form or "turn_off" in form:
         return list(form.get("turn_on", ())), list(form.get("turn_off", ()))
